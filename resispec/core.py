@@ -1,0 +1,77 @@
+"""The vocabulary that every part of resispec shares.
+
+Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent, V vocabulary, L committed length.
+`target_probs` is always p and `draft_probs` always q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from torch import Tensor
+
+from resispec.errors import InvalidInput
+from resispec.topology import Topology
+
+__all__ = ["Draft", "Draws", "InvalidInput", "Tree", "Verdict"]
+
+
+class Draws(StrEnum):
+    """How the siblings under one parent were chosen from the draft law q.
+
+    IID: independent draws with replacement; q stays as it is after a rejection (SpecInfer).
+    WITHOUT_REPLACEMENT: each draw removes its token from q, which is renormalised (Sequoia).
+    POINT_MASS: chosen deterministically, so every candidate's law is a point mass on itself (EAGLE-2's top-k).
+    """
+
+    IID = "iid"
+    WITHOUT_REPLACEMENT = "without_replacement"
+    POINT_MASS = "point_mass"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A topology whose nodes carry tokens.
+
+    tokens: (N,) int64; node 0, the root, is the last committed token.
+    draws: how every node's children were chosen.
+    """
+
+    topology: Topology
+    tokens: Tensor
+    draws: Draws
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What a drafter proposes for one step.
+
+    tree: the drafted tree.
+    probs: (N, V) float32 or better; row n is the law that node n's children were drawn from. Rows of leaves are never read.
+    """
+
+    tree: Tree
+    probs: Tensor
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verifier keeps of one tree.
+
+    path: accepted node ids from the root's child downwards; empty when nothing was accepted.
+    tokens: the emitted tokens: those of `path`, then the final one, drawn from the residual or from the law at a leaf.
+    """
+
+    path: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def num_accepted(self) -> int:
+        """Accepted drafted tokens, in [0, D - 1]."""
+        return len(self.path)
+
+    @property
+    def num_emitted(self) -> int:
+        """Emitted tokens, `num_accepted + 1`."""
+        return len(self.tokens)

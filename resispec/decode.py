@@ -1,0 +1,184 @@
+"""The one decode loop: draft a tree, forward it through the target once, verify it, commit what was accepted.
+
+Autoregressive decoding drafts nothing, plain speculative decoding a chain, SpecInfer a complete tree: configurations of
+`Decoder`, not other loops. Batch size is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Draft, Verdict
+from resispec.distributions import probabilities
+from resispec.drafters.base import Drafter
+from resispec.errors import InvalidInput
+from resispec.models import Pair, extend
+from resispec.timing import Stopwatch, now
+from resispec.topology import Topology
+from resispec.verifiers.base import Verifier
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How to sample and when to stop: at the first limit, or at the end-of-sequence token unless `ignore_eos`.
+
+    max_new_tokens: tokens returned. max_length: prompt and returned tokens together.
+    Raises InvalidInput for a temperature that is not positive or a limit below one.
+    """
+
+    temperature: float
+    max_new_tokens: int
+    max_length: int
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < float("inf"):
+            raise InvalidInput(f"temperature must be positive and finite; found {self.temperature} (1e-4 is as good as greedy)")
+        if self.max_new_tokens < 1:
+            raise InvalidInput(f"max_new_tokens must be at least 1; found {self.max_new_tokens}")
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything that one step decided, for whoever observes the loop.
+
+    target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
+    """
+
+    draft: Draft
+    target_probs: Tensor
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was decoded from one prompt.
+
+    tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence, which are not
+    returned. stop_reason: "eos", "max_new_tokens" or "max_length".
+    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them.
+    """
+
+    tokens: tuple[int, ...]
+    num_emitted: tuple[int, ...]
+    stop_reason: str
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A drafter and a verifier make a decoder; the pair is given when it decodes."""
+
+    drafter: Drafter
+    verifier: Verifier
+
+    @torch.inference_mode()
+    def generate(
+        self,
+        pair: Pair,
+        prompt: list[int],
+        sampling: Sampling,
+        generator: Generator,
+        stopwatch: Stopwatch | None = None,
+        on_step: Callable[[Step], None] | None = None,
+    ) -> Generation:
+        """Continue a prompt of at least one token. All randomness comes from `generator`, on the target's device.
+
+        stopwatch: gets the laps "draft", "target", "verify" and "commit". on_step: called after every step.
+        Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
+        """
+        self.check(pair, len(prompt), sampling)
+        device = pair.target.device
+        started = now(device)
+        sequence = _Sequence(self, pair, prompt, sampling)
+        decoding = now(device)
+        most = min(sampling.max_new_tokens, sampling.max_length - len(prompt))
+        tokens: list[int] = []
+        num_emitted: list[int] = []
+        while len(tokens) < most and not sequence.ended(tokens):
+            step = sequence.step(generator, stopwatch)
+            tokens += step.verdict.tokens
+            num_emitted.append(step.verdict.num_emitted)
+            if on_step is not None:
+                on_step(step)
+        finished = now(device)
+        returned, reason = sequence.cut(tokens, most)
+        return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
+
+    def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
+        """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits and the models."""
+        levels, length = self.drafter.topology.num_levels, sampling.max_length
+        if prompt_length < 1:
+            raise InvalidInput("a prompt holds at least one token; found an empty one")
+        if prompt_length + levels > length:
+            raise InvalidInput(
+                f"a prompt of {prompt_length} tokens and a tree of {levels} levels cannot fit max_length {length}; "
+                f"allowed: prompts of at most {length - levels} tokens"
+            )
+        context = min(model.context for model in (pair.target, pair.draft) if model is not None)
+        # The last step starts below max_length and its deepest node lies levels - 1 positions after its root.
+        if length + levels - 2 > context:
+            raise InvalidInput(
+                f"max_length {length} with a tree of {levels} levels exceeds the models' context of {context} positions; "
+                f"allowed: max_length up to {context - levels + 2}"
+            )
+
+
+class _Sequence:
+    """One prompt being decoded: the two models' sessions and the last committed token."""
+
+    def __init__(self, decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> None:
+        self._decoder, self._target, self._sampling = decoder, pair.target, sampling
+        self._eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
+        self._root = prompt[-1]
+        capacity = sampling.max_length + decoder.drafter.topology.num_nodes
+        self._session = pair.target.session(capacity)
+        if prompt[:-1]:
+            extend(self._session, prompt[:-1], pair.target.device)
+        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity)
+
+    def step(self, generator: Generator, stopwatch: Stopwatch | None) -> Step:
+        """Draft, forward, verify, commit."""
+        lap = stopwatch.begin() if stopwatch else _no_lap
+        draft = self._drafts.draft(self._root, generator)
+        lap("draft")
+        past = self._session.length
+        ancestors, depths = _placed(draft.tree.topology, self._target.device)
+        visible = torch.cat((ancestors.new_ones(len(depths), past), ancestors), 1)
+        features = self._session.forward(draft.tree.tokens, depths + past, visible)
+        target_probs = probabilities(self._target.head(features), self._sampling.temperature)
+        lap("target")
+        verdict = self._decoder.verifier.verify(draft.tree, target_probs, draft.probs, generator)
+        lap("verify")
+        self._session.keep(past, torch.tensor((0, *verdict.path), device=self._target.device))
+        self._drafts.commit(verdict, features)
+        self._root = verdict.tokens[-1]
+        lap("commit")
+        return Step(draft, target_probs, verdict)
+
+    def ended(self, tokens: list[int]) -> bool:
+        """Whether the last step emitted the end of the sequence (it may lie before the last token)."""
+        return self._eos is not None and self._eos in tokens[-self._decoder.drafter.topology.num_levels :]
+
+    def cut(self, tokens: list[int], most: int) -> tuple[tuple[int, ...], str]:
+        """The tokens to return, at most `most` and up to the end of the sequence, and why decoding stopped."""
+        if self._eos is not None and self._eos in tokens[:most]:
+            return tuple(tokens[: tokens.index(self._eos) + 1]), "eos"
+        reason = "max_new_tokens" if most == self._sampling.max_new_tokens else "max_length"
+        return tuple(tokens[:most]), reason
+
+
+def _no_lap(name: str) -> None:
+    """Throughput runs are not split."""
+
+
+@lru_cache(maxsize=8)
+def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
+    """A topology's ancestor mask and depths on a device."""
+    return topology.ancestors.to(device), topology.depths.to(device)

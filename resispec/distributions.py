@@ -1,0 +1,80 @@
+"""Probability laws as tensors: softmax with temperature, draws from an explicit generator, siblings.
+
+Every function is batched over leading dimensions, pure, and never synchronises with the host.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Draws
+
+
+def probabilities(logits: Tensor, temperature: float) -> Tensor:
+    """Softmax of `logits / temperature` over the last dimension.
+
+    logits: (..., V), any float dtype. Returns (..., V) in float32, or in float64 when the logits are float64.
+    """
+    precise = logits if logits.dtype == torch.float64 else logits.float()
+    return torch.softmax(precise / temperature, dim=-1)
+
+
+def normalise(weights: Tensor, fallback: Tensor) -> Tensor:
+    """Divide by the sum over the last dimension; where nothing is left to divide, take `fallback`.
+
+    weights: (..., V), not negative. fallback: (..., V), a law that is used where the weights sum to zero.
+    """
+    total = weights.sum(-1, keepdim=True)
+    tiny = torch.finfo(weights.dtype).tiny
+    return torch.where(total > tiny, weights / total.clamp_min(tiny), fallback)
+
+
+def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
+    """Draw `count` independent indices from every row by inverting the cumulative sum in float64.
+
+    weights: (..., V), not negative, of any positive sum; an index of weight zero is never drawn.
+    Returns (..., count) int64.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    shape = (*weights.shape[:-1], count)
+    uniform = torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float64)
+    return _invert(cumulative, uniform)
+
+
+def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
+    """The index at which the cumulative sum first exceeds the given share of its total; (..., V), (..., K) -> (..., K)."""
+    total = cumulative[..., -1:]
+    index = torch.searchsorted(cumulative, uniform * total, right=True)
+    # The product can round up to the total; the last index of positive weight is where the total is first reached.
+    last = torch.searchsorted(cumulative, total)
+    return torch.minimum(index, last)
+
+
+def draw_one(weights: Tensor, generator: Generator) -> int:
+    """Draw one index from one law of any positive sum, and check the law on the way (a single host synchronisation).
+
+    weights: (V,). Raises FloatingPointError when the sum is zero, infinite or NaN.
+    """
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
+    index, total = torch.cat((_invert(cumulative, uniform).double(), cumulative[-1:])).tolist()
+    if not 0.0 < total < float("inf"):
+        raise FloatingPointError(f"cannot draw from a law whose mass is {total}; masses are positive and finite")
+    return int(index)
+
+
+def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Generator) -> Tensor:
+    """Draw `count` siblings from every row, in draw order.
+
+    draft_probs: (..., V). Returns (..., count) int64.
+    Without replacement this is the exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives
+    the sequential law exactly; tokens of q = 0 come last and only when fewer than `count` have mass.
+    """
+    if draws is Draws.IID:
+        return draw(draft_probs, count, generator)
+    if draws is Draws.POINT_MASS:
+        return draft_probs.topk(count, dim=-1).indices
+    uniform = torch.rand(draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64)
+    arrival = -torch.log1p(-uniform) / draft_probs.double()
+    return arrival.topk(count, dim=-1, largest=False, sorted=True).indices

@@ -1,0 +1,32 @@
+"""The contract of drafting: a drafter is a strategy, a session is its state for one sequence."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from resispec.core import Draft, Verdict
+from resispec.models import Pair
+from resispec.topology import Topology
+
+
+class DraftSession(Protocol):
+    """Fills trees for one sequence."""
+
+    def draft(self, root: int, generator: Generator) -> Draft:
+        """Propose a tree below `root`, the last committed token."""
+
+    def commit(self, verdict: Verdict, features: Tensor) -> None:
+        """Learn what was kept of the last tree. features: (N, H), the target's, for every node of that tree."""
+
+
+class Drafter(Protocol):
+    """How trees are filled."""
+
+    @property
+    def topology(self) -> Topology:
+        """The largest tree that this drafter proposes."""
+
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftSession:
+        """Begin a sequence; `prompt` holds at least one token, its last is the first root. capacity: positions in all."""

@@ -1,0 +1,114 @@
+"""An independent draft model fills a fixed topology level by level: plain speculative decoding, SpecInfer, Sequoia."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.distributions import draw_siblings, probabilities
+from resispec.errors import InvalidInput
+from resispec.models import Model, Pair, extend
+from resispec.topology import Topology
+
+
+@dataclass(frozen=True)
+class DraftModel:
+    """Draws the children of every node from the draft model's law at that node.
+
+    topology: the shape, fixed beforehand. draws: how siblings are drawn.
+    """
+
+    topology: Topology
+    draws: Draws = Draws.IID
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
+
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftModelSession:
+        """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
+        if pair.draft is None:
+            raise InvalidInput("this decoder drafts with a draft model and the pair has none; give pair.draft")
+        session = DraftModelSession(self, pair.draft, temperature, capacity)
+        session.prefill(prompt)
+        return session
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The nodes of one level that have children, and how those are filled.
+
+    nodes: (K,) ids. visible: (K, R) bool, what each sees of the R drafted rows cached so far, its own level included.
+    children: (C,) ids; child c is draw number `drawn_as[c]` of row `drawn_by[c]`, of `most_children` draws a row.
+    """
+
+    depth: int
+    nodes: Tensor
+    visible: Tensor
+    children: Tensor
+    drawn_by: Tensor
+    drawn_as: Tensor
+    most_children: int
+
+
+@lru_cache(maxsize=8)
+def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Level, ...], dict[int, int]]:
+    """The levels that are drafted from, and every cached node's row after the committed ones."""
+    levels, rows = [], dict[int, int]()
+    for depth, ids in enumerate(topology.levels):
+        nodes = [node for node in ids if topology.children[node]]
+        if depth:
+            rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
+        family = [(child, row, rank) for row, node in enumerate(nodes) for rank, child in enumerate(topology.children[node])]
+        if family:
+            children, drawn_by, drawn_as = torch.tensor(family, device=device).unbind(1)
+            visible = topology.ancestors[nodes][:, list(rows)].to(device)
+            most = max(len(topology.children[node]) for node in nodes)
+            levels.append(_Level(depth, torch.tensor(nodes, device=device), visible, children, drawn_by, drawn_as, most))
+    return tuple(levels), rows
+
+
+class DraftModelSession:
+    """The draft model's cache, and the committed tokens that are not in it yet."""
+
+    def __init__(self, drafter: DraftModel, model: Model, temperature: float, capacity: int) -> None:
+        self._drafter, self._model, self._temperature = drafter, model, temperature
+        self._levels, self._rows = _plan(drafter.topology, model.device)
+        self._session = model.session(capacity)
+        self._pending: list[int] = []
+
+    def prefill(self, prompt: list[int]) -> None:
+        """Cache the prompt up to its last token, which is the first root."""
+        if prompt[:-1]:
+            extend(self._session, prompt[:-1], self._model.device)
+
+    def draft(self, root: int, generator: Generator) -> Draft:
+        """Sample level by level; only nodes with children are forwarded, so leaves never are."""
+        topology, device = self._drafter.topology, self._model.device
+        features = extend(self._session, [*self._pending, root], device)[-1:]
+        past = self._session.length
+        tokens = torch.full((topology.num_nodes,), root, device=device)
+        laws = []
+        for level in self._levels:
+            if level.depth:
+                committed = level.visible.new_ones(len(level.nodes), past)
+                positions = torch.full_like(level.nodes, past - 1 + level.depth)
+                visible = torch.cat((committed, level.visible), 1)
+                features = self._session.forward(tokens[level.nodes], positions, visible)
+            laws.append(probabilities(self._model.head(features), self._temperature))
+            drawn = draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator)
+            tokens[level.children] = drawn[level.drawn_by, level.drawn_as]
+        self._past = past
+        probs = laws[0].new_zeros(topology.num_nodes, self._model.vocab_size)
+        for level, law in zip(self._levels, laws, strict=True):
+            probs[level.nodes] = law
+        return Draft(Tree(topology, tokens, self._drafter.draws), probs)
+
+    def commit(self, verdict: Verdict, features: Tensor) -> None:
+        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded before the next root."""
+        cached = [self._rows[node] for node in verdict.path if node in self._rows]
+        self._session.keep(self._past, torch.tensor(cached, dtype=torch.int64, device=self._model.device))
+        self._pending = [token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows]

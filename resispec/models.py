@@ -1,0 +1,268 @@
+"""Language models behind one small interface; the only module that imports transformers.
+
+A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and explicit positions, so a
+tree is verified in one call, and keeps the rows of the path that was accepted. Features are the hidden states after the
+final norm; `head` turns them into logits, so a forward whose logits nobody reads does not compute them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from resispec import hub
+from resispec.cache import Slab
+from resispec.errors import InvalidInput, first_line
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer as FastTokenizer
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Session(Protocol):
+    """One sequence in a model, with the cache of what was forwarded."""
+
+    @property
+    def length(self) -> int:
+        """Cached positions."""
+
+    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """Append K tokens to the cache and return their features (K, H).
+
+        tokens, positions: (K,) int64. visible: (K, length + K) bool, True where a token may attend.
+        """
+
+    def keep(self, past: int, rows: Tensor) -> None:
+        """Keep the first `past` cached positions and those at offsets `rows` (K,) int64 after them; forget the others."""
+
+
+class Model(Protocol):
+    """A causal language model."""
+
+    vocab_size: int
+    context: int
+    device: torch.device
+
+    def session(self, capacity: int) -> Session:
+        """Start an empty sequence whose cache holds `capacity` positions."""
+
+    def head(self, features: Tensor) -> Tensor:
+        """Logits (K, V) of features (K, H)."""
+
+
+def extend(session: Session, tokens: Sequence[int], device: torch.device) -> Tensor:
+    """Append committed tokens to a session, each seeing all before it; returns their features (K, H)."""
+    past, count = session.length, len(tokens)
+    positions = torch.arange(past, past + count, device=device)
+    visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
+    return session.forward(torch.tensor(tokens, device=device), positions, visible)
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back."""
+
+    eos_token_id: int | None
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens that the model expects."""
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of token ids."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, its draft where there is one, and the tokenizer that they share."""
+
+    target: Model
+    draft: Model | None
+    tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        if self.draft is not None and self.draft.vocab_size != self.target.vocab_size:
+            raise InvalidInput(
+                f"target and draft must share one vocabulary; found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
+            )
+
+
+class _SlabLayer(CacheLayerMixin):
+    """Lets transformers write into a `Slab`."""
+
+    is_sliding = False
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.slab = Slab(capacity)
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing to do: the slab allocates itself."""
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """Append rows and return all rows in use."""
+        return self.slab.append(key_states, value_states)
+
+    def get_seq_length(self) -> int:
+        """Rows in use."""
+        return self.slab.length
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Width of the attention mask for `query_length` new rows, and its offset."""
+        return self.slab.length + query_length, 0
+
+    def get_max_length(self) -> int:
+        """Rows that fit."""
+        return self.slab.capacity
+
+    get_max_cache_shape = get_max_length  # the name that transformers before 5.14 asks for
+
+
+class TransformersSession:
+    """A `Session` of a transformers model."""
+
+    def __init__(self, body: torch.nn.Module, num_layers: int, capacity: int) -> None:
+        self._body = body
+        self._layers = [_SlabLayer(capacity) for _ in range(num_layers)]
+        self._cache = Cache(layers=self._layers)
+
+    @property
+    def length(self) -> int:
+        """Cached positions."""
+        return self._layers[0].slab.length
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        """See `Session.forward`."""
+        output = self._body(
+            input_ids=tokens[None],
+            position_ids=positions[None],
+            attention_mask=visible[None, None],
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        return output.last_hidden_state[0]
+
+    @torch.inference_mode()
+    def keep(self, past: int, rows: Tensor) -> None:
+        """See `Session.keep`."""
+        for layer in self._layers:
+            layer.slab.keep(past, rows)
+
+
+class TransformersModel:
+    """A `Model` around a transformers causal language model with full attention in every layer.
+
+    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree.
+    """
+
+    def __init__(self, module: Any) -> None:
+        config = module.config
+        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
+            raise InvalidInput(f"{config._name_or_path}: every layer must use full attention; found {sorted(kinds)}")
+        self.module = module.eval()
+        self._head = module.get_output_embeddings()
+        self.vocab_size: int = config.vocab_size
+        self.context: int = config.max_position_embeddings
+        self.device: torch.device = module.device
+
+    def session(self, capacity: int) -> TransformersSession:
+        """Start an empty sequence whose cache holds `capacity` positions."""
+        return TransformersSession(self.module.base_model, self.module.config.num_hidden_layers, capacity)
+
+    @torch.inference_mode()
+    def head(self, features: Tensor) -> Tensor:
+        """Logits (K, V) of features (K, H)."""
+        return self._head(features)
+
+
+class TransformersTokenizer:
+    """A `Tokenizer` around a transformers tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.inner = tokenizer
+        self.eos_token_id: int | None = tokenizer.eos_token_id
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with the special tokens that the model expects."""
+        return list(self.inner.encode(text, verbose=False))
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of token ids."""
+        return str(self.inner.decode(token_ids))
+
+
+def load_pair(
+    target: str,
+    draft: str | None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    target_revision: str | None = None,
+    draft_revision: str | None = None,
+) -> Pair:
+    """Load a target and its draft from hub names or folders.
+
+    device: a torch device. dtype: one of float32, bfloat16, float16.
+    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
+    """
+    check_device(device)
+    if dtype not in DTYPES:
+        raise InvalidInput(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
+    loaded = [
+        _load(name, revision, device, dtype)
+        for name, revision in ((target, target_revision), (draft, draft_revision))
+        if name is not None
+    ]
+    (target_model, tokenizer), others = loaded[0], loaded[1:]
+    for draft_model, draft_tokenizer in others:
+        shared = min(target_model.vocab_size, draft_model.vocab_size)
+        if _vocabulary(tokenizer, shared) != _vocabulary(draft_tokenizer, shared):
+            raise InvalidInput(f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share")
+    return Pair(target_model, others[0][0] if others else None, tokenizer)
+
+
+def check_device(device: str) -> None:
+    """Raise InvalidInput when `device` names no device of this machine."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        found = "cpu" + (f" and {torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else " only, no CUDA device")
+        raise InvalidInput(f"device {device!r} cannot be used: this machine has {found}") from error
+
+
+def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[int, str]:
+    return {index: token for token, index in tokenizer.inner.get_vocab().items() if index < size}
+
+
+def _load(name: str, revision: str | None, device: str, dtype: str) -> tuple[TransformersModel, TransformersTokenizer]:
+    if hub.looks_like_path(name) and not Path(name).expanduser().is_dir():
+        raise InvalidInput(f"model folder {name} does not exist; give a folder with config.json or a hub name like owner/model")
+    source = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
+    options: dict[str, Any] = {"revision": revision}
+    if source == name and not Path(name).is_dir():
+        options["local_files_only"] = hub.is_offline("model", name, revision)
+    try:
+        module = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options)
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise InvalidInput(f"model {name} cannot be loaded: {first_line(error)}") from error
+    return TransformersModel(module.to(device)), TransformersTokenizer(tokenizer)
+
+
+def build_llama(**shape: Any) -> LlamaForCausalLM:
+    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, `num_hidden_layers`, ...)."""
+    return LlamaForCausalLM(LlamaConfig(attn_implementation="sdpa", **shape))
+
+
+def save_model(model: Any, tokenizer: FastTokenizer, eos_token: str, folder: Path) -> None:
+    """Write a model folder that `load_pair` and every other user of transformers can open."""
+    model.save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos_token).save_pretrained(folder)

@@ -1,0 +1,100 @@
+"""What a cell leaves behind: rows of counts and times. Means and rates are derived in analysis, never stored."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from resispec.decode import Generation
+
+# Part of every cell's identity: raise it when a change to the code changes what a cell measures.
+RESULTS_VERSION = 1
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """One measured prompt.
+
+    prompt_index: position in the data set; the seed is the base seed plus it. num_emitted counts the tokens of all `num_steps`
+    steps, num_returned those that were asked for. histogram[k]: steps that emitted k + 1 tokens. Times in seconds.
+    """
+
+    prompt_index: int
+    prompt_id: str
+    seed: int
+    num_prompt_tokens: int
+    num_returned: int
+    num_emitted: int
+    num_steps: int
+    histogram: list[int]
+    stop_reason: str
+    prefill_s: float
+    decode_s: float
+    tokens_sha256: str
+
+    @classmethod
+    def of(cls, index: int, prompt_id: str, seed: int, num_prompt_tokens: int, generation: Generation) -> PromptRow:
+        """The row of one generation."""
+        counts = generation.num_emitted
+        return cls(
+            prompt_index=index,
+            prompt_id=prompt_id,
+            seed=seed,
+            num_prompt_tokens=num_prompt_tokens,
+            num_returned=len(generation.tokens),
+            num_emitted=sum(counts),
+            num_steps=len(counts),
+            histogram=[counts.count(emitted) for emitted in range(1, max(counts) + 1)],
+            stop_reason=generation.stop_reason,
+            prefill_s=generation.prefill_s,
+            decode_s=generation.decode_s,
+            tokens_sha256=hash_tokens(generation.tokens),
+        )
+
+
+def hash_tokens(tokens: Sequence[int]) -> str:
+    """The first 16 hex digits of the SHA-256 of token ids as comma-separated decimals."""
+    return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()[:16]
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a file so that its presence means it is complete."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, indented, with a newline at the end."""
+    write_atomically(path, json.dumps(content, indent=2, sort_keys=True, default=str) + "\n")
+
+
+class RowLog:
+    """Rows appended as JSON lines while a cell runs; renamed to its final name when the cell is complete.
+
+    A cell that was stopped goes on after the rows that are already there; a line cut off by a kill is dropped.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_suffix(".partial.jsonl")
+        self.rows: list[dict[str, Any]] = []
+        if self._partial.exists():
+            lines = self._partial.read_text(encoding="utf-8").splitlines(keepends=True)
+            self.rows = [json.loads(line) for line in lines if line.endswith("\n")]
+            write_atomically(self._partial, "".join(json.dumps(row) + "\n" for row in self.rows))
+
+    def append(self, row: PromptRow) -> None:
+        """Add a row and flush it."""
+        self.rows.append(asdict(row))
+        with self._partial.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(self.rows[-1]) + "\n")
+
+    def finish(self) -> None:
+        """Give the log its final name."""
+        os.replace(self._partial, self._path)

@@ -1,0 +1,75 @@
+"""Algorithm 1 of the paper: siblings are tested one after another, and every rejection leaves a residual.
+
+`standard` and `resispec` differ only in how they shape that residual (the algorithm's underlined step). The three ways to draw
+siblings differ only in how the draft's law changes from one sibling to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from resispec.distributions import normalise
+from resispec.verifiers.base import Draws, Law
+
+
+class Shape(Protocol):
+    """How the target mass that a rejection leaves is distributed."""
+
+    def __call__(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """Unnormalised residual (..., V) after `rejected` (..., 1) int64, drawn from `draft` (..., V), was refused."""
+
+
+@dataclass(frozen=True)
+class Recursive:
+    """Test sibling i with probability min(1, p_i(x_i) / q_i(x_i)); after a rejection p_{i+1} is the shaped residual.
+
+    The law is computed in closed form, without coins: `select[i]` is the product of the rejections before i and the acceptance
+    of i. A target of mass a < 1 is a law over V tokens and a null outcome of mass 1 - a that no draft proposes.
+    """
+
+    shape: Shape
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`; defined for every kind of draws."""
+        target, null = target_probs, _null_mass(target_probs)
+        alive = torch.ones_like(target_probs[..., :1])
+        select = []
+        for draft, token in _draft_laws(draft_probs, siblings, draws):
+            p, q = target.gather(-1, token), draft.gather(-1, token)
+            accept = torch.where(p >= q, torch.where(p > 0, 1.0, 0.0).to(p.dtype), p / q.clamp_min(torch.finfo(q.dtype).tiny))
+            select.append(alive * accept)
+            alive = alive * (1 - accept)
+            mass = self.shape(target, draft, token)
+            # Where a rejection has probability zero nothing is left to shape, and the law before it stands.
+            total = mass.sum(-1, keepdim=True) + null
+            possible = (accept < 1) & (total > torch.finfo(total.dtype).tiny)
+            total = torch.where(possible, total, 1.0)
+            target = torch.where(possible, mass / total, target)
+            null = torch.where(possible, null / total, null)
+        return Law(torch.cat(select, -1), target)
+
+
+def _null_mass(target_probs: Tensor) -> Tensor:
+    """Mass (..., 1) that the target leaves to the rejection of its own node; rounding of a whole law counts as none."""
+    rounding = 64 * torch.finfo(target_probs.dtype).eps
+    missing = 1 - target_probs.sum(-1, keepdim=True)
+    return torch.where(missing > rounding, missing, 0.0)
+
+
+def _draft_laws(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Iterator[tuple[Tensor, Tensor]]:
+    """The law (..., V) that each sibling was drawn from given the earlier ones, and its token (..., 1)."""
+    draft = draft_probs
+    unseen = torch.ones_like(draft_probs)
+    for token in siblings.split(1, dim=-1):
+        if draws is Draws.POINT_MASS:
+            draft = torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
+        yield draft, token
+        if draws is Draws.WITHOUT_REPLACEMENT:
+            # Once every token of positive mass is drawn, the next one is uniform over those not drawn yet.
+            unseen = unseen.scatter(-1, token, 0.0)
+            draft = normalise(draft.scatter(-1, token, 0.0), normalise(unseen, unseen))

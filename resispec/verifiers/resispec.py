@@ -1,0 +1,72 @@
+"""ResiSpec (arXiv 2608.24411), Algorithm 1 with GetProxy, as published.
+
+After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass Z = q(x0) - p(x0) that follows q
+where p has room. The residual depends on x0, which the paper's proof does not allow for: the output is biased toward the draft.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.distributions import normalise
+from resispec.errors import InvalidInput
+from resispec.verifiers.recursive import Recursive
+
+SPREADS = ("proportional", "water_fill")
+BUDGETS = ("gap", "capacity")
+
+
+@dataclass(frozen=True)
+class ProxyShape:
+    """GetProxy's residual r, before it is normalised.
+
+    spread: where the mass goes that clipping at p lost: "proportional" to the remaining capacity p - r of the other tokens, or
+        "water_fill" toward q, raising the level of min(level * q, p) until the budget is met.
+    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), that), as in the text.
+    """
+
+    spread: str = "proportional"
+    budget: str = "gap"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("spread", SPREADS), ("budget", BUDGETS)):
+            if getattr(self, name) not in allowed:
+                raise InvalidInput(f"resispec: unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+
+    def __call__(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """See `Shape`. With a point mass for the draft the proxy has no freedom and r is the standard residual."""
+        budget = (draft - target).gather(-1, rejected).clamp_min(0)
+        if self.budget == "capacity":
+            ratio = torch.where(draft > 0, target / draft, torch.inf)
+            budget = torch.maximum(budget, ratio.amin(-1, keepdim=True))
+        others = target.scatter(-1, rejected, 0.0)  # r(x0) = 0: no capacity is left at the refused token
+        level = budget if self.spread == "proportional" else _water_level(others, draft, budget)
+        clipped = torch.minimum(level * draft, others)
+        missing = (budget - clipped.sum(-1, keepdim=True)).clamp_min(0)
+        return clipped + missing * normalise(others - clipped, torch.zeros_like(others))
+
+
+def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:
+    """The level l (..., 1) at which sum(min(l q, capacity)) meets the budget, or that fills all tokens of q > 0.
+
+    Tokens saturate in increasing order of capacity / q. With k saturated, the sum is C_k + l (Q - Q_k): solve each and take the
+    first that saturates no further token.
+    """
+    ratio = torch.where(draft > 0, capacity / draft, torch.inf)
+    ratio, order = ratio.sort(-1)
+    draft, capacity = draft.gather(-1, order), torch.where(draft > 0, capacity, 0.0).gather(-1, order)
+    free = draft.flip(-1).cumsum(-1).flip(-1)
+    before = capacity.cumsum(-1) - capacity
+    level = (budget - before) / free.clamp_min(torch.finfo(draft.dtype).tiny)
+    fits = (level <= ratio) & (draft > 0)
+    first = fits.to(torch.uint8).argmax(-1, keepdim=True)
+    full = torch.where(ratio.isfinite(), ratio, 0.0).amax(-1, keepdim=True)
+    return torch.where(fits.any(-1, keepdim=True), level.gather(-1, first), full)
+
+
+def rule(spread: str = "proportional", budget: str = "gap") -> Recursive:
+    """ResiSpec's rule; for the options see `ProxyShape`. Raises InvalidInput for an unknown option."""
+    return Recursive(ProxyShape(spread, budget))
