@@ -1,6 +1,7 @@
 """The vocabulary that every part of resispec shares.
 
-Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent, V vocabulary, L committed length.
+Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent, V vocabulary,
+L committed length.
 `target_probs` is always p and `draft_probs` always q.
 """
 

@@ -109,7 +109,8 @@ def _documents(lines: Iterable[str], path: Path, field: str) -> Iterator[Prompt]
             raise InvalidInput(f"{path}, line {number} is not JSON ({error.msg}): {line.strip()[:60]!r}") from error
         text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
         if not isinstance(text, str) or not text:
-            raise InvalidInput(f"{path}, line {number} has no text: expected an object with a non-empty {field!r}, found {line.strip()[:60]!r}")
+            found = repr(line.strip()[:60])
+            raise InvalidInput(f"{path}, line {number} has no text: expected an object with a non-empty {field!r}, found {found}")
         yield Prompt(str(row.get("id", number - 1)), text)
 
 

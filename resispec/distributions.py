@@ -45,10 +45,9 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
     """The index at which the cumulative sum first exceeds the given share of its total; (..., V), (..., K) -> (..., K)."""
     total = cumulative[..., -1:]
-    index = torch.searchsorted(cumulative, uniform * total, right=True)
-    # The product can round up to the total; the last index of positive weight is where the total is first reached.
-    last = torch.searchsorted(cumulative, total)
-    return torch.minimum(index, last)
+    # The product can round up to the total, where the index would run past the last token of positive weight.
+    below = torch.nextafter(total, torch.zeros_like(total))
+    return torch.searchsorted(cumulative, torch.minimum(uniform * total, below), right=True)
 
 
 def draw_one(weights: Tensor, generator: Generator) -> int:

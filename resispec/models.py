@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.utils import logging as transformers_logging
 
 from resispec import hub
 from resispec.cache import Slab
@@ -24,6 +25,8 @@ from resispec.errors import InvalidInput, first_line
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
+
+transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -131,7 +134,7 @@ class TransformersSession:
     def __init__(self, body: torch.nn.Module, num_layers: int, capacity: int) -> None:
         self._body = body
         self._layers = [_SlabLayer(capacity) for _ in range(num_layers)]
-        self._cache = Cache(layers=self._layers)
+        self._cache = Cache(layers=list(self._layers))
 
     @property
     def length(self) -> int:
@@ -234,8 +237,8 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        found = "cpu" + (f" and {torch.cuda.device_count()} CUDA devices" if torch.cuda.is_available() else " only, no CUDA device")
-        raise InvalidInput(f"device {device!r} cannot be used: this machine has {found}") from error
+        allowed = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise InvalidInput(f"device {device!r} cannot be used; this machine has {', '.join(allowed)}") from error
 
 
 def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[int, str]:
@@ -250,7 +253,7 @@ def _load(name: str, revision: str | None, device: str, dtype: str) -> tuple[Tra
     if source == name and not Path(name).is_dir():
         options["local_files_only"] = hub.is_offline("model", name, revision)
     try:
-        module = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options)
+        module: Any = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options)
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise InvalidInput(f"model {name} cannot be loaded: {first_line(error)}") from error
@@ -259,7 +262,7 @@ def _load(name: str, revision: str | None, device: str, dtype: str) -> tuple[Tra
 
 def build_llama(**shape: Any) -> LlamaForCausalLM:
     """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, `num_hidden_layers`, ...)."""
-    return LlamaForCausalLM(LlamaConfig(attn_implementation="sdpa", **shape))
+    return LlamaForCausalLM(LlamaConfig(**shape))
 
 
 def save_model(model: Any, tokenizer: FastTokenizer, eos_token: str, folder: Path) -> None:

@@ -12,9 +12,6 @@ from typing import Any
 
 from resispec.decode import Generation
 
-# Part of every cell's identity: raise it when a change to the code changes what a cell measures.
-RESULTS_VERSION = 1
-
 
 @dataclass(frozen=True)
 class PromptRow:
@@ -66,12 +63,25 @@ def write_atomically(path: Path, text: str) -> None:
     """Write a file so that its presence means it is complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    partial.replace(path)
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON atomically, indented, with a newline at the end."""
     write_atomically(path, json.dumps(content, indent=2, sort_keys=True, default=str) + "\n")
+
+
+def write_status(folder: Path, state: str, reason: str, seconds: float) -> None:
+    """Record a cell's state in its folder: "running", "done", "failed" or "interrupted", and why."""
+    write_json(folder / "status.json", {"state": state, "reason": reason, "seconds": round(seconds, 3)})
+
+
+def read_status(folder: Path) -> dict[str, Any]:
+    """A cell's state, reason and seconds; state "missing" where the cell was never run."""
+    path = folder / "status.json"
+    if not path.exists():
+        return {"state": "missing", "reason": "", "seconds": 0.0}
+    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 class RowLog:
@@ -97,4 +107,4 @@ class RowLog:
 
     def finish(self) -> None:
         """Give the log its final name."""
-        os.replace(self._partial, self._path)
+        self._partial.replace(self._path)

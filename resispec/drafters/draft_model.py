@@ -10,6 +10,8 @@ from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.distributions import draw_siblings, probabilities
+from resispec.drafters.base import DraftSession
+from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, extend
 from resispec.topology import Topology
@@ -28,8 +30,10 @@ class DraftModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftModelSession:
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
+        if self.topology.num_nodes == 1:
+            return NoDraft().start(pair, prompt, temperature, capacity)
         if pair.draft is None:
             raise InvalidInput("this decoder drafts with a draft model and the pair has none; give pair.draft")
         session = DraftModelSession(self, pair.draft, temperature, capacity)

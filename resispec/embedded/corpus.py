@@ -1,8 +1,9 @@
 """Text that every installation has: the language reference, docstrings, and standard-library source.
 
-Source files are read as bytes and parsed with `ast`; nothing of them is imported or run. The split into training and held-out
-text is decided by a stable hash of names, before anything else looks at the text: whole files for docstrings and code (so a
-file's docstrings and its code are always on the same side), single chunks for the few long topics of the reference.
+Source files are read as bytes and parsed with `ast`; nothing of them is imported or run. The split into training and
+held-out text is decided by a stable hash of names, before anything else looks at the text: whole files for docstrings and
+code (so a file's docstrings and its code are always on the same side), single chunks for the few long topics of the
+reference.
 """
 
 from __future__ import annotations
@@ -25,8 +26,22 @@ _TOPICS = "stdlib/pydoc_data/topics.py"
 _PACKAGES = ("numpy", "pandas")
 # Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other people's packages.
 _SKIPPED_FOLDERS = frozenset(
-    "site-packages dist-packages __pycache__ test tests testing idle_test idlelib lib2to3 turtledemo encodings ensurepip "
-    "pydoc_data __phello__".split()
+    [
+        "site-packages",
+        "dist-packages",
+        "__pycache__",
+        "test",
+        "tests",
+        "testing",
+        "idle_test",
+        "idlelib",
+        "lib2to3",
+        "turtledemo",
+        "encodings",
+        "ensurepip",
+        "pydoc_data",
+        "__phello__",
+    ]
 )
 _HELD_OUT_FILES = 0.15
 _HELD_OUT_CHUNKS = 0.42  # the reference is short: less would not leave 200 prompts
@@ -78,9 +93,7 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     library = [name for name in training if name.startswith("stdlib/")]
     splits = {
         "embedded_reference": _reference(sources[_TOPICS]),
-        "embedded_docstrings": Split(
-            _until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))
-        ),
+        "embedded_docstrings": Split(_until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))),
         "embedded_code": Split(
             _until(max_chars, _modules(sources, library)),
             list(_module_chunks(sources, [name for name in held_out if name.startswith("stdlib/")])),
@@ -215,8 +228,7 @@ def _separate(splits: dict[str, Split]) -> dict[str, Split]:
     """Drop repeated held-out texts, and every training paragraph that is in a held-out text."""
     seen: set[str] = set()
     held_out = {
-        name: [document for document in split.held_out if not _seen_before(document.text, seen)]
-        for name, split in splits.items()
+        name: [document for document in split.held_out if not _seen_before(document.text, seen)] for name, split in splits.items()
     }
     hidden = {paragraph_key(part) for documents in held_out.values() for text in documents for part in _paragraphs(text.text)}
     return {name: Split(_without(split.training, hidden), held_out[name]) for name, split in splits.items()}

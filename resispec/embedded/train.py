@@ -1,7 +1,8 @@
 """Trains the embedded pair: one tokenizer, a target on text, and a draft on the target's predictions.
 
-Both models see the same windows in the same loop, so the draft learns from logits that the target's own step computed anyway.
-Early in training those are poor, but at the end of the cosine schedule the target hardly moves and the draft follows it.
+Both models see the same windows in the same loop, so the draft learns from logits that the target's own step computed
+anyway. Early in training those are poor, but at the end of the cosine schedule the target hardly moves and the draft
+follows it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, stable_rank
+from resispec.embedded.recipe import Recipe
 from resispec.errors import InvalidInput
 from resispec.models import build_llama, save_model
 
@@ -32,57 +36,13 @@ _BETAS = (0.9, 0.95)
 _FINAL_SHARE = 0.02  # of the peak learning rate, at the end of the cosine
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The sizes of a Llama. Embeddings are tied: at this size a second matrix would be half of the model."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_hidden_layers: int
-    num_attention_heads: int
-    num_key_value_heads: int
-    max_position_embeddings: int = 1024
-    tie_word_embeddings: bool = True
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything that decides the pair, apart from the source text and the versions of the libraries.
-
-    mixture: share of windows from each data set, in the order of `NAMES`. context: tokens of a window. batch_size: windows.
-    distillation: weight of the target's law, against the text's own next token, in the draft's loss.
-    max_chars: training text of one data set at most. max_files: source files at most, for quick trials.
-    max_threads: more CPU threads do not help matrices this small, and hurt where a container may use fewer cores than it sees.
-    """
-
-    seed: int = 0
-    vocab_size: int = 2048
-    target: Shape = Shape(192, 576, 4, 4, 2)
-    draft: Shape = Shape(64, 160, 1, 2, 2)
-    steps: int = 1200
-    batch_size: int = 4
-    context: int = 256
-    warmup_steps: int = 60
-    target_learning_rate: float = 3e-3
-    draft_learning_rate: float = 6e-3
-    weight_decay: float = 0.05
-    distillation: float = 1.0
-    mixture: tuple[float, float, float] = (0.2, 0.4, 0.4)
-    max_chars: int = 2_500_000
-    max_files: int | None = None
-    num_prompts: int = 256
-    min_prompts: int = 200
-    min_prompt_tokens: int = 96
-    max_threads: int = 4
-
-
 def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[str, Any]:
     """Write `target/`, `draft/` and the three prompt files into `folder`; return what is worth remembering of the training.
 
     Shows one progress bar. The caller's random state and thread count are as before afterwards.
     """
     started = time.perf_counter()
-    with _threads(recipe.max_threads), tqdm(total=recipe.steps, unit="step", dynamic_ncols=True) as bar:
+    with tqdm(total=recipe.steps, unit="step", dynamic_ncols=True) as bar:
         bar.set_description("embedded pair: reading text")
         corpus = build_corpus(sources, recipe.max_chars, recipe.max_files)
         bar.set_description("embedded pair: tokenizer")
@@ -98,7 +58,7 @@ def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[
     for model, name in ((target, "target"), (draft, "draft")):
         save_model(model, tokenizer, EOS, folder / name)
     seconds = {"prepare_s": round(prepared - started, 1), "train_s": round(time.perf_counter() - prepared, 1)}
-    return seconds | losses | {"tokens": recipe.steps * recipe.batch_size * recipe.context, "threads": recipe.max_threads}
+    return seconds | losses | {"tokens": recipe.steps * recipe.batch_size * recipe.context}
 
 
 def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
@@ -167,13 +127,16 @@ def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: An
         _optimizer(draft, recipe.draft_learning_rate, recipe.weight_decay),
     ]
     generator = torch.Generator().manual_seed(recipe.seed)
-    history: list[tuple[float, float]] = []
-    for step in range(recipe.steps):
-        for optimizer in optimizers:
-            _set_rate(optimizer, _schedule(step, recipe))
-        history.append(_step(target, draft, optimizers, _windows(streams, recipe, generator), recipe.distillation))
-        bar.update()
-        bar.set_postfix(target=f"{history[-1][0]:.2f}", draft=f"{history[-1][1]:.2f}", refresh=False)
+    history: list[list[float]] = []
+    work = partial(_gradients, target, draft, recipe.distillation)
+    with _one_thread_each(), ThreadPoolExecutor(recipe.shards) as pool:
+        for step in range(recipe.steps):
+            for optimizer in optimizers:
+                _set_rate(optimizer, _schedule(step, recipe))
+            windows = _windows(streams, recipe, generator)
+            history.append(_update((target, draft), optimizers, list(pool.map(work, windows.chunk(recipe.shards)))))
+            bar.set_postfix(target=f"{history[-1][0]:.2f}", draft=f"{history[-1][1]:.2f}", refresh=False)
+            bar.update()
     last = history[-max(1, recipe.steps // 10) :]
     means = [sum(column) / len(last) for column in zip(*last, strict=True)]
     return {"target_loss_nats": round(means[0], 4), "draft_loss_nats": round(means[1], 4)}
@@ -209,29 +172,39 @@ def _windows(streams: list[Tensor], recipe: Recipe, generator: torch.Generator) 
     return torch.stack(rows)
 
 
-def _step(target: Any, draft: Any, optimizers: list[Any], windows: Tensor, distillation: float) -> tuple[float, float]:
-    """One update of both models; return their cross-entropies on the text, in nats per token."""
+def _gradients(target: Any, draft: Any, distillation: float, windows: Tensor) -> tuple[list[Tensor], Tensor]:
+    """Gradients of the target's and then the draft's parameters, and both cross-entropies on the text, in nats per token."""
     inputs, labels = windows[:, :-1], windows[:, 1:].flatten()
     target_logits = target(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
     target_loss = functional.cross_entropy(target_logits, labels)
+    target_gradients = torch.autograd.grad(target_loss, list(target.parameters()))
     draft_logits = draft(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
     text_loss = functional.cross_entropy(draft_logits, labels)
     taught = functional.cross_entropy(draft_logits, target_logits.detach().softmax(-1))
-    for model, optimizer, loss in (
-        (target, optimizers[0], target_loss),
-        (draft, optimizers[1], distillation * taught + (1 - distillation) * text_loss),
-    ):
-        loss.backward()
+    draft_gradients = torch.autograd.grad(distillation * taught + (1 - distillation) * text_loss, list(draft.parameters()))
+    return [*target_gradients, *draft_gradients], torch.stack([target_loss.detach(), text_loss.detach()])
+
+
+def _update(models: tuple[Any, Any], optimizers: list[Any], shards: list[tuple[list[Tensor], Tensor]]) -> list[float]:
+    """One step of both models along the mean gradient of the shards; return both losses."""
+    parameters = [weight for model in models for weight in model.parameters()]
+    for weight, *parts in zip(parameters, *(gradients for gradients, _ in shards), strict=True):
+        weight.grad = torch.stack(parts).mean(0)
+    for model, optimizer in zip(models, optimizers, strict=True):
         torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
         optimizer.step()
-        optimizer.zero_grad()
-    return target_loss.item(), text_loss.item()
+    return torch.stack([losses for _, losses in shards]).mean(0).tolist()
 
 
 @contextmanager
-def _threads(limit: int) -> Iterator[None]:
+def _one_thread_each() -> Iterator[None]:
+    """One intra-operation thread, so that only the shards run in parallel.
+
+    Threads inside an operation wait for each other at every one of thousands of small products: one busy neighbour
+    on a core made a step ten times slower. Shards meet once a step, and results do not depend on the core count.
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(min(before, limit))
+    torch.set_num_threads(1)
     try:
         yield
     finally:

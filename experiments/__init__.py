@@ -1,0 +1,1 @@
+"""Entry points: one cell, a sweep of cells, training, benchmarks."""

@@ -1,0 +1,52 @@
+"""The schema of conf/run.yaml: a misspelt key or a wrong type fails when the configuration is composed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+from resispec.embedded import fingerprint
+
+
+@dataclass
+class SamplingConfig:
+    """Limits of one generation; see `resispec.decode.Sampling`."""
+
+    max_new_tokens: int = MISSING
+    max_length: int = MISSING
+    ignore_eos: bool = False
+
+
+@dataclass
+class RunConfig:
+    """One cell, and where its results go.
+
+    pair, dataset, decoder, tree, verifier: nodes with a `_target_`, chosen by name. A decoder refers to what it needs of the
+    tree and the verifier, so a cell is determined by its decoder alone.
+    """
+
+    profile: str = MISSING
+    pair: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+    decoder: dict[str, Any] = field(default_factory=dict)
+    tree: dict[str, Any] = field(default_factory=dict)
+    verifier: dict[str, Any] = field(default_factory=dict)
+    temperature: float = 1.0
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
+    num_prompts: int = MISSING  # measured prompts
+    warmup_prompts: int = MISSING  # decoded first and not recorded
+    seed: int = 0  # prompt i uses seed + i for every random stream
+    device: str = MISSING
+    dtype: str = MISSING
+    results: str = "results"
+    artefact: str | None = None  # the table or figure that a sweep is for
+    axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
+
+
+ConfigStore.instance().store(name="schema", node=RunConfig)
+# A pair that is trained here is identified by what it is trained from.
+OmegaConf.register_new_resolver("embedded_fingerprint", fingerprint, use_cache=True, replace=True)

@@ -1,0 +1,50 @@
+"""Where a result comes from: code, machine, versions, command."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "numpy")
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Everything that a reader needs to place a measurement. `device` is the name of the hardware that decoded."""
+    return {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "device": device_name(device),
+        "num_threads": torch.get_num_threads(),
+        "num_cores": os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "versions": {package: version(package) for package in PACKAGES},
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0] if names else platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
+
+
+def _git(*arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()

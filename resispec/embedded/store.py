@@ -1,0 +1,146 @@
+"""Keeps what was trained: a folder under the cache root that is either complete or absent.
+
+A folder is built under a temporary name beside its final one and renamed when everything is on disk, so that killing the
+process at any moment leaves nothing that could be taken for a result. A lock that dies with its process makes a second process
+wait for the first instead of training the same thing again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from resispec.errors import InvalidInput, first_line
+
+MANIFEST = "manifest.json"
+
+_LIBRARIES = ("torch", "transformers", "tokenizers")
+_MODULES = ("corpus.py", "train.py")  # the files that decide the result
+_log = logging.getLogger(__name__)
+
+
+def default_root() -> Path:
+    """`$RESISPEC_CACHE`, or `~/.cache/resispec`."""
+    return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
+
+
+def make_key(sources: dict[str, bytes], recipe: str) -> str:
+    """16 hexadecimal digits that change with the source text, the recipe, the libraries and the code that trains."""
+    digest = hashlib.sha256()
+    versions = {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
+    digest.update(json.dumps([recipe, versions]).encode())
+    code = {f"resispec/embedded/{name}": Path(__file__).with_name(name).read_bytes() for name in _MODULES}
+    for name, content in sorted((sources | code).items()):
+        digest.update(f"\n{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()[:16]
+
+
+def ensure_folder(root: Path, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
+    """The complete folder `root/key`, built first if it is absent.
+
+    build: fills an empty folder and returns facts for the manifest.
+    Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
+    """
+    folder = root / key
+    if folder.exists():
+        _verify(folder)
+        return folder
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        lock = (root / f".{key}.lock").open("w")
+    except OSError as error:
+        raise InvalidInput(
+            f"cache folder {root} cannot be written ({first_line(error)}); set RESISPEC_CACHE to one that can"
+        ) from error
+    with lock, _locked(lock.fileno(), folder):
+        if not folder.exists():  # else another process has just built it
+            _build(folder, build)
+        for leftover in root.glob(f".{key}.tmp-*"):  # of killed processes: only the holder of the lock builds
+            shutil.rmtree(leftover, ignore_errors=True)
+    _verify(folder)
+    return folder
+
+
+def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
+    temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.tmp-", dir=folder.parent))
+    try:
+        facts = build(temporary)
+        _write_manifest(temporary, {"key": folder.name, **facts})
+        temporary.chmod(0o755)  # mkdtemp's folders are private, a cache may be shared
+        temporary.rename(folder)
+        _sync(folder.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _write_manifest(folder: Path, facts: dict[str, Any]) -> None:
+    """Put every file on disk, then the manifest with their checksums, then the folders."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        _sync(path)
+    sums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
+    (folder / MANIFEST).write_text(json.dumps({**facts, "files": sums}, indent=2) + "\n", encoding="utf-8")
+    for path in (folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder):
+        _sync(path)
+
+
+def _verify(folder: Path) -> None:
+    """Raise InvalidInput, naming the first problem, unless every file is as it was written."""
+    problem = _problem(folder)
+    if problem:
+        raise InvalidInput(f"the embedded pair in {folder} is damaged: {problem}; delete that folder and run again")
+
+
+def _problem(folder: Path) -> str | None:
+    try:
+        sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, expected in sums.items():
+            if not (folder / name).is_file():
+                return f"{name} is missing"
+            if _checksum(folder / name) != expected:
+                return f"{name} is not what was written ({(folder / name).stat().st_size} bytes)"
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} cannot be read ({first_line(error)})"
+    return None
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int, folder: Path) -> Iterator[None]:
+    """Hold an exclusive lock on an open file; the system lets go of it when the process ends, however it ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _log.warning("another process is training the embedded pair in %s; waiting for it", folder)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

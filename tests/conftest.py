@@ -1,0 +1,10 @@
+"""Quiet, quick and offline: one thread a test process, and no hub."""
+
+import os
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import torch  # noqa: E402 - the environment comes first
+
+torch.set_num_threads(1)

@@ -1,0 +1,108 @@
+"""Models small enough to know everything about, and the laws that they should produce."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from resispec.models import Pair, TransformersModel, build_llama, save_model
+
+
+class ToyTokenizer:
+    """Characters are tokens."""
+
+    def __init__(self, eos_token_id: int | None = None) -> None:
+        self.eos_token_id = eos_token_id
+
+    def encode(self, text: str) -> list[int]:
+        return [int(character) for character in text]
+
+    def decode(self, token_ids: list[int]) -> str:
+        return "".join(map(str, token_ids))
+
+
+class TableModel:
+    """A bigram model: the next token's logits are a row of a table. Counts the tokens that it forwards."""
+
+    def __init__(self, logits: Tensor, context: int = 4096) -> None:
+        self.logits, self.vocab_size, self.context = logits, logits.shape[1], context
+        self.device = torch.device("cpu")
+        self.forwarded: list[list[int]] = []
+
+    def session(self, capacity: int) -> TableSession:
+        return TableSession(self, capacity)
+
+    def head(self, features: Tensor) -> Tensor:
+        return features
+
+
+class TableSession:
+    """Checks what a real cache would silently get wrong: mask widths, positions, capacity."""
+
+    def __init__(self, model: TableModel, capacity: int) -> None:
+        self.model, self.capacity, self.positions = model, capacity, torch.empty(0, dtype=torch.int64)
+
+    @property
+    def length(self) -> int:
+        return len(self.positions)
+
+    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+        known = torch.cat((self.positions, positions))
+        assert visible.shape == (len(tokens), len(known)) and len(known) <= self.capacity
+        for row, position in zip(visible, positions, strict=True):
+            assert known[row].sort().values.tolist() == list(range(int(position) + 1))  # one token at every earlier position
+        self.positions = known
+        self.model.forwarded.append(tokens.tolist())
+        return self.model.logits[tokens]
+
+    def keep(self, past: int, rows: Tensor) -> None:
+        self.positions = torch.cat((self.positions[:past], self.positions[past:][rows]))
+
+
+def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None = None) -> Pair:
+    """A random bigram target and a draft whose logits differ from it by noise of scale `gap`."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randn(vocab, vocab, generator=generator, dtype=torch.float64)
+    noise = torch.randn(vocab, vocab, generator=generator, dtype=torch.float64)
+    return Pair(TableModel(target), TableModel(target + gap * noise), ToyTokenizer(eos))
+
+
+def sequence_law(model: TableModel, first: int, length: int, temperature: float) -> dict[tuple[int, ...], float]:
+    """The probability of every continuation of `first`, by the chain rule."""
+    rows = torch.softmax(model.logits / temperature, -1)
+    law = {}
+    for tokens in itertools.product(range(model.vocab_size), repeat=length):
+        pairs = itertools.pairwise((first, *tokens))
+        law[tokens] = float(torch.stack([rows[now, following] for now, following in pairs]).prod())
+    return law
+
+
+def tiny_llama(vocab: int = 64, hidden: int = 32, layers: int = 2, seed: int = 0) -> TransformersModel:
+    """An untrained Llama with grouped-query attention; scaled up, so that its laws are far from uniform."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = build_llama(
+            vocab_size=vocab, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=layers,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256, eos_token_id=None,
+        )  # fmt: skip
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(6)
+    return TransformersModel(module)
+
+
+def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), vocab: int = 64) -> None:
+    """Write model folders, in transformers' own layout, that share a byte-level tokenizer."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=["<eos>"], initial_alphabet=list("abcdefgh"), show_progress=False)
+    tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
+    for seed, word in enumerate(words):
+        save_model(tiny_llama(vocab, seed=seed).module, tokenizer, "<eos>", folder / word)
