@@ -31,7 +31,7 @@ RESULTS_VERSION = 1
 # What a cell's result depends on. The tree and the verifier come in through the decoder, which refers to those it uses.
 DETERMINING = (
     "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
-    "device", "dtype",
+    "device", "dtype", "num_threads",
 )  # fmt: skip
 
 
@@ -62,7 +62,7 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
         raise InvalidInput(one_line(error)) from error
     assert isinstance(resolved, dict)
     determining = {key: resolved[key] for key in DETERMINING}
-    if missing := sorted(_missing(determining)):
+    if missing := _missing({name: resolved[name] for name in (*names, *DETERMINING)}):
         raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
     key = json.dumps([RESULTS_VERSION, determining, _local_content(determining)], sort_keys=True)
     cell_id = hashlib.sha256(key.encode()).hexdigest()[:16]

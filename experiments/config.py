@@ -8,8 +8,6 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
-from resispec.embedded import fingerprint
-
 
 @dataclass
 class SamplingConfig:
@@ -42,11 +40,20 @@ class RunConfig:
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
     dtype: str = MISSING
+    num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
     artefact: str | None = None  # the table or figure that a sweep is for
     axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
-# A pair that is trained here is identified by what it is trained from.
-OmegaConf.register_new_resolver("embedded_fingerprint", fingerprint, use_cache=True, replace=True)
+
+
+def _embedded_fingerprint() -> str:
+    from resispec.embedded import fingerprint
+
+    return fingerprint()
+
+
+# A pair that is trained on this machine is identified by what it is trained from.
+OmegaConf.register_new_resolver("embedded_fingerprint", _embedded_fingerprint, use_cache=True, replace=True)

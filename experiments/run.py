@@ -71,7 +71,9 @@ def _writable(folder: Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise InvalidInput(f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER") from error
+        raise InvalidInput(
+            f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
+        ) from error
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="run")
@@ -108,3 +110,7 @@ def run_cell(cell: Cell) -> None:
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         write_status(cell.folder, "failed", f"the worker {how}", time.perf_counter() - started)
     raise CellFailed(f"{cell}: {read_status(cell.folder)['reason']}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -44,6 +44,8 @@ def run(folder: Path) -> None:
     """Decode and record every prompt of the cell."""
     cell = json.loads((folder / "cell.json").read_text(encoding="utf-8"))
     config = cell["config"]
+    if config["num_threads"] is not None:
+        torch.set_num_threads(config["num_threads"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     decoder: Decoder = instantiate(config["decoder"])
     prompts = instantiate(config["dataset"]).prompts(config["num_prompts"])

@@ -6,6 +6,8 @@ the rows of the tree that are kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
 
@@ -32,9 +34,11 @@ class Slab:
             slab[:, :, start : self.length] = new
         return self._rows[0][:, :, : self.length], self._rows[1][:, :, : self.length]
 
-    def keep(self, past: int, rows: Tensor) -> None:
-        """Keep the first `past` rows and, of those after them, the ones at offsets `rows` (K,) int64, in this order."""
-        self.length = past + rows.numel()
+    def keep(self, past: int, rows: Sequence[int]) -> None:
+        """Keep the first `past` rows and, of those after them, the ones at offsets `rows`, in this order."""
+        self.length = past + len(rows)
+        if list(rows) == list(range(len(rows))):
+            return  # they lie where they should: a chain, or nothing but the root
         for slab in self._rows or ():
-            # index_select copies first, so moving rows within one slab cannot overwrite what is still to be read.
-            slab[:, :, past : self.length] = slab.index_select(2, rows + past)
+            # Indexing copies first, so moving rows within one slab cannot overwrite what is still to be read.
+            slab[:, :, past : self.length] = slab[:, :, [past + row for row in rows]]

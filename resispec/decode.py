@@ -17,7 +17,7 @@ from resispec.core import Draft, Verdict
 from resispec.distributions import probabilities
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
-from resispec.models import Pair, extend
+from resispec.models import Pair, behind_anything, extend
 from resispec.timing import Stopwatch, now
 from resispec.topology import Topology
 from resispec.verifiers.base import Verifier
@@ -137,7 +137,7 @@ class _Sequence:
         self._decoder, self._target, self._sampling = decoder, pair.target, sampling
         self._eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
         self._root = prompt[-1]
-        capacity = sampling.max_length + decoder.drafter.topology.num_nodes
+        self._capacity = capacity = sampling.max_length + decoder.drafter.topology.num_nodes
         self._session = pair.target.session(capacity)
         if prompt[:-1]:
             extend(self._session, prompt[:-1], pair.target.device)
@@ -149,14 +149,13 @@ class _Sequence:
         draft = self._drafts.draft(self._root, generator)
         lap("draft")
         past = self._session.length
-        ancestors, depths = _placed(draft.tree.topology, self._target.device)
-        visible = torch.cat((ancestors.new_ones(len(depths), past), ancestors), 1)
-        features = self._session.forward(draft.tree.tokens, depths + past, visible)
+        visible, depths = _placed(draft.tree.topology, self._target.device, self._capacity)
+        features = self._session.forward(draft.tree.tokens, depths + past, visible[:, -past - len(depths) :])
         target_probs = probabilities(self._target.head(features), self._sampling.temperature)
         lap("target")
         verdict = self._decoder.verifier.verify(draft.tree, target_probs, draft.probs, generator)
         lap("verify")
-        self._session.keep(past, torch.tensor((0, *verdict.path), device=self._target.device))
+        self._session.keep(past, (0, *verdict.path))
         self._drafts.commit(verdict, features)
         self._root = verdict.tokens[-1]
         lap("commit")
@@ -179,6 +178,6 @@ def _no_lap(name: str) -> None:
 
 
 @lru_cache(maxsize=8)
-def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
-    """A topology's ancestor mask and depths on a device."""
-    return topology.ancestors.to(device), topology.depths.to(device)
+def _placed(topology: Topology, device: torch.device, capacity: int) -> tuple[Tensor, Tensor]:
+    """A topology's mask (N, capacity + N), see `behind_anything`, and its depths (N,), on a device."""
+    return behind_anything(topology.ancestors.to(device), capacity), topology.depths.to(device)

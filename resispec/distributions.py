@@ -44,10 +44,9 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
 
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
     """The index at which the cumulative sum first exceeds the given share of its total; (..., V), (..., K) -> (..., K)."""
-    total = cumulative[..., -1:]
-    # The product can round up to the total, where the index would run past the last token of positive weight.
-    below = torch.nextafter(total, torch.zeros_like(total))
-    return torch.searchsorted(cumulative, torch.minimum(uniform * total, below), right=True)
+    # The largest uniform is 1 - 2^-53, and its product could round up to the total, past the last token of positive weight.
+    total = cumulative[..., -1:] * (1 - 2**-52)
+    return torch.searchsorted(cumulative, uniform * total, right=True)
 
 
 def draw_one(weights: Tensor, generator: Generator) -> int:

@@ -44,8 +44,8 @@ class Session(Protocol):
         tokens, positions: (K,) int64. visible: (K, length + K) bool, True where a token may attend.
         """
 
-    def keep(self, past: int, rows: Tensor) -> None:
-        """Keep the first `past` cached positions and those at offsets `rows` (K,) int64 after them; forget the others."""
+    def keep(self, past: int, rows: Sequence[int]) -> None:
+        """Keep the first `past` cached positions and those at offsets `rows` after them; forget the others."""
 
 
 class Model(Protocol):
@@ -68,6 +68,11 @@ def extend(session: Session, tokens: Sequence[int], device: torch.device) -> Ten
     positions = torch.arange(past, past + count, device=device)
     visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
     return session.forward(torch.tensor(tokens, device=device), positions, visible)
+
+
+def behind_anything(visible: Tensor, capacity: int) -> Tensor:
+    """Put a block (K, R) bool behind `capacity` columns of True; the last `past + R` columns are the mask after `past` tokens."""
+    return torch.cat((visible.new_ones(len(visible), capacity), visible), 1)
 
 
 class Tokenizer(Protocol):
@@ -154,7 +159,7 @@ class TransformersSession:
         return output.last_hidden_state[0]
 
     @torch.inference_mode()
-    def keep(self, past: int, rows: Tensor) -> None:
+    def keep(self, past: int, rows: Sequence[int]) -> None:
         """See `Session.keep`."""
         for layer in self._layers:
             layer.slab.keep(past, rows)

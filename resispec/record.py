@@ -8,9 +8,10 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from resispec.decode import Generation
+if TYPE_CHECKING:  # planning and analysis read records and need no torch
+    from resispec.decode import Generation
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,6 @@ import os
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import torch  # noqa: E402 - the environment comes first
+import torch
 
 torch.set_num_threads(1)

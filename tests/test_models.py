@@ -50,7 +50,7 @@ def test_decoding_goes_on_after_a_commit():
     forward_tree(model, session, topology, tokens)
     path = path_to(topology, topology.num_nodes - 1)
     assert path != list(range(len(path)))
-    session.keep(len(prompt), torch.tensor(path))
+    session.keep(len(prompt), path)
     assert session.length == len(prompt) + len(path)
     logits = model.head(extend(session, [7, 8], model.device))
     assert torch.allclose(logits[-1], causal_logits(model, [*prompt, *tokens[path].tolist(), 7, 8]), atol=5e-4)

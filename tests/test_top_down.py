@@ -21,7 +21,11 @@ def laws(rows, vocab, generator):
 def tree_case(topology, vocab=4, seed=0):
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(vocab, (topology.num_nodes,), generator=generator)
-    return Tree(topology, tokens, Draws.IID), laws(topology.num_nodes, vocab, generator), laws(topology.num_nodes, vocab, generator)
+    return (
+        Tree(topology, tokens, Draws.IID),
+        laws(topology.num_nodes, vocab, generator),
+        laws(topology.num_nodes, vocab, generator),
+    )
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -58,8 +59,8 @@ class TableSession:
         self.model.forwarded.append(tokens.tolist())
         return self.model.logits[tokens]
 
-    def keep(self, past: int, rows: Tensor) -> None:
-        self.positions = torch.cat((self.positions[:past], self.positions[past:][rows]))
+    def keep(self, past: int, rows: Sequence[int]) -> None:
+        self.positions = torch.cat((self.positions[:past], self.positions[past:][list(rows)]))
 
 
 def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None = None) -> Pair:
@@ -102,7 +103,9 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), v
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=vocab, special_tokens=["<eos>"], initial_alphabet=list("abcdefgh"), show_progress=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab, special_tokens=["<eos>"], initial_alphabet=list("abcdefgh"), show_progress=False
+    )
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for seed, word in enumerate(words):
         save_model(tiny_llama(vocab, seed=seed).module, tokenizer, "<eos>", folder / word)

@@ -13,7 +13,7 @@ from resispec.distributions import draw_siblings, probabilities
 from resispec.drafters.base import DraftSession
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, extend
+from resispec.models import Model, Pair, behind_anything, extend
 from resispec.topology import Topology
 
 
@@ -45,33 +45,35 @@ class DraftModel:
 class _Level:
     """The nodes of one level that have children, and how those are filled.
 
-    nodes: (K,) ids. visible: (K, R) bool, what each sees of the R drafted rows cached so far, its own level included.
-    children: (C,) ids; child c is draw number `drawn_as[c]` of row `drawn_by[c]`, of `most_children` draws a row.
+    nodes: (K,) ids. visible: (K, capacity + R) bool, see `behind_anything`: what each sees of the R drafted rows cached so far, its
+    own level included.
+    children: the next level's ids; `picks` (C,) are their places among the K x most_children draws.
     """
 
     depth: int
+    num_rows: int
     nodes: Tensor
     visible: Tensor
-    children: Tensor
-    drawn_by: Tensor
-    drawn_as: Tensor
+    children: slice
+    picks: Tensor
     most_children: int
 
 
 @lru_cache(maxsize=8)
-def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Level, ...], dict[int, int]]:
+def _plan(topology: Topology, device: torch.device, capacity: int) -> tuple[tuple[_Level, ...], dict[int, int]]:
     """The levels that are drafted from, and every cached node's row after the committed ones."""
     levels, rows = [], dict[int, int]()
     for depth, ids in enumerate(topology.levels):
         nodes = [node for node in ids if topology.children[node]]
         if depth:
             rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
-        family = [(child, row, rank) for row, node in enumerate(nodes) for rank, child in enumerate(topology.children[node])]
-        if family:
-            children, drawn_by, drawn_as = torch.tensor(family, device=device).unbind(1)
-            visible = topology.ancestors[nodes][:, list(rows)].to(device)
+        if nodes:
             most = max(len(topology.children[node]) for node in nodes)
-            levels.append(_Level(depth, torch.tensor(nodes, device=device), visible, children, drawn_by, drawn_as, most))
+            picks = [row * most + rank for row, node in enumerate(nodes) for rank in range(len(topology.children[node]))]
+            children = slice(ids.stop, ids.stop + len(picks))
+            visible = behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)
+            places = torch.tensor(nodes, device=device), torch.tensor(picks, device=device)
+            levels.append(_Level(depth, len(rows), places[0], visible, children, places[1], most))
     return tuple(levels), rows
 
 
@@ -80,7 +82,7 @@ class DraftModelSession:
 
     def __init__(self, drafter: DraftModel, model: Model, temperature: float, capacity: int) -> None:
         self._drafter, self._model, self._temperature = drafter, model, temperature
-        self._levels, self._rows = _plan(drafter.topology, model.device)
+        self._levels, self._rows = _plan(drafter.topology, model.device, capacity)
         self._session = model.session(capacity)
         self._pending: list[int] = []
 
@@ -98,21 +100,20 @@ class DraftModelSession:
         laws = []
         for level in self._levels:
             if level.depth:
-                committed = level.visible.new_ones(len(level.nodes), past)
                 positions = torch.full_like(level.nodes, past - 1 + level.depth)
-                visible = torch.cat((committed, level.visible), 1)
-                features = self._session.forward(tokens[level.nodes], positions, visible)
+                visible = level.visible[:, -past - level.num_rows :]
+                features = self._session.forward(tokens.index_select(0, level.nodes), positions, visible)
             laws.append(probabilities(self._model.head(features), self._temperature))
             drawn = draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator)
-            tokens[level.children] = drawn[level.drawn_by, level.drawn_as]
+            tokens[level.children] = drawn.flatten().index_select(0, level.picks)
         self._past = past
-        probs = laws[0].new_zeros(topology.num_nodes, self._model.vocab_size)
+        probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
-            probs[level.nodes] = law
+            probs.index_copy_(0, level.nodes, law)
         return Draft(Tree(topology, tokens, self._drafter.draws), probs)
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has none and is forwarded before the next root."""
         cached = [self._rows[node] for node in verdict.path if node in self._rows]
-        self._session.keep(self._past, torch.tensor(cached, dtype=torch.int64, device=self._model.device))
+        self._session.keep(self._past, cached)
         self._pending = [token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows]

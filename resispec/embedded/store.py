@@ -26,7 +26,7 @@ from resispec.errors import InvalidInput, first_line
 MANIFEST = "manifest.json"
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
-_MODULES = ("corpus.py", "train.py")  # the files that decide the result
+_MODULES = ("corpus.py", "muon.py", "train.py")  # the files that decide the result
 _log = logging.getLogger(__name__)
 
 

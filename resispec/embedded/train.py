@@ -25,6 +25,7 @@ from torch.nn import functional
 from tqdm import tqdm
 
 from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, stable_rank
+from resispec.embedded.muon import Muon
 from resispec.embedded.recipe import Recipe
 from resispec.errors import InvalidInput
 from resispec.models import build_llama, save_model
@@ -123,18 +124,17 @@ def _stream(documents: list[Document], tokenizer: Tokenizer, context: int) -> Te
 def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: Any) -> dict[str, float]:
     """Train both models; return their mean loss over the last tenth of the steps, in nats per token."""
     optimizers = [
-        _optimizer(target, recipe.target_learning_rate, recipe.weight_decay),
-        _optimizer(draft, recipe.draft_learning_rate, recipe.weight_decay),
+        *_optimizers(target, recipe.target_learning_rate, recipe),
+        *_optimizers(draft, recipe.draft_learning_rate, recipe),
     ]
     generator = torch.Generator().manual_seed(recipe.seed)
     history: list[list[float]] = []
     work = partial(_gradients, target, draft, recipe.distillation)
     with _one_thread_each(), ThreadPoolExecutor(recipe.shards) as pool:
         for step in range(recipe.steps):
-            for optimizer in optimizers:
-                _set_rate(optimizer, _schedule(step, recipe))
             windows = _windows(streams, recipe, generator)
-            history.append(_update((target, draft), optimizers, list(pool.map(work, windows.chunk(recipe.shards)))))
+            history.append(_set_gradients((target, draft), list(pool.map(work, windows.chunk(recipe.shards)))))
+            list(pool.map(partial(_update, _schedule(step, recipe)), optimizers))
             bar.set_postfix(target=f"{history[-1][0]:.2f}", draft=f"{history[-1][1]:.2f}", refresh=False)
             bar.update()
     last = history[-max(1, recipe.steps // 10) :]
@@ -142,16 +142,27 @@ def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: An
     return {"target_loss_nats": round(means[0], 4), "draft_loss_nats": round(means[1], 4)}
 
 
-def _optimizer(model: Any, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    matrices = [weight for weight in model.parameters() if weight.dim() > 1]
-    gains = [weight for weight in model.parameters() if weight.dim() == 1]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": gains, "weight_decay": 0.0}]
-    return torch.optim.AdamW([group | {"peak": learning_rate} for group in groups], lr=learning_rate, betas=_BETAS, fused=True)
+def _optimizers(model: Any, learning_rate: float, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon for the layers' matrices, in as many parts as there are shards; AdamW for the embeddings and the norms' gains."""
+    rest = {
+        id(weight) for weight in (*model.get_input_embeddings().parameters(), *(w for w in model.parameters() if w.dim() == 1))
+    }
+    matrices = [weight for weight in model.parameters() if id(weight) not in rest]
+    others = [weight for weight in model.parameters() if id(weight) in rest]
+    adam = torch.optim.AdamW(others, lr=learning_rate, betas=_BETAS, weight_decay=recipe.weight_decay, fused=True)
+    parts = [matrices[part :: recipe.shards] for part in range(recipe.shards)]
+    optimizers = [adam, *(Muon(part, learning_rate, recipe.weight_decay) for part in parts if part)]
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["peak"] = learning_rate
+    return optimizers
 
 
-def _set_rate(optimizer: torch.optim.Optimizer, share: float) -> None:
+def _update(share: float, optimizer: torch.optim.Optimizer) -> None:
+    """One step at a share of the peak learning rate."""
     for group in optimizer.param_groups:
         group["lr"] = group["peak"] * share
+    optimizer.step()
 
 
 def _schedule(step: int, recipe: Recipe) -> float:
@@ -185,14 +196,13 @@ def _gradients(target: Any, draft: Any, distillation: float, windows: Tensor) ->
     return [*target_gradients, *draft_gradients], torch.stack([target_loss.detach(), text_loss.detach()])
 
 
-def _update(models: tuple[Any, Any], optimizers: list[Any], shards: list[tuple[list[Tensor], Tensor]]) -> list[float]:
-    """One step of both models along the mean gradient of the shards; return both losses."""
+def _set_gradients(models: tuple[Any, Any], shards: list[tuple[list[Tensor], Tensor]]) -> list[float]:
+    """Give both models the mean gradient of the shards, clipped; return both losses."""
     parameters = [weight for model in models for weight in model.parameters()]
     for weight, *parts in zip(parameters, *(gradients for gradients, _ in shards), strict=True):
         weight.grad = torch.stack(parts).mean(0)
-    for model, optimizer in zip(models, optimizers, strict=True):
+    for model in models:
         torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-        optimizer.step()
     return torch.stack([losses for _, losses in shards]).mean(0).tolist()
 
 

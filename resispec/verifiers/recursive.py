@@ -37,20 +37,20 @@ class Recursive:
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws."""
         target, null = target_probs, _null_mass(target_probs)
-        alive = torch.ones_like(target_probs[..., :1])
+        tiny = torch.finfo(target_probs.dtype).tiny
+        alive = torch.ones_like(null)
         select = []
         for draft, token in _draft_laws(draft_probs, siblings, draws):
-            p, q = target.gather(-1, token), draft.gather(-1, token)
-            accept = torch.where(p >= q, torch.where(p > 0, 1.0, 0.0).to(p.dtype), p / q.clamp_min(torch.finfo(q.dtype).tiny))
+            accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
             select.append(alive * accept)
-            alive = alive * (1 - accept)
+            alive = alive - select[-1]
             mass = self.shape(target, draft, token)
-            # Where a rejection has probability zero nothing is left to shape, and the law before it stands.
             total = mass.sum(-1, keepdim=True) + null
-            possible = (accept < 1) & (total > torch.finfo(total.dtype).tiny)
-            total = torch.where(possible, total, 1.0)
-            target = torch.where(possible, mass / total, target)
-            null = torch.where(possible, null / total, null)
+            # Where a rejection has probability zero nothing is left to shape, and the law before it stands.
+            is_possible = total > tiny
+            total = torch.where(is_possible, total, 1.0)
+            target = torch.where(is_possible, mass / total, target)
+            null = null / total
         return Law(torch.cat(select, -1), target)
 
 
@@ -63,13 +63,12 @@ def _null_mass(target_probs: Tensor) -> Tensor:
 
 def _draft_laws(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Iterator[tuple[Tensor, Tensor]]:
     """The law (..., V) that each sibling was drawn from given the earlier ones, and its token (..., 1)."""
-    draft = draft_probs
-    unseen = torch.ones_like(draft_probs)
+    draft, unseen = draft_probs, None
     for token in siblings.split(1, dim=-1):
         if draws is Draws.POINT_MASS:
             draft = torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
         yield draft, token
         if draws is Draws.WITHOUT_REPLACEMENT:
             # Once every token of positive mass is drawn, the next one is uniform over those not drawn yet.
-            unseen = unseen.scatter(-1, token, 0.0)
+            unseen = (torch.ones_like(draft_probs) if unseen is None else unseen).scatter(-1, token, 0.0)
             draft = normalise(draft.scatter(-1, token, 0.0), normalise(unseen, unseen))

@@ -1,0 +1,111 @@
+"""A seeded battery of hard pairs of laws, and the worst error that a rule or a tree verifier makes on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.errors import InvalidInput
+from resispec.topology import Topology, chain, complete, from_child_counts
+from resispec.verifiers.base import Draws, SiblingRule, Verifier
+
+KINDS = ("random", "sparse", "peaked", "one-hot", "p = q", "disjoint")
+TREES: tuple[tuple[Topology, int], ...] = ((complete(3, 2), 2), (chain(3), 3), (from_child_counts([[2], [0, 2]]), 3))
+"""Topologies, each with its vocabulary: at most 81 drafted trees a pair."""
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest total variation between the emitted law and the target's that was found, and where.
+
+    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,) for a rule, (V, V) for
+    a tree verifier. shape: "3 siblings" or "tree of 7 nodes".
+    """
+
+    error: float
+    kind: str
+    shape: str
+    target_probs: Tensor
+    draft_probs: Tensor
+
+
+def worst_error(rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3) -> Worst:
+    """The worst enumerated error over `repeats` rounds of the battery: every kind, V in 2..5, B in 1..3. About a second.
+
+    Raises what the rule raises, such as InvalidInput for draws that it is not defined for.
+    """
+    found = []
+    for kind, generator in _rounds(seed, repeats):
+        for vocab in range(2, 6):
+            p, q = pair_of_laws(kind, vocab, generator)
+            for num_siblings in range(1, 4):
+                if draws is Draws.IID or num_siblings <= vocab:
+                    error = total_variation(emitted_law(rule, p, q, num_siblings, draws), p)
+                    found.append(Worst(_number(error), kind, f"{num_siblings} siblings", p, q))
+    return max(found, key=lambda worst: worst.error)
+
+
+def worst_tree_error(verifier: Verifier, draws: Draws, seed: int = 0, repeats: int = 1) -> Worst:
+    """The same over whole trees: the law of the first D emitted tokens for bigram pairs on TREES. A few seconds."""
+    found = []
+    for kind, generator in _rounds(seed, repeats):
+        for topology, vocab in TREES:
+            rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
+            target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
+            law = tree_law(verifier, topology, target, draft, draws)
+            error = total_variation(law, chain_law(target, topology.num_levels))
+            found.append(Worst(_number(error), kind, f"tree of {topology.num_nodes} nodes", target, draft))
+    return max(found, key=lambda worst: worst.error)
+
+
+def supported_draws(rule: SiblingRule) -> tuple[Draws, ...]:
+    """The draws that a rule is defined for: those where `law` does not raise InvalidInput."""
+    uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
+    supported = []
+    for draws in Draws:
+        try:
+            rule.law(uniform, uniform, torch.tensor([0, 1]), draws)
+        except InvalidInput:
+            continue
+        supported.append(draws)
+    return tuple(supported)
+
+
+def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """A pair p, q of (V,) float64 laws of one of KINDS."""
+    if kind == "disjoint":
+        split = int(torch.randint(1, vocab, (), generator=generator))
+        order = torch.randperm(vocab, generator=generator)
+        return _law(vocab, generator, zero=order[:split]), _law(vocab, generator, zero=order[split:])
+    if kind == "one-hot":
+        p, q = _law(vocab, generator), torch.zeros(vocab, dtype=torch.float64)
+        q[int(torch.randint(vocab, (), generator=generator))] = 1.0
+        return (p, q) if bool(torch.rand((), generator=generator) < 0.5) else (q, p)
+    power = 12.0 if kind == "peaked" else 1.0
+    count = vocab // 2 if kind == "sparse" else 0
+    p, q = (_law(vocab, generator, torch.randperm(vocab, generator=generator)[:count], power) for _ in range(2))
+    return (p, p) if kind == "p = q" else (p, q)
+
+
+def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: float = 1.0) -> Tensor:
+    """A uniform draw from the simplex, with zeros and raised to a power."""
+    weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).clamp_min(1e-12).log()
+    if zero is not None:
+        weights[zero] = 0.0
+    weights = (weights / weights.max()) ** power
+    return weights / weights.sum()
+
+
+def _rounds(seed: int, repeats: int) -> Iterator[tuple[str, Generator]]:
+    for repeat in range(repeats):
+        for index, kind in enumerate(KINDS):
+            yield kind, torch.Generator().manual_seed(1000 * seed + 10 * repeat + index)
+
+
+def _number(error: float) -> float:
+    return math.inf if math.isnan(error) else error

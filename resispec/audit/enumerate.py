@@ -1,0 +1,112 @@
+"""Exact audits at a small vocabulary: the emitted law, summed over everything that could have been drafted.
+
+A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two sides of an exact rule agree to
+about 1e-15; no sampling is involved, so one pair of laws where they differ is a proof of bias.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from resispec.audit.laws import check_rows, emitted
+from resispec.core import Tree
+from resispec.distributions import normalise
+from resispec.errors import InvalidInput
+from resispec.topology import Topology
+from resispec.verifiers.base import Draws, SiblingRule, Verifier
+
+MAX_ELEMENTS = 1 << 22
+
+
+def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tensor:
+    """Probability (...) that exactly these siblings (..., B), in this order, are drawn from q (..., V).
+
+    IID: prod q(x_i). WITHOUT_REPLACEMENT: prod q(x_i) / (1 - q(x_1) - ... - q(x_{i-1})), and uniform over the tokens not drawn yet
+    once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0.
+    """
+    if draws is Draws.POINT_MASS:
+        return (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)
+    if draws is Draws.IID:
+        return draft_probs.gather(-1, siblings).prod(-1)
+    law, unseen = draft_probs, torch.ones_like(draft_probs)
+    weight = torch.ones_like(draft_probs[..., 0])
+    for token in siblings.split(1, dim=-1):
+        weight = weight * law.gather(-1, token)[..., 0]
+        unseen = unseen.scatter(-1, token, 0.0)
+        law = normalise(draft_probs * unseen, normalise(unseen, unseen))
+    return weight
+
+
+def emitted_law(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws) -> Tensor:
+    """The law of the emitted token at one node, exact up to rounding: the sum over all V^B sibling tuples of weight times law.
+
+    target_probs, draft_probs: (V,), float64 for an error of about 1e-15. Returns (V,) in the same precision.
+    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are tokens.
+    """
+    check_rows("target probabilities", target_probs)
+    check_rows("draft probabilities", draft_probs)
+    vocab = len(target_probs)
+    if draws is not Draws.IID and num_siblings > vocab:
+        raise InvalidInput(f"{num_siblings} distinct siblings of {vocab} tokens; allowed: at most {vocab}")
+    siblings = _tuples(vocab, num_siblings).to(target_probs.device)
+    weights = sibling_weights(draft_probs.expand(len(siblings), -1), siblings, draws)
+    siblings, weights = siblings[weights > 0], weights[weights > 0]
+    total = torch.zeros_like(target_probs)
+    rows = max(1, MAX_ELEMENTS // vocab)
+    for tokens, weight in zip(siblings.split(rows), weights.split(rows), strict=True):
+        shape = (len(tokens), vocab)
+        total += weight @ emitted(rule.law(target_probs.expand(shape), draft_probs.expand(shape), tokens, draws), tokens)
+    return total
+
+
+def tree_law(verifier: Verifier, topology: Topology, target_rows: Tensor, draft_rows: Tensor, draws: Draws) -> Tensor:
+    """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
+
+    target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token is 0. Where a step
+    emits fewer than D tokens the rest is fresh sampling from the target, as later steps would be. Returns (V, ..., V), D times.
+    An exact verifier gives `chain_law(target_rows, D)`.
+    """
+    check_rows("target rows", target_rows)
+    check_rows("draft rows", draft_rows)
+    vocab = len(target_rows)
+    drafted = _tuples(vocab, topology.num_nodes - 1)
+    tokens = torch.cat((torch.zeros_like(drafted[:, :0].new_zeros(len(drafted), 1)), drafted), 1)
+    weights = target_rows.new_ones(len(tokens))
+    for parents, children in topology.families:
+        weights = weights * sibling_weights(draft_rows[tokens[:, parents]], tokens[:, children], draws).prod(-1)
+    stopped = [target_rows.new_zeros(vocab ** (level + 1)) for level in range(topology.num_levels)]
+    depths, ancestors = topology.depths.tolist(), topology.ancestors
+    for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
+        outcomes = verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row])
+        for node, (depth, mass) in enumerate(zip(depths, weight * outcomes.stop, strict=True)):
+            prefix = 0
+            for token in row[ancestors[node]][1:].tolist():  # ancestors come before their descendants
+                prefix = prefix * vocab + token
+            stopped[depth][prefix * vocab : (prefix + 1) * vocab] += mass * outcomes.final[node]
+    law = stopped[0]
+    for more in stopped[1:]:
+        law = (law.view(-1, vocab, 1) * target_rows).flatten() + more
+    return law.view([vocab] * topology.num_levels)
+
+
+def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:
+    """The target's own law of `num_tokens` tokens after token 0: p(a | 0) p(b | a) ..., (V, ..., V)."""
+    law = target_rows[0]
+    for _ in range(num_tokens - 1):
+        law = law[..., None] * target_rows
+    return law
+
+
+def total_variation(law: Tensor, target_probs: Tensor) -> float:
+    """Half the L1 distance of two laws of the same shape; NaN where one of them holds NaN."""
+    return float((law - target_probs).abs().sum()) / 2
+
+
+@lru_cache(maxsize=32)
+def _tuples(vocab: int, length: int) -> Tensor:
+    """All (V^length, length) tuples of tokens, int64."""
+    axes = torch.meshgrid(*[torch.arange(vocab)] * length, indexing="ij") if length else ()
+    return torch.stack([axis.flatten() for axis in axes], -1) if axes else torch.zeros(1, 0, dtype=torch.int64)

@@ -1,0 +1,216 @@
+"""Audit at a real vocabulary: the emitted law as an average of `law` over sampled sibling tuples.
+
+Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the final draw: what is left
+is the noise of the drafted siblings. Nothing of size (tuples, V) outlives its chunk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.laws import ROUNDING_EPS, accepted, check_rows, emitted
+from resispec.distributions import draw, draw_siblings
+from resispec.errors import InvalidInput
+from resispec.verifiers.base import Draws, SiblingRule
+
+RARE_EVENTS = 4.0
+"""Standard errors count at least this many events over the number of tuples: see `resolution`."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to draw: `num_siblings` per tuple, `num_tuples` of them (at least 4), and the most elements (tuples x V) of one chunk."""
+
+    num_siblings: int
+    draws: Draws
+    num_tuples: int = 2000
+    max_elements: int = 1 << 20
+
+    def __post_init__(self) -> None:
+        if self.num_siblings < 1 or self.num_tuples < 4:
+            raise InvalidInput(
+                f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} siblings, {self.num_tuples} tuples"
+            )
+
+
+@dataclass(frozen=True)
+class SetMass:
+    """Mass of a set S that one half of the tuples chose, S = {x : law(x) > p(x)}, measured on the other half.
+
+    law: mean of law(S). target: p(S). error: standard error of `law`, with the allowance of `resolution`.
+    """
+
+    law: float
+    target: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The emitted law by sampling.
+
+    law, standard_error: (V,) float64, per token. halves: the cross-fitted sets. acceptance: probability that the emitted token is
+    one of the siblings, with its plain standard error. num_tuples: 1 for a point mass, where nothing is random.
+    """
+
+    law: Tensor
+    standard_error: Tensor
+    halves: tuple[SetMass, SetMass]
+    acceptance: float
+    acceptance_error: float
+    num_tuples: int
+
+    @property
+    def total_variation(self) -> float:
+        """Cross-fitted: the mean over both halves of law(S) - p(S). Its mean is 0 under an exact rule, else at most the true value."""
+        return sum(half.law - half.target for half in self.halves) / 2
+
+    @property
+    def total_variation_error(self) -> float:
+        """Mean of the halves' errors: an upper bound for any dependence, and the halves are positively dependent (up to 2/pi)."""
+        return sum(half.error for half in self.halves) / 2
+
+    @property
+    def z(self) -> float:
+        """Total variation in standard errors. Above 4 under an exact rule with probability at most 2 * 3.2e-5 (one side, two halves)."""
+        return self.total_variation / self.total_variation_error
+
+    def excess(self, ceiling: float) -> float:
+        """How many standard errors the acceptance lies above the ceiling that holds for exact rules."""
+        eps = torch.finfo(torch.float32).eps if self.num_tuples == 1 else 0.0
+        allowance = resolution(ceiling, self.num_tuples, eps)
+        return (self.acceptance - ceiling) / math.hypot(self.acceptance_error, allowance)
+
+
+def resolution(mass: float, num_tuples: int, eps: float) -> float:
+    """The least standard error that n tuples can honestly claim for a mean of values in [0, 1] whose null value is `mass`.
+
+    min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + ROUNDING_EPS * eps. A tuple of probability below about 10 / n may not have been
+    seen at all, and then the empirical variance is too small (a peaked law, all of whose tuples look alike, would be flagged).
+    The first term is the largest deviation that a mean can have under the null (Bhatia-Davis). n = 1 means that nothing is random.
+    """
+    bernoulli = math.sqrt(max(0.0, mass * (1 - mass)) / num_tuples)
+    rare = 0.0 if num_tuples == 1 else min(bernoulli, RARE_EVENTS / num_tuples)
+    return rare + ROUNDING_EPS * max(eps, torch.finfo(torch.float64).eps)
+
+
+def estimate(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan: Plan, generator: Generator) -> Estimate:
+    """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
+
+    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64. The first half of the
+    tuples is passed over twice, because its own scalars need the set that the second half chooses.
+    Raises InvalidInput when p or q is no law, FloatingPointError when the rule's laws are NaN.
+    """
+    check_rows("target probabilities", target_probs)
+    check_rows("draft probabilities", draft_probs)
+    run = _Pass(rule, target_probs, draft_probs, plan)
+    if plan.draws is Draws.POINT_MASS:
+        first = second = draw_siblings(draft_probs[None], plan.num_siblings, plan.draws, generator)
+    else:
+        first, second = (run.draw(count, generator) for count in (plan.num_tuples // 2, plan.num_tuples - plan.num_tuples // 2))
+    none = torch.zeros_like(target_probs, dtype=torch.bool)
+    one = run.sums(first, none)
+    two = run.sums(second, one.mean > target_probs)
+    again = run.sums(first, two.mean > target_probs)
+    halves = (run.mass(two, one.mean > target_probs), run.mass(again, two.mean > target_probs))
+    both = [one] if plan.draws is Draws.POINT_MASS else [one, two]
+    count = sum(part.count for part in both)
+    mean = sum((part.mean * part.count for part in both), torch.zeros_like(one.mean)) / count
+    square = sum((part.square * part.count for part in both), torch.zeros_like(one.mean)) / count
+    spread = ((square - mean * mean).clamp_min(0) / max(1, count - 1)).sqrt()
+    hits = torch.cat([part.accepted for part in both])
+    if not bool(mean.isfinite().all()):
+        raise FloatingPointError("the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where")
+    return Estimate(mean, spread, halves, float(hits.mean()), _standard_error(hits), count)
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """The mean of the total variations of several independent estimates, its standard error and z."""
+
+    total_variation: float
+    error: float
+
+    @property
+    def z(self) -> float:
+        """Total variation in standard errors."""
+        return self.total_variation / self.error
+
+
+def pool(estimates: Sequence[Estimate]) -> Pooled:
+    """Average over pairs of laws: under an exact rule the mean is 0 and errors add in squares, so many weak signs become one."""
+    count = len(estimates)
+    value = sum(item.total_variation for item in estimates) / count
+    return Pooled(value, math.sqrt(sum(item.total_variation_error**2 for item in estimates)) / count)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Over one half: (V,) mean and mean square of the law, and (n,) mass of a set and acceptance of every tuple; float64."""
+
+    mean: Tensor
+    square: Tensor
+    mass: Tensor
+    accepted: Tensor
+
+    @property
+    def count(self) -> int:
+        return len(self.mass)
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """One rule at one node."""
+
+    rule: SiblingRule
+    target_probs: Tensor
+    draft_probs: Tensor
+    plan: Plan
+
+    @property
+    def rows(self) -> int:
+        """Tuples in a chunk."""
+        return max(1, self.plan.max_elements // len(self.target_probs))
+
+    def draw(self, count: int, generator: Generator) -> Tensor:
+        """(count, B) sibling tuples, by the functions that decoding draws with."""
+        if self.plan.draws is Draws.IID:
+            return draw(self.draft_probs, count * self.plan.num_siblings, generator).view(count, -1)
+        sizes = [min(self.rows, count - start) for start in range(0, count, self.rows)]
+        draft = self.draft_probs
+        return torch.cat([draw_siblings(draft.expand(n, -1), self.plan.num_siblings, self.plan.draws, generator) for n in sizes])
+
+    def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of emitted laws (C, V) and acceptances (C,)."""
+        for tokens in siblings.split(self.rows):
+            shape = (len(tokens), len(self.target_probs))
+            law = self.rule.law(self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.plan.draws)
+            yield emitted(law, tokens), accepted(law, tokens).double()
+
+    def sums(self, siblings: Tensor, chosen: Tensor) -> _Sums:
+        """Running sums over all tuples, with the mass of the set `chosen` (V,) bool in every one of them."""
+        mean = torch.zeros_like(self.target_probs, dtype=torch.float64)
+        square, mass, hits = mean.clone(), [], []
+        index = chosen.nonzero()[:, 0]
+        for laws, hit in self.laws(siblings):
+            mean += laws.sum(0, dtype=torch.float64)
+            square += laws.square().sum(0, dtype=torch.float64)
+            mass.append(laws.index_select(1, index).sum(1, dtype=torch.float64))
+            hits.append(hit)
+        return _Sums(mean / len(siblings), square / len(siblings), torch.cat(mass), torch.cat(hits))
+
+    def mass(self, sums: _Sums, chosen: Tensor) -> SetMass:
+        """The mass of a set that other tuples chose."""
+        target = float(self.target_probs[chosen].sum(dtype=torch.float64))
+        allowance = resolution(target, sums.count, torch.finfo(self.target_probs.dtype).eps)
+        return SetMass(float(sums.mass.mean()), target, math.hypot(_standard_error(sums.mass), allowance))
+
+
+def _standard_error(values: Tensor) -> float:
+    """Standard error of the mean of (n,) values; 0 for a single one."""
+    return float(values.std() / math.sqrt(len(values))) if len(values) > 1 else 0.0

@@ -1,0 +1,35 @@
+"""A tree verifier seen as a sibling rule: what it emits first on a tree of one level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.core import Tree
+from resispec.topology import complete
+from resispec.verifiers.base import Draws, Law, Verifier
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """Makes the audits of rules apply to verifiers that are none, such as those that work from the leaves up.
+
+    Every tuple of siblings is one tree, so this is slow: about a millisecond a tuple.
+    """
+
+    verifier: Verifier
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`. select: the probability of stopping at a child; residual: the final token's law at the root."""
+        vocab, count = target_probs.shape[-1], siblings.shape[-1]
+        topology = complete(2, count)
+        rows = zip(target_probs.reshape(-1, vocab), draft_probs.reshape(-1, vocab), siblings.reshape(-1, count), strict=True)
+        select, residual = [], []
+        for p, q, tokens in rows:
+            tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)
+            outcomes = self.verifier.outcomes(tree, p.expand(count + 1, vocab), q.expand(count + 1, vocab))
+            select.append(outcomes.stop[1:])
+            residual.append(outcomes.final[0])
+        return Law(torch.stack(select).view(siblings.shape), torch.stack(residual).view(target_probs.shape))

@@ -1,0 +1,68 @@
+"""What the audits share: checks of probability rows, and what a `Law` emits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from resispec.errors import InvalidInput
+from resispec.verifiers.base import Law
+
+ROUNDING_EPS = 64
+"""Masses this many machine epsilons apart count as equal: what sums over a large vocabulary lose."""
+
+
+def emitted(law: Law, siblings: Tensor) -> Tensor:
+    """The law (..., V) of the emitted token given the siblings (..., B): selected siblings plus (1 - sum select) * residual."""
+    rest = 1 - law.select.sum(-1, keepdim=True)
+    return (rest * law.residual).scatter_add(-1, siblings, law.select)
+
+
+def accepted(law: Law, siblings: Tensor) -> Tensor:
+    """Probability (...) that the emitted token is one of the siblings (..., B), be it selected or drawn from the residual."""
+    rest = 1 - law.select.sum(-1)
+    drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
+    return law.select.sum(-1) + rest * drafted.sum(-1)
+
+
+def is_first(siblings: Tensor) -> Tensor:
+    """Whether no earlier sibling holds the same token, (..., B) bool."""
+    same = siblings[..., :, None] == siblings[..., None, :]
+    return ~same.tril(-1).any(-1)
+
+
+def check_rows(name: str, rows: Tensor, tolerance: float | None = None) -> None:
+    """Raise InvalidInput, naming the first bad row, unless every row (..., V) is a probability law.
+
+    tolerance: how far a sum may be from 1; by default 1e-9 in float64 and 1e-4 in float32.
+    """
+    tolerance = sum_tolerance(rows) if tolerance is None else tolerance
+    finite_and_positive(name, rows)
+    total = rows.sum(-1, dtype=torch.float64)
+    if not bool(((total - 1).abs() <= tolerance).all()):
+        row = first_row((total - 1).abs() > tolerance)
+        raise InvalidInput(f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: 1 within {tolerance:g}")
+
+
+def finite_and_positive(name: str, values: Tensor) -> None:
+    """Raise InvalidInput, naming the first bad row and entry of (..., K), unless all values are finite and not negative."""
+    bad = ~((values >= 0) & (values < torch.inf))
+    if bool(bad.any()):
+        *row, entry = first_row(bad)
+        found = float(values[(*row, entry)])
+        raise InvalidInput(f"{where(tuple(row))}{name} hold {found:.6g} at entry {entry}; allowed: finite values, not negative")
+
+
+def sum_tolerance(rows: Tensor) -> float:
+    """How far the sum of a law may be from 1 in this precision."""
+    return 1e-9 if rows.dtype == torch.float64 else 1e-4
+
+
+def first_row(bad: Tensor) -> tuple[int, ...]:
+    """Index of the first true entry of a bool tensor; () for a scalar."""
+    return tuple(bad.nonzero()[0].tolist())
+
+
+def where(row: tuple[int, ...]) -> str:
+    """`row 3: ` or `row (1, 2): `, and nothing for a single law."""
+    return f"row {row[0] if len(row) == 1 else row}: " if row else ""

@@ -1,0 +1,110 @@
+r"""The paper's empirical validation (Appendix C), exactly as published, and the divergence that it should have measured.
+
+The appendix sums the masses of all paths,
+    P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,   p_hat = sum_i P_i + P_fail,
+with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed proxy k_i per step, and reports
+D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so every step adds min(k, R) + (R - min(k, R)) = R
+and p_hat = p for every sequence of laws k_i, also for random ones. The figure measures rounding. What Algorithm 1 does differs: its
+proxy depends on the rejected token, and the residual after it is an average over the tokens that can be rejected.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.estimate import Estimate
+from resispec.distributions import draw, normalise
+from resispec.verifiers.resispec import ProxyShape
+
+
+class Proxy(Protocol):
+    """Chooses the fixed proxy of one step."""
+
+    def __call__(self, target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
+        """The proxy k (..., V) for the current target R (..., V) and the draft's law Q (..., V)."""
+
+
+def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
+    """GetProxy(R, Q, x0) for one x0 drawn from the tokens that can be refused, in proportion to max(Q - R, 0).
+
+    k = R - r, then k(x0) = Q(x0): the paper's last line. The appendix keeps this k fixed although it depends on x0.
+    """
+    refused = draw(normalise((draft - target).clamp_min(0), draft), 1, generator)
+    proxy = target - ProxyShape()(target, draft, refused)
+    return proxy.scatter(-1, refused, draft.gather(-1, refused))
+
+
+def random_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
+    """A uniform draw from the simplex (Dirichlet of ones), which knows neither p nor q: the control."""
+    uniform = torch.rand(target.shape, generator=generator, device=target.device, dtype=target.dtype)
+    weights = -torch.log1p(-uniform)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def draft_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
+    """Q itself: SpecInfer."""
+    return draft
+
+
+def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
+    """The appendix's p_hat (..., V), in the precision of `target_probs` (..., V), for given proxies k_1, ..., k_n (..., V)."""
+    current, reach = target_probs, torch.ones_like(target_probs[..., :1])
+    total = torch.zeros_like(target_probs)
+    for proxy in proxies:
+        kept = torch.minimum(proxy, current)
+        total = total + reach * kept
+        reach = reach * (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
+        current = normalise((current - proxy).clamp_min(0), current)
+    return total + reach * current
+
+
+def paper_kl(target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator) -> Tensor:
+    """D_KL(p_hat || p) (...), as the appendix computes it for `num_candidates` candidates, in the inputs' own precision.
+
+    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own. The three give the same
+    figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says nothing about exactness.
+    """
+    current, proxies = target_probs, []
+    for _ in range(num_candidates):
+        proxies.append(proxy(current, draft_probs, generator))
+        current = normalise((current - proxies[-1]).clamp_min(0), current)
+    return _kl(reconstruct(target_probs, proxies), target_probs)
+
+
+def true_kl(law: Tensor, target_probs: Tensor) -> Tensor:
+    """D_KL(law || p) (...) in float64, of the marginal that is really emitted; infinite where law > 0 = p.
+
+    law: (..., V), from `emitted_law` (exact) or `Estimate.law`. The estimate's noise raises the figure by about
+    sum_v se(v)^2 / (2 p(v)), so for a sampled law report `kl_bound` beside it.
+    """
+    return _kl(law.double(), target_probs.double())
+
+
+def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
+    """A lower bound of D_KL(law || p): the binary divergence of the cross-fitted sets' masses, averaged over both halves.
+
+    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)), a = law(S), b = p(S).
+    num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a bound with confidence, 0 the plug-in value.
+    """
+    return sum(_binary_kl(half.law, half.target, num_errors * half.error) for half in estimate.halves) / 2
+
+
+def _binary_kl(law: float, target: float, margin: float) -> float:
+    law = min(1.0, max(target, law - margin)) if law >= target else max(0.0, min(target, law + margin))
+    total = 0.0
+    for mass, reference in ((law, target), (1 - law, 1 - target)):
+        if mass > 0 and mass != reference:
+            total += mass * math.log(mass / reference) if reference > 0 else math.inf
+    return total
+
+
+def _kl(law: Tensor, target_probs: Tensor) -> Tensor:
+    """sum law log(law / p) with 0 log 0 = 0."""
+    present = law > 0
+    ratio = torch.where(present, law, 1.0) / torch.where(present, target_probs, 1.0)
+    return (law * ratio.log()).sum(-1)

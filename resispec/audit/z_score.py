@@ -1,0 +1,123 @@
+r"""Exactness of real decoding, from the emitted tokens alone: two martingale statistics that cost no extra forward.
+
+Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function f_t that is known before
+x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t} f_t, and
+    z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
+is close to a standard normal. Two choices of f:
+    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t);
+    overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows here first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from resispec.decode import Step
+
+
+@dataclass(frozen=True)
+class ZScore:
+    """A standardised sum of n terms; variance: the sum's, under an exact verifier; p_value: two-sided, normal."""
+
+    z: float
+    n: int
+    variance: float
+
+    @property
+    def p_value(self) -> float:
+        """Probability that a standard normal is at least this far from 0 on either side."""
+        return math.erfc(abs(self.z) / math.sqrt(2))
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of both statistics for K emitted tokens in order, each (K,) float64; NaN where the draft's law is not known."""
+
+    surprisal: Tensor
+    surprisal_variance: Tensor
+    overdraft: Tensor
+    overdraft_variance: Tensor
+
+    def scores(self) -> dict[str, ZScore]:
+        """Both z-scores, by name; a statistic without terms is left out. Raises FloatingPointError when a law was NaN."""
+        known = ~self.overdraft_variance.isnan()
+        scores = {"surprisal": _scored(self.surprisal, self.surprisal_variance)}
+        scores["overdraft"] = _scored(self.overdraft[known], self.overdraft_variance[known])
+        return {name: score for name, score in scores.items() if score.n}
+
+
+def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviation -log p_t(x_t) - H(p_t) and variance Var_{p_t}(-log p_t), each (T,) float64.
+
+    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability 0 deviates infinitely.
+    """
+    p = target_probs.double()
+    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p below, so what stands where p = 0 does not matter
+    entropy = (p * surprisal).sum(-1)
+    variance = (p * (surprisal - entropy[:, None]).square()).sum(-1)
+    return -p.gather(-1, tokens[:, None])[:, 0].log() - entropy, variance
+
+
+def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviation 1[q_t(x_t) > p_t(x_t)] - m_t and variance m_t (1 - m_t), m_t = p_t(q_t > p_t), each (T,) float64.
+
+    target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a draft law is known.
+    """
+    over = draft_probs > target_probs
+    mean = (target_probs.double() * over).sum(-1).clamp(0, 1)
+    return over.gather(-1, tokens[:, None])[:, 0].double() - mean, mean * (1 - mean)
+
+
+def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
+    """Standardise a sum. Where nothing was random the deviation must be 0 (up to rounding of n terms), else z is infinite.
+
+    Raises FloatingPointError for NaN.
+    """
+    if math.isnan(deviation_sum) or math.isnan(variance_sum):
+        raise FloatingPointError("a z-score's terms are NaN; laws are finite and sum to 1")
+    rounding = 1e-6 * n
+    if variance_sum <= 0:
+        z = 0.0 if abs(deviation_sum) <= rounding else math.copysign(math.inf, deviation_sum)
+    else:
+        z = deviation_sum / math.sqrt(variance_sum)
+    return ZScore(z, n, variance_sum)
+
+
+def step_terms(step: Step) -> Terms:
+    """The terms of every token that one step emitted, in order, as tensors on the step's device (no host synchronisation).
+
+    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at that node. The draft's
+    law is known at nodes that have children. Drop what lies past `max_new_tokens` or an end of sequence with `cut`.
+    """
+    nodes = [0, *step.verdict.path]
+    children = step.draft.tree.topology.children
+    drafted = [rank for rank, node in enumerate(nodes) if children[node]]
+    tokens = torch.tensor(step.verdict.tokens, device=step.target_probs.device)
+    target = step.target_probs[nodes]
+    surprisal = surprisal_terms(target, tokens)
+    overdraft = torch.full_like(surprisal[0], math.nan), torch.full_like(surprisal[0], math.nan)
+    if drafted:
+        draft = step.draft.probs[[nodes[rank] for rank in drafted]]
+        for whole, part in zip(overdraft, overdraft_terms(target[drafted], draft, tokens[drafted]), strict=True):
+            whole[drafted] = part
+    return Terms(*surprisal, *overdraft)
+
+
+def join(terms: Iterable[Terms]) -> Terms:
+    """Concatenate the terms of steps, of prompts or of cells, on the host."""
+    every = list(terms)
+    return Terms(*(torch.cat([getattr(term, field.name).cpu() for term in every]) for field in fields(Terms)))
+
+
+def cut(terms: Terms, num_tokens: int) -> Terms:
+    """The first `num_tokens` terms: those of the tokens that were returned. A stopping rule that sees the past biases nothing."""
+    return Terms(*(getattr(terms, field.name)[:num_tokens] for field in fields(Terms)))
+
+
+def _scored(deviation: Tensor, variance: Tensor) -> ZScore:
+    return z_score(float(deviation.sum()), float(variance.sum()), len(deviation))

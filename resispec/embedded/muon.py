@@ -1,0 +1,56 @@
+"""Muon: momentum whose step has all its singular values near one (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon).
+
+With a few hundred steps to spend it reaches the loss that AdamW needs three times the tokens for. torch.optim.Muon computes in
+bfloat16, which most CPUs emulate: there the same step takes several times as long as the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_QUINTIC = (3.4445, -4.7750, 2.0315)  # the iteration x -> a x + b x^3 + c x^5 on singular values
+_ITERATIONS = 5
+_MOMENTUM = 0.95
+_ADAM_RMS = 0.2  # usual size of an AdamW update, so that both optimizers take the same learning rate
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon for a list of matrices, in float32, with decoupled weight decay."""
+
+    def __init__(self, matrices: list[Tensor], lr: float, weight_decay: float) -> None:
+        super().__init__(matrices, {"lr": lr, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Update every matrix; those of one shape are orthogonalised together. closure: not used."""
+        for group in self.param_groups:
+            shapes: dict[torch.Size, list[Tensor]] = {}
+            for matrix in group["params"]:
+                shapes.setdefault(matrix.shape, []).append(matrix)
+            for shape, matrices in shapes.items():
+                updates = orthogonalise(torch.stack([self._direction(matrix) for matrix in matrices]))
+                scale = _ADAM_RMS * max(shape) ** 0.5
+                for matrix, update in zip(matrices, updates, strict=True):
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"] * scale)
+
+    def _direction(self, matrix: Any) -> Tensor:
+        """Nesterov's momentum of a matrix's gradient."""
+        momentum: Tensor = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+        momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
+        return matrix.grad.lerp(momentum, _MOMENTUM)
+
+
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Matrices (K, m, n) with the same singular vectors and singular values near one, by Newton-Schulz iterations."""
+    if matrices.shape[1] > matrices.shape[2]:
+        return orthogonalise(matrices.mT).mT
+    a, b, c = _QUINTIC
+    x = matrices / (matrices.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(_ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
