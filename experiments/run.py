@@ -45,14 +45,14 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _on_terminate)
     try:
         run_job()
-    except CellFailed as error:
-        return _fail(str(error))
     except KeyboardInterrupt:
         return _fail("stopped; finished cells stay, and the same command goes on with the others")
-    return 0
+    incomplete = [cell for cell in _PLAN if read_status(cell.folder)["state"] != "done"]
+    return _fail(f"{len(incomplete)} of {len(_PLAN)} cells did not complete") if incomplete else 0
 
 
 _PLAN: list[Cell] = []
+_SEEN: set[str] = set()  # points of a grid that differ only in what their decoder does not use are one cell
 
 
 def _fail(message: str) -> int:
@@ -78,21 +78,27 @@ def _writable(folder: Path) -> None:
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="run")
 def run_job(config: DictConfig) -> None:
-    """Run the cell of one composed configuration unless it is complete. Raises CellFailed with its reason."""
+    """Run the cell of one composed configuration unless it is complete; report a failure and let the sweep go on."""
     cell = cell_of(config, dict(HydraConfig.get().runtime.choices))
+    if cell.cell_id in _SEEN:
+        return
+    _SEEN.add(cell.cell_id)
     position = [planned.cell_id for planned in _PLAN].index(cell.cell_id) + 1 if _PLAN else 1
     heading = f"[{position}/{max(len(_PLAN), 1)}] {cell}"
     if read_status(cell.folder)["state"] == "done":
         sys.stderr.write(f"{heading}: done already ({cell.folder})\n")
         return
     sys.stderr.write(f"{heading}\n")
-    run_cell(cell)
+    try:
+        run_cell(cell)
+    except CellFailed as error:
+        _fail(str(error))
 
 
 def run_cell(cell: Cell) -> None:
     """Run a cell in a process of its own. Raises CellFailed with its reason."""
     cell.folder.mkdir(parents=True, exist_ok=True)
-    description = {"cell_id": cell.cell_id, "labels": cell.labels, "config": cell.config}
+    description = {"cell_id": cell.cell_id, "title": str(cell), "labels": cell.labels, "config": cell.config}
     write_json(cell.folder / "cell.json", description)
     write_status(cell.folder, "running", "", 0.0)
     started = time.perf_counter()

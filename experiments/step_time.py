@@ -102,7 +102,8 @@ def main() -> None:
     device = torch.device(options.device)
     target = random_model(LLAMA_2_7B | {"num_hidden_layers": options.layers}, device)
     pair = Pair(target, random_model(LLAMA_68M, device), NoTokenizer())
-    read_ms = 1e3 * weight_bytes(target) / copy_rate(device)
+    weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
+    read_ms = weights_gb / rate_tb
     rows = {
         "autoregressive": time_steps(pair, NoDraft(), "standard"),
         "specinfer d5b3, standard": time_steps(pair, DraftModel(complete(5, 3)), "standard"),
@@ -112,12 +113,12 @@ def main() -> None:
     lines = [
         f"# Timing only: a step at Llama-2-7B + Llama-68M shapes on {device_name(device)}",
         "",
-        f"Random bfloat16 weights ({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch {torch.__version__};",
-        "`python -m experiments.step_time`. The text is noise, so accepted lengths mean nothing here. The step is timed whole; the",
-        "split comes from a second run that synchronises the device after every part.",
+        f"Random bfloat16 weights ({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch",
+        f"{torch.__version__}; `python -m experiments.step_time`. The text is noise, so accepted lengths mean nothing here. The step is",
+        "timed whole; the split comes from a second run that synchronises the device after every part.",
         "",
-        f"Reading the target's {weight_bytes(target) / 1e9:.2f} GB of weights once takes **{read_ms:.2f} ms** at the measured copy rate "
-        f"of {copy_rate(device) / 1e12:.2f} TB/s (bytes read plus bytes written).",
+        f"Reading the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the measured copy rate of",
+        f"{rate_tb:.2f} TB/s (bytes read plus bytes written).",
         "",
         "| decoder | step, ms | steps' ratio to one reading | draft, ms | target forward, ms | verify, ms | commit, ms |",
         "|---|---:|---:|---:|---:|---:|---:|",

@@ -66,8 +66,7 @@ def run(folder: Path) -> None:
     if len(log.rows) < len(encoded):
         for index in range(config["warmup_prompts"]):
             decode(index % len(encoded))
-    label = " ".join(str(value) for value in cell["labels"].values())
-    bar = tqdm(range(len(encoded)), desc=label, unit="prompt", initial=len(log.rows), dynamic_ncols=True)
+    bar = tqdm(range(len(encoded)), desc=cell["title"], unit="prompt", initial=len(log.rows), dynamic_ncols=True)
     for index in range(len(log.rows), len(encoded)):
         log.append(decode(index))
         bar.set_postfix(accepted_length=f"{accepted_length(log.rows):.2f}", refresh=False)

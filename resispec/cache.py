@@ -6,18 +6,16 @@ the rows of the tree that are kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 
 class Slab:
-    """One layer's keys and values, (1, heads, capacity, head_dim) each, of which the first `length` rows are in use."""
+    """One layer's keys and values, (2, 1, heads, capacity, head_dim), of which the first `length` rows are in use."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.length = 0
-        self._rows: tuple[Tensor, Tensor] | None = None
+        self._rows: Tensor | None = None
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Write new rows (1, heads, K, head_dim) after those in use; return views of all rows in use.
@@ -25,20 +23,18 @@ class Slab:
         Raises IndexError when they do not fit.
         """
         if self._rows is None:
-            self._rows = tuple(new.new_empty(*new.shape[:2], self.capacity, new.shape[3]) for new in (keys, values))  # type: ignore[assignment]
-        assert self._rows is not None
-        start, self.length = self.length, self.length + keys.shape[2]
-        if self.length > self.capacity:
-            raise IndexError(f"the cache holds {self.capacity} positions; {self.length} were needed")
-        for slab, new in zip(self._rows, (keys, values), strict=True):
-            slab[:, :, start : self.length] = new
-        return self._rows[0][:, :, : self.length], self._rows[1][:, :, : self.length]
+            self._rows = keys.new_empty(2, *keys.shape[:2], self.capacity, keys.shape[3])
+        start, stop = self.length, self.length + keys.shape[2]
+        if stop > self.capacity:
+            raise IndexError(f"the cache holds {self.capacity} positions; {stop} were needed")
+        self._rows[0, :, :, start:stop] = keys
+        self._rows[1, :, :, start:stop] = values
+        self.length = stop
+        return self._rows[0, :, :, :stop], self._rows[1, :, :, :stop]
 
-    def keep(self, past: int, rows: Sequence[int]) -> None:
-        """Keep the first `past` rows and, of those after them, the ones at offsets `rows`, in this order."""
-        self.length = past + len(rows)
-        if list(rows) == list(range(len(rows))):
-            return  # they lie where they should: a chain, or nothing but the root
-        for slab in self._rows or ():
-            # Indexing copies first, so moving rows within one slab cannot overwrite what is still to be read.
-            slab[:, :, past : self.length] = slab[:, :, [past + row for row in rows]]
+    def keep(self, length: int, moved: Tensor | None) -> None:
+        """Keep the first `length` rows, after moving the rows `moved` (K,) int64 to their end."""
+        if moved is not None and self._rows is not None:
+            # index_select copies first, so moving rows within one slab cannot overwrite what is still to be read.
+            self._rows[:, :, :, length - len(moved) : length] = self._rows.index_select(3, moved)
+        self.length = length

@@ -5,6 +5,9 @@ Every function is batched over leading dimensions, pure, and never synchronises 
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from itertools import accumulate
+
 import torch
 from torch import Generator, Tensor
 
@@ -17,7 +20,7 @@ def probabilities(logits: Tensor, temperature: float) -> Tensor:
     logits: (..., V), any float dtype. Returns (..., V) in float32, or in float64 when the logits are float64.
     """
     precise = logits if logits.dtype == torch.float64 else logits.float()
-    return torch.softmax(precise / temperature, dim=-1)
+    return torch.softmax(precise if temperature == 1 else precise / temperature, dim=-1)
 
 
 def normalise(weights: Tensor, fallback: Tensor) -> Tensor:
@@ -60,6 +63,19 @@ def draw_one(weights: Tensor, generator: Generator) -> int:
     if not 0.0 < total < float("inf"):
         raise FloatingPointError(f"cannot draw from a law whose mass is {total}; masses are positive and finite")
     return int(index)
+
+
+def choose(chances: Tensor, generator: Generator) -> int:
+    """Draw an index with these chances (B,), or B with what they leave of one (a single host synchronisation).
+
+    Raises FloatingPointError when a chance is NaN or the sum exceeds one.
+    """
+    uniform = torch.rand(1, generator=generator, device=chances.device, dtype=torch.float64)
+    *masses, share = torch.cat((chances, uniform)).tolist()
+    cumulative = list(accumulate(masses))
+    if not cumulative[-1] < 1 + 1e-3:
+        raise FloatingPointError(f"cannot choose with chances {masses}; each is a number and they sum to at most 1")
+    return bisect_right(cumulative, share)
 
 
 def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Generator) -> Tensor:

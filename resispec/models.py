@@ -137,7 +137,7 @@ class TransformersSession:
     """A `Session` of a transformers model."""
 
     def __init__(self, body: torch.nn.Module, num_layers: int, capacity: int) -> None:
-        self._body = body
+        self._body, self._device = body, next(body.parameters()).device
         self._layers = [_SlabLayer(capacity) for _ in range(num_layers)]
         self._cache = Cache(layers=list(self._layers))
 
@@ -161,8 +161,11 @@ class TransformersSession:
     @torch.inference_mode()
     def keep(self, past: int, rows: Sequence[int]) -> None:
         """See `Session.keep`."""
+        # Rows that lie where they should stay there: a chain, or nothing but the root.
+        is_in_place = list(rows) == list(range(len(rows)))
+        moved = None if is_in_place else torch.tensor(rows, device=self._device) + past
         for layer in self._layers:
-            layer.slab.keep(past, rows)
+            layer.slab.keep(past + len(rows), moved)
 
 
 class TransformersModel:

@@ -54,10 +54,10 @@ def test_without_a_hub_the_ways_out_are_named():
         CNN.prompts(1)
 
 
-def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch, tmp_path):
+def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch):
     from huggingface_hub import HfApi, constants
 
-    def unreachable(*arguments, **options):
+    def unreachable(*_arguments, **options):
         assert options["timeout"] <= 5
         raise ConnectionError("Name or service not known")
 

@@ -56,9 +56,8 @@ def test_the_output_law_of_resispec_is_not():
 def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier):
     model = tiny_llama()
     drafter = DRAFTERS[name]
-    result = generate(
-        Pair(model, model, table_pair().tokenizer), drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3)
-    )
+    pair = Pair(model, model, table_pair().tokenizer)
+    result = generate(pair, drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3))
     levels = 4 if name == "uneven" else drafter.topology.num_levels
     complete_tree = name != "uneven"
     assert not complete_tree or set(result.num_emitted) == {levels}
@@ -69,11 +68,9 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier):
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
 def test_a_vanishing_temperature_is_greedy(name, verifier):
-    target, draft = tiny_llama(seed=0), tiny_llama(seed=1, layers=1)
-    prompt = [5, 6, 7, 8]
-    result = generate(
-        Pair(target, draft, table_pair().tokenizer), DRAFTERS[name], Sampling(1e-5, 20, 128), verifier=verifier, prompt=prompt
-    )
+    target, prompt = tiny_llama(seed=0), [5, 6, 7, 8]
+    pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)
+    result = generate(pair, DRAFTERS[name], Sampling(1e-5, 20, 128), verifier=verifier, prompt=prompt)
     with torch.inference_mode():
         for token in result.tokens:
             assert token == int(target.module(input_ids=torch.tensor([prompt])).logits[0, -1].argmax())

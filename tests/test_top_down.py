@@ -8,7 +8,7 @@ from scipy.stats import chisquare
 
 from resispec.core import Draws, Tree
 from resispec.topology import chain, complete, from_child_counts, root_only
-from resispec.verifiers import get_verifier
+from resispec.verifiers import Law, TopDown, get_verifier
 
 SHAPES = {"root": root_only(), "chain": chain(3), "d3b2": complete(3, 2), "uneven": from_child_counts([[3], [1, 0, 2]])}
 
@@ -82,12 +82,8 @@ def test_a_rule_that_never_selects_still_goes_on_at_the_drafted_child():
     """A residual draw that equals a drafted sibling is accepted: the naive rule (draw from p, see what was drafted)."""
 
     class DrawFromTarget:
-        def law(self, target_probs, draft_probs, siblings, draws):
-            from resispec.verifiers import Law
-
+        def law(self, target_probs, _draft_probs, siblings, _draws):
             return Law(torch.zeros(siblings.shape, dtype=target_probs.dtype), target_probs)
-
-    from resispec.verifiers import TopDown
 
     tree = Tree(complete(2, 2), torch.tensor([0, 1, 1]), Draws.IID)
     target = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])

@@ -103,9 +103,8 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), v
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab, special_tokens=["<eos>"], initial_alphabet=list("abcdefgh"), show_progress=False
-    )
+    options = {"special_tokens": ["<eos>"], "initial_alphabet": list("abcdefgh"), "show_progress": False}
+    trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for seed, word in enumerate(words):
         save_model(tiny_llama(vocab, seed=seed).module, tokenizer, "<eos>", folder / word)

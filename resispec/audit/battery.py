@@ -21,10 +21,10 @@ TREES: tuple[tuple[Topology, int], ...] = ((complete(3, 2), 2), (chain(3), 3), (
 
 @dataclass(frozen=True)
 class Worst:
-    """The largest total variation between the emitted law and the target's that was found, and where.
+    """The largest total variation between the emitted law and the target's, and where it was found.
 
-    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,) for a rule, (V, V) for
-    a tree verifier. shape: "3 siblings" or "tree of 7 nodes".
+    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,) for a rule, (V, V)
+    for a tree verifier. shape: "3 siblings" or "tree of 7 nodes".
     """
 
     error: float

@@ -24,8 +24,8 @@ MAX_ELEMENTS = 1 << 22
 def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tensor:
     """Probability (...) that exactly these siblings (..., B), in this order, are drawn from q (..., V).
 
-    IID: prod q(x_i). WITHOUT_REPLACEMENT: prod q(x_i) / (1 - q(x_1) - ... - q(x_{i-1})), and uniform over the tokens not drawn yet
-    once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0.
+    IID: prod q(x_i). WITHOUT_REPLACEMENT: prod q(x_i) / (1 - q(x_1) - ... - q(x_{i-1})), and uniform over the tokens not drawn
+    yet once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0.
     """
     if draws is Draws.POINT_MASS:
         return (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)

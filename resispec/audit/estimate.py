@@ -24,12 +24,12 @@ RARE_EVENTS = 4.0
 
 @dataclass(frozen=True)
 class Plan:
-    """What to draw: `num_siblings` per tuple, `num_tuples` of them (at least 4), and the most elements (tuples x V) of one chunk."""
+    """What to draw: `num_siblings` a tuple, `num_tuples` of them (at least 4), at most `max_elements` (tuples x V) at a time."""
 
     num_siblings: int
     draws: Draws
     num_tuples: int = 2000
-    max_elements: int = 1 << 20
+    max_elements: int = 1 << 18
 
     def __post_init__(self) -> None:
         if self.num_siblings < 1 or self.num_tuples < 4:
@@ -67,7 +67,7 @@ class Estimate:
 
     @property
     def total_variation(self) -> float:
-        """Cross-fitted: the mean over both halves of law(S) - p(S). Its mean is 0 under an exact rule, else at most the true value."""
+        """Cross-fitted: the mean of the halves' law(S) - p(S). Under an exact rule its mean is 0, else at most the true value."""
         return sum(half.law - half.target for half in self.halves) / 2
 
     @property
@@ -77,7 +77,7 @@ class Estimate:
 
     @property
     def z(self) -> float:
-        """Total variation in standard errors. Above 4 under an exact rule with probability at most 2 * 3.2e-5 (one side, two halves)."""
+        """Total variation in standard errors. An exact rule exceeds 4 with probability 6.3e-5 at most (one side, two halves)."""
         return self.total_variation / self.total_variation_error
 
     def excess(self, ceiling: float) -> float:
@@ -90,9 +90,10 @@ class Estimate:
 def resolution(mass: float, num_tuples: int, eps: float) -> float:
     """The least standard error that n tuples can honestly claim for a mean of values in [0, 1] whose null value is `mass`.
 
-    min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + ROUNDING_EPS * eps. A tuple of probability below about 10 / n may not have been
-    seen at all, and then the empirical variance is too small (a peaked law, all of whose tuples look alike, would be flagged).
-    The first term is the largest deviation that a mean can have under the null (Bhatia-Davis). n = 1 means that nothing is random.
+    min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + ROUNDING_EPS * eps. A tuple of probability below about 10 / n may not have
+    been seen at all, and then the empirical variance is too small (a peaked law, all of whose tuples look alike, would be
+    flagged). The first term is the largest deviation that a mean can have under the null (Bhatia-Davis). n = 1 means that
+    nothing is random.
     """
     bernoulli = math.sqrt(max(0.0, mass * (1 - mass)) / num_tuples)
     rare = 0.0 if num_tuples == 1 else min(bernoulli, RARE_EVENTS / num_tuples)
@@ -102,8 +103,8 @@ def resolution(mass: float, num_tuples: int, eps: float) -> float:
 def estimate(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan: Plan, generator: Generator) -> Estimate:
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
-    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64. The first half of the
-    tuples is passed over twice, because its own scalars need the set that the second half chooses.
+    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64. The first half of
+    the tuples is passed over twice, because its own scalars need the set that the second half chooses.
     Raises InvalidInput when p or q is no law, FloatingPointError when the rule's laws are NaN.
     """
     check_rows("target probabilities", target_probs)

@@ -3,9 +3,9 @@ r"""The paper's empirical validation (Appendix C), exactly as published, and the
 The appendix sums the masses of all paths,
     P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,   p_hat = sum_i P_i + P_fail,
 with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed proxy k_i per step, and reports
-D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so every step adds min(k, R) + (R - min(k, R)) = R
-and p_hat = p for every sequence of laws k_i, also for random ones. The figure measures rounding. What Algorithm 1 does differs: its
-proxy depends on the rejected token, and the residual after it is an average over the tokens that can be rejected.
+D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so every step adds min(k, R) + (R - min(k,
+R)) = R and p_hat = p for every sequence of laws k_i, also for random ones. The figure measures rounding. What Algorithm 1 does
+differs: its proxy depends on the rejected token, and the residual after it is an average over the tokens that can be rejected.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
 def paper_kl(target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator) -> Tensor:
     """D_KL(p_hat || p) (...), as the appendix computes it for `num_candidates` candidates, in the inputs' own precision.
 
-    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own. The three give the same
-    figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says nothing about exactness.
+    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own. The three give the
+    same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says nothing about exactness.
     """
     current, proxies = target_probs, []
     for _ in range(num_candidates):
@@ -88,8 +88,9 @@ def true_kl(law: Tensor, target_probs: Tensor) -> Tensor:
 def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
     """A lower bound of D_KL(law || p): the binary divergence of the cross-fitted sets' masses, averaged over both halves.
 
-    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)), a = law(S), b = p(S).
-    num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a bound with confidence, 0 the plug-in value.
+    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)), a = law(S), b =
+    p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a bound with confidence, 0 the plug-in
+    value.
     """
     return sum(_binary_kl(half.law, half.target, num_errors * half.error) for half in estimate.halves) / 2
 

@@ -1,7 +1,7 @@
 r"""Exactness of real decoding, from the emitted tokens alone: two martingale statistics that cost no extra forward.
 
-Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function f_t that is known before
-x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t} f_t, and
+Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function f_t that is known
+before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t} f_t, and
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
 is close to a standard normal. Two choices of f:
     surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t);
@@ -54,7 +54,8 @@ class Terms:
 def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Deviation -log p_t(x_t) - H(p_t) and variance Var_{p_t}(-log p_t), each (T,) float64.
 
-    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability 0 deviates infinitely.
+    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability 0 deviates
+    infinitely.
     """
     p = target_probs.double()
     surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p below, so what stands where p = 0 does not matter
@@ -91,8 +92,8 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
 def step_terms(step: Step) -> Terms:
     """The terms of every token that one step emitted, in order, as tensors on the step's device (no host synchronisation).
 
-    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at that node. The draft's
-    law is known at nodes that have children. Drop what lies past `max_new_tokens` or an end of sequence with `cut`.
+    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at that node. The
+    draft's law is known at nodes that have children. Drop what lies past `max_new_tokens` or an end of sequence with `cut`.
     """
     nodes = [0, *step.verdict.path]
     children = step.draft.tree.topology.children

@@ -45,8 +45,8 @@ class DraftModel:
 class _Level:
     """The nodes of one level that have children, and how those are filled.
 
-    nodes: (K,) ids. visible: (K, capacity + R) bool, see `behind_anything`: what each sees of the R drafted rows cached so far, its
-    own level included.
+    nodes: (K,) ids. visible: (K, capacity + R) bool, see `behind_anything`: what each sees of the R = `num_rows` drafted rows
+    cached so far, its own level included.
     children: the next level's ids; `picks` (C,) are their places among the K x most_children draws.
     """
 

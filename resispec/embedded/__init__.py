@@ -39,9 +39,7 @@ def ensure_pair(recipe: Recipe = DEFAULT_RECIPE, cache_root: Path | None = None,
     """
     found = fingerprint(recipe)
     if expected not in (None, found):
-        raise InvalidInput(
-            f"the embedded pair {expected} was asked for and this installation makes {found}; leave fingerprint out"
-        )
+        raise InvalidInput(f"the embedded pair {expected} was asked for; this installation makes {found}")
     root = store.default_root() if cache_root is None else Path(cache_root)
 
     def build(folder: Path) -> dict[str, object]:

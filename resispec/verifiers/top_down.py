@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import draw_one, normalise
+from resispec.distributions import choose, draw_one, normalise
 from resispec.verifiers.base import Outcomes, SiblingRule
 
 
@@ -29,8 +29,7 @@ class TopDown:
         while children := tree.topology.children[node]:
             siblings = tree.tokens[children[0] : children[-1] + 1]
             law = self.rule.law(target_probs[node], draft_probs[node], siblings, tree.draws)
-            rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
-            index = draw_one(torch.cat((law.select, rest)), generator)
+            index = choose(law.select, generator)
             drafted: list[int] = siblings.tolist()
             token = drafted[index] if index < len(children) else draw_one(law.residual, generator)
             tokens.append(token)

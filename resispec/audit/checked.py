@@ -1,0 +1,89 @@
+"""A rule under supervision: what it is given and what it returns are checked, and an error says who, where and what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.audit.laws import check_rows, finite_and_positive, first_row, sum_tolerance, where
+from resispec.errors import InvalidInput
+from resispec.verifiers.base import Draws, Law, SiblingRule
+
+
+@dataclass(frozen=True)
+class CheckedRule:
+    """Wraps a rule for audits (it synchronises with the host; decode with the rule itself).
+
+    name: how messages call the rule. whole: the target's rows are laws; False also allows a mass below 1, as trees verified
+    from the leaves up give, and then the residual's mass may be below 1.
+    """
+
+    rule: SiblingRule
+    name: str
+    whole: bool = True
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`.
+
+        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when p or q is no law, a sibling is no
+        token, or the rule returns wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes what it was
+        given.
+        """
+        given = (target_probs, draft_probs, siblings)
+        try:
+            self._check_given(*given)
+            copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
+            law = self.rule.law(copies[0], copies[1], copies[2], draws)
+            for quantity, copy, tensor in zip(("target_probs", "draft_probs", "siblings"), copies, given, strict=True):
+                if not torch.equal(copy, tensor):
+                    raise InvalidInput(
+                        f"{where(first_row((copy != tensor).any(-1)))}the rule changed its input {quantity} in place"
+                    )
+            self._check_returned(law, target_probs, siblings)
+        except InvalidInput as error:
+            raise InvalidInput(f"rule {self.name!r}: {error}") from error
+        return law
+
+    def _check_given(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor) -> None:
+        shapes = tuple(target_probs.shape), tuple(draft_probs.shape), tuple(siblings.shape)
+        if shapes[0] != shapes[1] or shapes[0][:-1] != shapes[2][:-1]:
+            raise InvalidInput(f"inputs of shapes {shapes}; allowed: (..., V), (..., V) and (..., B)")
+        if self.whole:
+            check_rows("target probabilities", target_probs)
+        else:
+            _check_mass("target probabilities", target_probs)
+        check_rows("draft probabilities", draft_probs)
+        outside = (siblings < 0) | (siblings >= shapes[0][-1])
+        if bool(outside.any()):
+            row = first_row(outside)
+            raise InvalidInput(f"{where(row[:-1])}sibling {int(siblings[row])}; allowed: tokens below {shapes[0][-1]}")
+
+    def _check_returned(self, law: Law, target_probs: Tensor, siblings: Tensor) -> None:
+        for quantity, shape in (("select", siblings.shape), ("residual", target_probs.shape)):
+            found = getattr(law, quantity, None)
+            if not isinstance(found, Tensor) or found.shape != shape or found.dtype != target_probs.dtype:
+                described = f"{tuple(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
+                raise InvalidInput(f"{quantity} is {described}; allowed: a tensor {tuple(shape)} {target_probs.dtype}")
+            finite_and_positive(f"entries of {quantity}", found)
+        _check_mass("entries of select", law.select)
+        _check_mass("entries of residual", law.residual)
+        # Where a sibling is selected for certain there is no residual to speak of.
+        tolerance = sum_tolerance(target_probs)
+        needed = (1 - law.select.sum(-1) > tolerance).expand(target_probs.shape[:-1])
+        if self.whole and bool(needed.any()):
+            short = needed & ((law.residual.sum(-1, dtype=torch.float64) - 1).abs() > tolerance)
+            if bool(short.any()):
+                row = first_row(short)
+                total = float(law.residual[row].sum(dtype=torch.float64))
+                raise InvalidInput(f"{where(row)}entries of residual sum to {total:.9g}; allowed: 1 within {tolerance:g}")
+
+
+def _check_mass(name: str, rows: Tensor) -> None:
+    """Raise InvalidInput unless every row (..., K) is finite, not negative and sums to at most 1."""
+    finite_and_positive(name, rows)
+    total, tolerance = rows.sum(-1, dtype=torch.float64), sum_tolerance(rows)
+    if bool((total > 1 + tolerance).any()):
+        row = first_row(total > 1 + tolerance)
+        raise InvalidInput(f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: at most 1 within {tolerance:g}")

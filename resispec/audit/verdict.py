@@ -1,0 +1,136 @@
+"""From evidence to a verdict: exact, biased or undecided, with the numbers that decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from resispec.audit.z_score import ZScore
+
+TOLERANCE = 1e-9
+"""Enumerated errors above this are bias: float64 rounding stays below 1e-12."""
+LIMIT = 4.0
+"""Statistics further out than this many standard errors are bias."""
+MIN_TOKENS = 1000
+"""A z-score over fewer audited tokens decides nothing."""
+MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0}
+"""The least variance of a sum for which the normal law is used: below it one rare token makes a large z out of nothing."""
+
+
+class Finding(StrEnum):
+    """What the evidence says. EXACT means that nothing was found with enough to find it in; BIASED is a positive finding."""
+
+    EXACT = "exact"
+    BIASED = "biased"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """A measured amount, which an exact verifier keeps at or below 0 in the mean, and the same in standard errors."""
+
+    value: float
+    z: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that was measured about one verifier with one kind of draws. A missing item is None or an empty mapping.
+
+    enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations: estimated, by the name
+    of what it was estimated on. z_scores: from real decoding, named "surprisal" and "overdraft", or with a detail after a colon
+    ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what it was measured on.
+    """
+
+    enumerated_error: float | None = None
+    total_variations: Mapping[str, Deviation] = field(default_factory=dict)
+    z_scores: Mapping[str, ZScore] = field(default_factory=dict)
+    excesses: Mapping[str, Deviation] = field(default_factory=dict)
+
+    @property
+    def num_statistics(self) -> int:
+        """How many random statistics can raise a false alarm."""
+        return len(self.total_variations) + len(self.z_scores) + len(self.excesses)
+
+
+REQUIRED = ("enumerated_error", "total_variations", "z_scores", "excesses")
+"""What must be there for the verdict `exact`."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict and one line per reason; `false_alarm_rate` bounds the probability that an exact verifier is called biased."""
+
+    finding: Finding
+    reasons: tuple[str, ...]
+    false_alarm_rate: float
+
+
+def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
+    """Judge a verifier by what was measured.
+
+    biased: an enumerated error above TOLERANCE; a |z| above LIMIT from enough tokens, or an infinite one; an estimated total
+    variation or an acceptance excess more than LIMIT standard errors above 0; NaN anywhere. undecided: otherwise, when a
+    z-score comes from fewer than MIN_TOKENS tokens or less than MIN_VARIANCE, or a required item is missing. exact: otherwise.
+
+    False alarms: a two-sided normal leaves 6.3e-5 outside 4 standard errors, a one-sided one 3.2e-5; an estimated total variation
+    counts twice, for its two halves. So at most 6.3e-5 per statistic, and k statistics, however dependent, raise one with
+    probability at most 6.3e-5 k (union bound). Enumeration raises none.
+
+    required: the fields of Evidence that `exact` needs; leave out what a decoder cannot have (no draft law: only "z_scores").
+    """
+    biased = [*_enumeration(evidence), *_deviations(evidence), *_z_scores(evidence, _is_biased)]
+    missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
+    undecided = [*_z_scores(evidence, _is_undecided), *missing]
+    rate = min(1.0, 6.34e-5 * evidence.num_statistics)
+    if biased:
+        return Judgement(Finding.BIASED, tuple(biased), rate)
+    if undecided:
+        return Judgement(Finding.UNDECIDED, tuple(undecided), rate)
+    tokens = max((score.n for score in evidence.z_scores.values()), default=0)
+    found = f"no deviation in {evidence.num_statistics} statistics ({tokens} audited tokens)"
+    return Judgement(Finding.EXACT, (found,), rate)
+
+
+def _enumeration(evidence: Evidence) -> list[str]:
+    error = evidence.enumerated_error
+    if error is None or error <= TOLERANCE:  # NaN is not below the tolerance
+        return []
+    return [f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"]
+
+
+def _deviations(evidence: Evidence) -> list[str]:
+    kinds = (("total variation", evidence.total_variations), ("acceptance above its ceiling", evidence.excesses))
+    return [
+        f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
+        for kind, deviations in kinds
+        for name, found in deviations.items()
+        if not found.z <= LIMIT
+    ]
+
+
+def _z_scores(evidence: Evidence, holds: Callable[[str, ZScore], bool]) -> list[str]:
+    return [
+        f"{name} z = {score.z:.1f} over {score.n} tokens, variance {score.variance:.3g}; allowed: |z| up to {LIMIT:g}, "
+        f"at least {MIN_TOKENS} tokens and variance {_least_variance(name):g}"
+        for name, score in evidence.z_scores.items()
+        if holds(name, score)
+    ]
+
+
+def _is_biased(name: str, score: ZScore) -> bool:
+    return abs(score.z) == float("inf") or (not _is_undecided(name, score) and not abs(score.z) <= LIMIT)
+
+
+def _is_undecided(name: str, score: ZScore) -> bool:
+    return score.n < MIN_TOKENS or score.variance < _least_variance(name)
+
+
+def _least_variance(name: str) -> float:
+    return MIN_VARIANCE.get(name.split(":")[0], max(MIN_VARIANCE.values()))
+
+
+def _present(evidence: Evidence, name: str) -> bool:
+    value = getattr(evidence, name)
+    return value is not None and value != {}
