@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chisquare
 
 from resispec.core import Draws
-from resispec.distributions import draw, draw_one, draw_siblings, normalise, probabilities
+from resispec.distributions import choose, draw, draw_one, draw_siblings, normalise, probabilities
 
 FALSE_ALARM = 1e-4
 
@@ -74,3 +74,13 @@ def test_iid_siblings_repeat_and_point_masses_are_the_largest(generator):
     drawn = draw_siblings(q.expand(20000, 3), 2, Draws.IID, generator)
     counts = torch.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=9)
     assert chisquare(counts, (20000 * torch.outer(q, q)).flatten().numpy()).pvalue > FALSE_ALARM
+
+
+def test_choose_follows_its_chances(generator):
+    chances = torch.tensor([0.2, 0.0, 0.5])
+    counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
+    assert counts[1] == 0
+    assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
+    for broken in ([0.5, float("nan")], [0.9, 0.2]):
+        with pytest.raises(FloatingPointError, match="cannot choose"):
+            choose(torch.tensor(broken), generator)

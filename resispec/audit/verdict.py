@@ -13,8 +13,8 @@ TOLERANCE = 1e-9
 LIMIT = 4.0
 """Statistics further out than this many standard errors are bias."""
 MIN_TOKENS = 1000
-"""A z-score over fewer audited tokens decides nothing."""
-MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0}
+"""Fewer audited tokens than this are never enough for `exact`."""
+MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
 """The least variance of a sum for which the normal law is used: below it one rare token makes a large z out of nothing."""
 
 
@@ -39,8 +39,8 @@ class Evidence:
     """All that was measured about one verifier with one kind of draws. A missing item is None or an empty mapping.
 
     enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations: estimated, by the name
-    of what it was estimated on. z_scores: from real decoding, named "surprisal" and "overdraft", or with a detail after a colon
-    ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what it was measured on.
+    of what it was estimated on. z_scores: from real decoding, named "surprisal", "overdraft" and "rank", or with a detail after
+    a colon ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what it was measured on.
     """
 
     enumerated_error: float | None = None
@@ -70,9 +70,10 @@ class Judgement:
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
     """Judge a verifier by what was measured.
 
-    biased: an enumerated error above TOLERANCE; a |z| above LIMIT from enough tokens, or an infinite one; an estimated total
-    variation or an acceptance excess more than LIMIT standard errors above 0; NaN anywhere. undecided: otherwise, when a
-    z-score comes from fewer than MIN_TOKENS tokens or less than MIN_VARIANCE, or a required item is missing. exact: otherwise.
+    biased: an enumerated error above TOLERANCE; a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an
+    infinite one; an estimated total variation or an acceptance excess more than LIMIT standard errors above 0; NaN anywhere.
+    undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required item is missing.
+    exact: otherwise.
 
     False alarms: a two-sided normal leaves 6.3e-5 outside 4 standard errors, a one-sided one 3.2e-5; an estimated total variation
     counts twice, for its two halves. So at most 6.3e-5 per statistic, and k statistics, however dependent, raise one with
@@ -82,13 +83,14 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     """
     biased = [*_enumeration(evidence), *_deviations(evidence), *_z_scores(evidence, _is_biased)]
     missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
-    undecided = [*_z_scores(evidence, _is_undecided), *missing]
+    tokens = max((score.n for score in evidence.z_scores.values()), default=0)
+    few = [f"{tokens} audited tokens; at least {MIN_TOKENS} are needed"] if evidence.z_scores and tokens < MIN_TOKENS else []
+    undecided = [*few, *_z_scores(evidence, _is_weak), *missing]
     rate = min(1.0, 6.34e-5 * evidence.num_statistics)
     if biased:
         return Judgement(Finding.BIASED, tuple(biased), rate)
     if undecided:
         return Judgement(Finding.UNDECIDED, tuple(undecided), rate)
-    tokens = max((score.n for score in evidence.z_scores.values()), default=0)
     found = f"no deviation in {evidence.num_statistics} statistics ({tokens} audited tokens)"
     return Judgement(Finding.EXACT, (found,), rate)
 
@@ -113,18 +115,18 @@ def _deviations(evidence: Evidence) -> list[str]:
 def _z_scores(evidence: Evidence, holds: Callable[[str, ZScore], bool]) -> list[str]:
     return [
         f"{name} z = {score.z:.1f} over {score.n} tokens, variance {score.variance:.3g}; allowed: |z| up to {LIMIT:g}, "
-        f"at least {MIN_TOKENS} tokens and variance {_least_variance(name):g}"
+        f"variance at least {_least_variance(name):g}"
         for name, score in evidence.z_scores.items()
         if holds(name, score)
     ]
 
 
 def _is_biased(name: str, score: ZScore) -> bool:
-    return abs(score.z) == float("inf") or (not _is_undecided(name, score) and not abs(score.z) <= LIMIT)
+    return abs(score.z) == float("inf") or (not _is_weak(name, score) and not abs(score.z) <= LIMIT)
 
 
-def _is_undecided(name: str, score: ZScore) -> bool:
-    return score.n < MIN_TOKENS or score.variance < _least_variance(name)
+def _is_weak(name: str, score: ZScore) -> bool:
+    return score.variance < _least_variance(name)
 
 
 def _least_variance(name: str) -> float:

@@ -1,11 +1,13 @@
-r"""Exactness of real decoding, from the emitted tokens alone: two martingale statistics that cost no extra forward.
+r"""Exactness of real decoding, from the emitted tokens alone: martingale statistics that cost no extra forward.
 
 Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function f_t that is known
 before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t} f_t, and
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
-is close to a standard normal. Two choices of f:
-    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t);
-    overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows here first.
+is close to a standard normal. Three choices of f:
+    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t): wrong temperatures, an argmax in place of a draw;
+    overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows here first;
+    rank       f_t(x) = sum_{y < x} p_t(y) + p_t(x) / 2, mean 1/2: draws invert cumulative sums, so uniforms that are used twice
+               prefer tokens by their index, which the other two hardly see.
 """
 
 from __future__ import annotations
@@ -36,18 +38,24 @@ class ZScore:
 
 @dataclass(frozen=True)
 class Terms:
-    """The terms of both statistics for K emitted tokens in order, each (K,) float64; NaN where the draft's law is not known."""
+    """The terms of the statistics for K emitted tokens in order, each (K,) float64.
+
+    overdraft and its variance are NaN where the draft's law is not known.
+    """
 
     surprisal: Tensor
     surprisal_variance: Tensor
     overdraft: Tensor
     overdraft_variance: Tensor
+    rank: Tensor
+    rank_variance: Tensor
 
     def scores(self) -> dict[str, ZScore]:
-        """Both z-scores, by name; a statistic without terms is left out. Raises FloatingPointError when a law was NaN."""
+        """The z-scores, by name; a statistic without terms is left out. Raises FloatingPointError when a law was NaN."""
         known = ~self.overdraft_variance.isnan()
         scores = {"surprisal": _scored(self.surprisal, self.surprisal_variance)}
         scores["overdraft"] = _scored(self.overdraft[known], self.overdraft_variance[known])
+        scores["rank"] = _scored(self.rank, self.rank_variance)
         return {name: score for name, score in scores.items() if score.n}
 
 
@@ -72,6 +80,16 @@ def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -
     over = draft_probs > target_probs
     mean = (target_probs.double() * over).sum(-1).clamp(0, 1)
     return over.gather(-1, tokens[:, None])[:, 0].double() - mean, mean * (1 - mean)
+
+
+def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2 and variance (1 - sum p_t^3) / 12, each (T,) float64.
+
+    target_probs: (T, V); tokens: (T,) int64.
+    """
+    p = target_probs.double()
+    middle = (p.cumsum(-1) - p / 2).gather(-1, tokens[:, None])[:, 0]
+    return middle - 0.5, (1 - (p**3).sum(-1)).clamp_min(0) / 12
 
 
 def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
@@ -106,7 +124,7 @@ def step_terms(step: Step) -> Terms:
         draft = step.draft.probs[[nodes[rank] for rank in drafted]]
         for whole, part in zip(overdraft, overdraft_terms(target[drafted], draft, tokens[drafted]), strict=True):
             whole[drafted] = part
-    return Terms(*surprisal, *overdraft)
+    return Terms(*surprisal, *overdraft, *rank_terms(target, tokens))
 
 
 def join(terms: Iterable[Terms]) -> Terms:

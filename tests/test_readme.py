@@ -1,0 +1,33 @@
+"""The README says what the repository holds."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def between(marker):
+    return README.split(f"<!-- {marker} -->")[1].split(f"<!-- /{marker} -->")[0].strip()
+
+
+def test_tables_are_those_of_the_committed_results():
+    for marker, path in (("table1", "results/embedded/table1.md"), ("bench", "results/embedded/bench.md")):
+        shown = [line for line in between(marker).splitlines() if line.startswith("|")]
+        committed = [line for line in (ROOT / path).read_text().splitlines() if line.startswith("|")]
+        assert shown == committed, f"README's {marker} is not {path}"
+
+
+def test_every_target_and_option_that_is_named_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z0-9-]+)", README):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+    for group, cells in re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.M):
+        options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+        assert {name for name in re.findall(r"`([^`]+)`", cells)} == options, group
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
