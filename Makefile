@@ -4,6 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
+ARTEFACTS := table1 table4 table5 figure1
 RESULTS ?= results
 # Without a word from the user, the profile follows from whether there is a CUDA device.
 HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
@@ -22,6 +23,8 @@ endif
 
 .PHONY: help
 help: ## list the targets
+	@$(foreach stem,$(ARTEFACTS),printf '  %-18s %s\n' reproduce-$(stem) 'run every missing cell of the paper'"'"'s $(stem), then write it' \
+	  $(stem) 'write $(stem) from the cells that exist, running nothing';)
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS))"
 
@@ -38,14 +41,21 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-.PHONY: reproduce-table1
-reproduce-table1: profile .venv/installed ## Table 1: run every missing cell, then write the table (PROFILE=embedded|paper)
-	@code=0; $(PY) -m experiments.run experiment=table1 profile=$(PROFILE) results=$(RESULTS) || code=$$?; \
-	$(PY) -m analysis.table1 --profile $(PROFILE) --results $(RESULTS); exit $$code
+# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml and writes the artefact even when some
+# cell failed; STEM writes it from the cells that exist.
+define artefact
+.PHONY: reproduce-$(1) $(1)
+reproduce-$(1): profile .venv/installed
+	@code=0; $$(PY) -m experiments.run experiment=$(1) profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS); exit $$$$code
+$(1): profile .venv/installed
+	@$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS)
+endef
+$(foreach stem,$(ARTEFACTS),$(eval $(call artefact,$(stem))))
 
-.PHONY: table1
-table1: profile .venv/installed ## Table 1 from the cells that exist, running nothing
-	@$(PY) -m analysis.table1 --profile $(PROFILE) --results $(RESULTS)
+.PHONY: audit
+audit: .venv/installed ## is a verifier exact? every registered one, or VERIFIER=name or VERIFIER=path/to/file.py:Class
+	@$(PY) -m experiments.audit --results $(RESULTS) $(if $(VERIFIER),--verifier '$(VERIFIER)')
 
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate on the same pair, as ratios within one run

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pandas as pd
 
+from analysis import audits
 from resispec.errors import InvalidInput
 from resispec.record import PromptRow
 
@@ -32,7 +33,7 @@ class Cell(Protocol):
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """LABELS, without the optional ones that its decoder does not use."""
+        """LABELS, without the optional ones that its decoder does not use; `audit` where it is an audit cell."""
 
     @property
     def folder(self) -> Path:
@@ -45,10 +46,13 @@ class Results:
 
     cells: one row per expected cell, in sweep order: cell_id, LABELS, status (of STATUSES), reason, device, commit.
     prompts: cell_id and PROMPT_COLUMNS, one row per measured prompt of the cells that are done, by prompt_index.
+    audits: cell_id of the cell that is audited, `audits.QUANTITIES` and verdict, one row per audit cell; where that did not
+    finish, NaN and its status.
     """
 
     cells: pd.DataFrame
     prompts: pd.DataFrame
+    audits: pd.DataFrame
 
 
 def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset")) -> Results:
@@ -63,7 +67,10 @@ def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset"
     """
     entries: list[dict[str, Any]] = []
     frames: list[pd.DataFrame] = []
-    for cell in cells:
+    every = list(cells)
+    for cell in every:
+        if cell.labels.get("audit"):
+            continue
         entries.append(_read_cell(cell))
         if entries[-1]["status"] == "done":
             frames.append(_read_prompts(cell))
@@ -73,7 +80,21 @@ def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset"
         raise InvalidInput(f"cell {repeated.iloc[0]}: listed more than once; expected each cell once")
     prompts = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["cell_id", *PROMPT_COLUMNS])
     _check_same_prompts(table, prompts, list(same_prompts))
-    return Results(table, prompts)
+    return Results(table, prompts, _read_audits([cell for cell in every if cell.labels.get("audit")], table, prompts))
+
+
+def _read_audits(cells: list[Cell], table: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
+    """`Results.audits`: each audit cell belongs to the throughput cell with the same labels."""
+    audited = {tuple(row[name] for name in LABELS): row["cell_id"] for row in table.to_dict("records")}
+    rows = []
+    for cell in cells:
+        entry = _read_cell(cell)
+        cell_id = audited.get(tuple(entry[name] for name in LABELS))
+        found: dict[str, Any] = {"verdict": f"audit {entry['status']}"}
+        if entry["status"] == "done":
+            found = audits.audit(cell.cell_id, cell.folder, prompts[prompts.cell_id == cell_id])
+        rows.append({"cell_id": cell_id, **found})
+    return pd.DataFrame(rows, columns=["cell_id", *audits.QUANTITIES, "verdict"])
 
 
 def _read_cell(cell: Cell) -> dict[str, Any]:
@@ -108,6 +129,7 @@ def _read_provenance(cell: Cell) -> dict[str, str]:
 
 
 def _checked_labels(cell_id: str, labels: Mapping[str, Any]) -> dict[str, Any]:
+    labels = {name: value for name, value in labels.items() if name != "audit"}
     missing = [name for name in LABELS if name not in labels and name not in OPTIONAL_LABELS]
     unknown = sorted(set(labels) - set(LABELS))
     if missing or unknown:

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import labels
+from analysis import audits, labels
 from analysis.bootstrap import ABSENT, ACCEPTED_LENGTH, SEED, TOKENS_PER_S, Interval, resample
 from analysis.load import LABELS, Results
 from resispec.errors import InvalidInput
 
+AUDITED = audits.QUANTITIES
 QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup", "speedup_vs_autoregressive")
 COLUMNS = [
     *("cell_id", *LABELS, "status", "reason", "num_prompts", "quantity"),
-    *("value", "lower", "upper", "paper_low", "paper_high"),
+    *("value", "lower", "upper", "paper_low", "paper_high", "verdict"),
 ]
 
 
@@ -33,12 +34,16 @@ def measure(results: Results, order: tuple[str, ...] = ("pair", "temperature", "
     """
     prompts = dict(iter(results.prompts.groupby("cell_id", sort=False)))
     counts = {size: resample(size, np.random.default_rng(SEED)) for size in {len(frame) for frame in prompts.values()}}
+    audited = {row["cell_id"]: row for row in results.audits.to_dict("records")}
     rows = []
     for cell in _ordered(results.cells, order).to_dict("records"):
         measured = _quantities(cell, results.cells, prompts, counts)
         shared = {key: cell[key] for key in ("cell_id", *LABELS, "status", "reason")}
         shared["num_prompts"] = len(prompts.get(cell["cell_id"], ()))
-        for quantity in QUANTITIES:
+        audit = audited.get(cell["cell_id"], {})
+        shared["verdict"] = audit.get("verdict", "")
+        measured |= {name: Interval(float(audit[name]), np.nan, np.nan) for name in AUDITED if name in audit}
+        for quantity in (*QUANTITIES, *AUDITED):
             found = measured.get(quantity, ABSENT)
             rows.append(shared | {"quantity": quantity, **vars(found), "paper_low": np.nan, "paper_high": np.nan})
     return pd.DataFrame(rows, columns=COLUMNS)

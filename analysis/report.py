@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis import labels
+from analysis import audits, labels
 from analysis.bootstrap import NUM_RESAMPLES
 from analysis.load import Results
 from analysis.measure import QUANTITIES
@@ -19,6 +19,10 @@ DEFINITIONS = (
     "tokens over all steps). Tokens/s: emitted tokens over decoding seconds, after warm-up, without prefill.",
     f"Brackets: 95 % percentile bootstrap over prompts ({NUM_RESAMPLES:,} resamples), paired where two cells are "
     "compared; they cover the variation between prompts, not between runs.",
+)
+AUDITED = (
+    "Audit: is the output's law the target's? Two z-scores over the tokens of a separate run with the same prompts and seeds "
+    "(surprisal and overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens are undecided."
 )
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -49,12 +53,13 @@ def footer(results: Results, profile: str, command: str) -> tuple[str, ...]:
     done = results.cells[results.cells.status == "done"]
     sizes = sorted(results.prompts.groupby("cell_id").size().unique())
     absent = len(results.cells) - len(done)
+    audited = (AUDITED,) if len(results.audits) else ()
     source = (
         f"Profile: {profile}. Device: {_listed(done.device)}. Prompts per cell: {_listed(sizes)}. "
         f"Commit: {_listed(done.commit)}. Made by: {command}."
     )
     gap = f"Incomplete: {absent} of {len(results.cells)} cells are missing, failed or interrupted."
-    return (source, *DEFINITIONS, *([gap] if absent else []))
+    return (source, *DEFINITIONS, *audited, *([gap] if absent else []))
 
 
 def write(table: Table, folder: Path) -> list[Path]:
@@ -75,6 +80,7 @@ def display(table: Table) -> pd.DataFrame:
     """
     frame, varying = table.frame, _varying(table)
     with_paper = {quantity for quantity, rows in frame.groupby("quantity") if rows.paper_low.notna().any()}
+    has_audits = bool((frame.verdict != "").any())
     lines = []
     for _, rows in frame.groupby("cell_id", sort=False):
         first = rows.iloc[0]
@@ -85,13 +91,17 @@ def display(table: Table) -> pd.DataFrame:
             line.append(labels.interval(quantity, number.value, number.lower, number.upper))
             if quantity in with_paper:
                 line.append(labels.published(quantity, number.paper_low, number.paper_high))
+        if has_audits:
+            line.append(
+                audits.text(by_quantity.value[list(audits.QUANTITIES)].to_dict() | {"verdict": first.verdict}) or labels.ABSENT
+            )
         if first.status != "done":
             line[len(varying)] = _shortened(f"{first.status}: {first.reason}" if first.reason else first.status)
         lines.append(line)
     header = [labels.COLUMNS[key].label for key in varying]
     for quantity in table.quantities:
         header += [labels.COLUMNS[quantity].label] + ["(paper)"] * (quantity in with_paper)
-    return pd.DataFrame(lines, columns=header)
+    return pd.DataFrame(lines, columns=header + ["Audit"] * has_audits)
 
 
 def markdown(table: Table) -> str:

@@ -7,23 +7,37 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from analysis.load import Results, load
+from analysis.load import load
 from analysis.report import Table, markdown, write
 from experiments.cells import expected_cells
 from resispec.errors import InvalidInput
 
-# (results, profile, command that makes the table from nothing) -> the table
-Build = Callable[[Results, str, str], Table]
+# (loaded cells, profile, command that makes the artefact from nothing) -> the artefact
+Build = Callable[[Any, str, str], Any]
 
 
-def run(artefact: str, build: Build, arguments: Sequence[str] | None = None) -> int:
-    """Make `<results>/<profile>/<artefact>.{csv,md,tex}`; return the exit status: 1, with one line, for invalid input.
+def publish_table(table: Table, folder: Path) -> tuple[str, list[Path]]:
+    """Write a table's files; return its text and their paths."""
+    return markdown(table), write(table, folder)
+
+
+def run(
+    artefact: str,
+    build: Build,
+    arguments: Sequence[str] | None = None,
+    read: Callable[[Any], Any] = load,
+    publish: Callable[[Any, Path], tuple[str, list[Path]]] = publish_table,
+) -> int:
+    """Make `<results>/<profile>/<artefact>.*`; return the exit status: 1, with one line, for invalid input.
 
     Args:
         artefact: the stem of the artefact; conf/experiment/<artefact>.yaml names its cells.
         build: makes the table of the loaded cells.
         arguments: the command line's, without the program; by default those of this process.
+        read: loads the cells; by default those that decode.
+        publish: writes what was built into a folder; returns its text and the paths.
     """
     description = f"Writes {artefact} from the cells that exist."
     parser = argparse.ArgumentParser(prog=f"python -m analysis.{artefact}", description=description)
@@ -33,12 +47,12 @@ def run(artefact: str, build: Build, arguments: Sequence[str] | None = None) -> 
     chosen = parser.parse_args(arguments)
     try:
         cells = expected_cells(artefact, chosen.profile, [f"results='{chosen.results}'", *chosen.overrides])
-        table = build(load(cells), chosen.profile, command(artefact, chosen.profile, chosen.overrides))
-        paths = write(table, chosen.results / chosen.profile)
+        made = build(read(cells), chosen.profile, command(artefact, chosen.profile, chosen.overrides))
+        text, paths = publish(made, chosen.results / chosen.profile)
     except InvalidInput as error:
         sys.stderr.write(f"{artefact}: {error}\n")
         return 1
-    sys.stdout.write(markdown(table) + "\n" + "".join(f"wrote {path}\n" for path in paths))
+    sys.stdout.write(text + "\n" + "".join(f"wrote {path}\n" for path in paths))
     return 0
 
 

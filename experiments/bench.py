@@ -134,8 +134,9 @@ def report(contestants: list[Timed], split: dict[str, float], device: torch.devi
     lines = [
         "# Speed, as ratios within one run",
         "",
-        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, {NEW_TOKENS} new tokens a",
-        f"prompt, {len(contestants[0].seconds)} prompts decoded by all four in turn; medians over prompts, the prompt's forward included.",
+        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, {NEW_TOKENS} new tokens",
+        f"a prompt, {len(contestants[0].seconds)} prompts decoded by all four in turn; medians over prompts, the prompt's forward",
+        "included.",
         "",
         "| decoder | tokens/s | ratio |",
         "|---|---:|---:|",

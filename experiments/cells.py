@@ -30,7 +30,7 @@ RESULTS_VERSION = 1
 
 # What a cell's result depends on. The tree and the verifier come in through the decoder, which refers to those it uses.
 DETERMINING = (
-    "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
+    "task", "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
     "device", "dtype", "num_threads",
 )  # fmt: skip
 
@@ -39,8 +39,8 @@ DETERMINING = (
 class Cell:
     """One point of a grid.
 
-    labels: the names chosen for pair, dataset, decoder, tree and verifier (the last two only where the decoder uses them), and
-    the temperature. config: the resolved configuration.
+    labels: the names chosen for pair, dataset, decoder, tree and verifier (the last two only where the decoder uses them), the
+    temperature, and `audit` on audit cells. config: the resolved configuration.
     """
 
     cell_id: str
@@ -49,13 +49,15 @@ class Cell:
     config: dict[str, Any]
 
     def __str__(self) -> str:
-        return " ".join(f"T={value}" if name == "temperature" else str(value) for name, value in self.labels.items())
+        printed = {"temperature": "T={}", "audit": "audit"}
+        return " ".join(printed.get(name, "{}").format(value) for name, value in self.labels.items())
 
 
 def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     """The cell of a composed configuration. Raises InvalidInput when a value is missing or cannot be resolved."""
     refers_to = OmegaConf.to_yaml(config.decoder)
     names = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
+    config.audit = config.audit and "verifier" in names  # without a choice of verifier there is nothing to audit
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
@@ -66,7 +68,8 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
         raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
     key = json.dumps([RESULTS_VERSION, determining, _local_content(determining)], sort_keys=True)
     cell_id = hashlib.sha256(key.encode()).hexdigest()[:16]
-    labels = {name: choices[name] for name in ("pair", "dataset", "decoder", *names)} | {"temperature": config.temperature}
+    labels: dict[str, Any] = {name: choices[name] for name in ("pair", "dataset", "decoder", *names)}
+    labels |= {"temperature": config.temperature} | ({"audit": True} if config.audit else {})
     folder = Path(config.results) / "raw" / config.profile / cell_id
     return Cell(cell_id, labels, folder, {str(key): value for key, value in resolved.items()})
 

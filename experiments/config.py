@@ -22,8 +22,8 @@ class SamplingConfig:
 class RunConfig:
     """One cell, and where its results go.
 
-    pair, dataset, decoder, tree, verifier: nodes with a `_target_`, chosen by name. A decoder refers to what it needs of the
-    tree and the verifier, so a cell is determined by its decoder alone.
+    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to what it needs
+    of the tree and the verifier, so a cell is determined by its decoder and its task.
     """
 
     profile: str = MISSING
@@ -32,6 +32,8 @@ class RunConfig:
     decoder: dict[str, Any] = field(default_factory=dict)
     tree: dict[str, Any] = field(default_factory=dict)
     verifier: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
     temperature: float = 1.0
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document

@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from tqdm import tqdm
 
 from experiments.provenance import provenance
+from experiments.tasks import Context, Task
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.models import Pair
-from resispec.record import PromptRow, RowLog, write_json, write_status
+from resispec.record import RowLog, write_json, write_status
 
 
 def main() -> int:
@@ -40,44 +42,45 @@ def main() -> int:
     return 0
 
 
+def build(node: Any) -> Any:
+    """Instantiate a node of the configuration. What is wrong with the user's input is raised as such, not as Hydra wraps it."""
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, InvalidInput):
+            cause = cause.__cause__
+        raise cause or error from error
+
+
 def run(folder: Path) -> None:
-    """Decode and record every prompt of the cell."""
+    """Measure and record every prompt of the cell."""
     cell = json.loads((folder / "cell.json").read_text(encoding="utf-8"))
     config = cell["config"]
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
-    decoder: Decoder = instantiate(config["decoder"])
-    prompts = instantiate(config["dataset"]).prompts(config["num_prompts"])
-    pair: Pair = instantiate(config["pair"])
+    decoder: Decoder = build(config["decoder"])
+    prompts = build(config["dataset"]).prompts(config["num_prompts"])
+    pair: Pair = build(config["pair"])
     encoded = [(prompt.id, pair.tokenizer.encode(prompt.text)[: config["prompt_tokens"]]) for prompt in prompts]
     for _, tokens in encoded:
         decoder.check(pair, len(tokens), sampling)
     write_json(folder / "provenance.json", provenance(pair.target.device))
 
-    def decode(index: int) -> PromptRow:
-        prompt_id, tokens = encoded[index]
-        seed = config["seed"] + index
-        generator = torch.Generator(pair.target.device).manual_seed(seed)
-        generation = decoder.generate(pair, tokens, sampling, generator)
-        return PromptRow.of(index, prompt_id, seed, len(tokens), generation)
-
+    task: Task = build(config["task"])
+    context = Context(pair, decoder, sampling, encoded, config["seed"])
     log = RowLog(folder / "rows.jsonl")
     if len(log.rows) < len(encoded):
         for index in range(config["warmup_prompts"]):
-            decode(index % len(encoded))
+            task(context, index % len(encoded))
     bar = tqdm(range(len(encoded)), desc=cell["title"], unit="prompt", initial=len(log.rows), dynamic_ncols=True)
     for index in range(len(log.rows), len(encoded)):
-        log.append(decode(index))
-        bar.set_postfix(accepted_length=f"{accepted_length(log.rows):.2f}", refresh=False)
+        log.append(task(context, index))
+        bar.set_postfix(task.progress(log.rows), refresh=False)
         bar.update()
     bar.close()
     log.finish()
-
-
-def accepted_length(rows: list[dict[str, Any]]) -> float:
-    """Tokens emitted per step over all rows."""
-    return float(sum(row["num_emitted"] for row in rows) / sum(row["num_steps"] for row in rows))
 
 
 if __name__ == "__main__":

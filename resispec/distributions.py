@@ -83,12 +83,13 @@ def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Gene
 
     draft_probs: (..., V). Returns (..., count) int64.
     Without replacement this is the exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives
-    the sequential law exactly; tokens of q = 0 come last and only when fewer than `count` have mass.
+    the sequential law exactly; when fewer than `count` tokens have mass, the others follow uniformly.
     """
     if draws is Draws.IID:
         return draw(draft_probs, count, generator)
     if draws is Draws.POINT_MASS:
         return draft_probs.topk(count, dim=-1).indices
     uniform = torch.rand(draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64)
-    arrival = -torch.log1p(-uniform) / draft_probs.double()
+    never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
+    arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)
     return arrival.topk(count, dim=-1, largest=False, sorted=True).indices

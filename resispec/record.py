@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # planning and analysis read records and need no torch
+    from resispec.audit.z_score import Terms
     from resispec.decode import Generation
 
 
@@ -53,6 +54,30 @@ class PromptRow:
             decode_s=generation.decode_s,
             tokens_sha256=hash_tokens(generation.tokens),
         )
+
+
+@dataclass(frozen=True)
+class AuditRow(PromptRow):
+    """One audited prompt: the same tokens as its throughput row, and statistics of the returned ones; its times do not count.
+
+    surprisal, overdraft, rank: a term of each statistic for every returned token (see `resispec.audit.z_score`), and its
+    variance; None where the draft's law is not known.
+    """
+
+    surprisal: list[float]
+    surprisal_variance: list[float]
+    overdraft: list[float | None]
+    overdraft_variance: list[float | None]
+    rank: list[float]
+    rank_variance: list[float]
+
+    @classmethod
+    def extend(cls, row: PromptRow, terms: Terms) -> AuditRow:
+        """A prompt's row with its statistics."""
+        values: dict[str, Any] = asdict(row)
+        for field in fields(terms):
+            values[field.name] = [None if value != value else value for value in getattr(terms, field.name).tolist()]
+        return cls(**values)
 
 
 def hash_tokens(tokens: Sequence[int]) -> str:

@@ -119,6 +119,16 @@ def chain(num_drafted: int) -> Topology:
     return complete(num_drafted + 1, 1)
 
 
+def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
+    """`num_chains` paths of `num_drafted` tokens that branch at the root only (SpecTr's K independent drafts).
+
+    Raises InvalidInput unless both are at least 1.
+    """
+    if num_chains < 1 or num_drafted < 1:
+        raise InvalidInput(f"chains: at least 1 of at least 1 token; found {num_chains} chains of {num_drafted} tokens")
+    return from_child_counts([[num_chains], *[[1] * num_chains] * (num_drafted - 1)])
+
+
 def root_only() -> Topology:
     """Autoregressive decoding: nothing is drafted."""
     return complete(1, 1)

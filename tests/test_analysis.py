@@ -14,7 +14,7 @@ import pytest
 from analysis import labels, paper, report, script, table1
 from analysis.bootstrap import ACCEPTED_LENGTH, TOKENS_PER_S, resample
 from analysis.load import Results, load
-from analysis.measure import QUANTITIES, measure
+from analysis.measure import AUDITED, QUANTITIES, measure
 from resispec.errors import InvalidInput
 from resispec.record import PromptRow
 
@@ -113,8 +113,8 @@ def test_quantities_are_those_worked_out_by_hand(cells: list[FakeCell]) -> None:
         assert value(frame, cell_id, quantity) == pytest.approx(number, rel=1e-12), (cell_id, quantity)
     for cell_id in (autoregressive, standard):  # a baseline is not compared with itself
         assert np.isnan(value(frame, cell_id, "speedup")) and np.isnan(value(frame, cell_id, "accepted_length_gain"))
-    assert len(frame) == len(cells) * len(QUANTITIES)
-    measured = frame[frame.value.notna()]
+    assert len(frame) == len(cells) * (len(QUANTITIES) + len(AUDITED))
+    measured = frame[frame.value.notna() & ~frame.quantity.isin(AUDITED)]
     assert ((measured.lower <= measured.value) & (measured.value <= measured.upper)).all()
 
 
@@ -144,9 +144,9 @@ def test_table1_prints_every_cell(cells: list[FakeCell], tmp_path: Path) -> None
     paths = report.write(table, tmp_path / "out")
     assert [path.name for path in paths] == ["table1.csv", "table1.md", "table1.tex"]
     csv = pd.read_csv(paths[0])
-    assert len(csv) == len(cells) * len(QUANTITIES)
+    assert len(csv) == len(cells) * (len(QUANTITIES) + len(AUDITED))
     assert value(csv, cells[2].cell_id, "accepted_length") == 16 / 6
-    assert csv.status.value_counts().to_dict() == {"done": 20, "failed": 5, "missing": 5}
+    assert csv.status.value_counts().to_dict() == {"done": 32, "failed": 8, "missing": 8}
 
 
 def test_markdown_and_latex_are_exact(cells: list[FakeCell]) -> None:
@@ -400,3 +400,39 @@ def test_the_script_shows_the_table_and_its_files(
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert captured.err.startswith(f"table1: cell {cells[0].cell_id}: ")
+
+
+def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None) -> FakeCell:
+    """The audit cell of a throughput cell: two prompts whose surprisals deviate by `shift` standard deviations a token."""
+    audit = FakeCell(f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit"))
+    rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
+    for row in rows:
+        for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):
+            row[name], row[f"{name}_variance"] = [shift * variance**0.5] * tokens, [variance] * tokens
+        row["overdraft"][0] = row["overdraft_variance"][0] = None  # a leaf: the draft's law is not known
+        row["tokens_sha256"] = sha or row["tokens_sha256"]
+    return save(audit, rows)
+
+
+def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[FakeCell]) -> None:
+    """z = shift * tokens / sqrt(tokens) over 2 x 600 tokens: 0.1 gives 3.5, 0.2 gives 6.9."""
+    audits = [make_audit(cells[1], 600, 0.1), make_audit(cells[2], 600, 0.2)]
+    frame = measure(load([*cells, *audits]))
+    assert value(frame, cells[1].cell_id, "z_surprisal") == pytest.approx(0.1 * 1200**0.5)
+    assert value(frame, cells[2].cell_id, "z_overdraft") == pytest.approx(0.2 * 1198**0.5)
+    verdicts = frame.drop_duplicates("cell_id").set_index("cell_id").verdict
+    assert verdicts[cells[1].cell_id] == "exact" and verdicts[cells[2].cell_id] == "biased" and verdicts[cells[0].cell_id] == ""
+    shown = report.display(table1.build(load([*cells, *audits]), "embedded", "make"))
+    assert shown["Audit"].tolist()[3:] == ["–", "exact (z 3.5, 3.5; 1,200 tokens)", "biased (z 6.9, 6.9; 1,200 tokens)"]
+
+
+def test_an_audit_of_few_tokens_is_undecided_and_one_that_failed_is_shown(cells: list[FakeCell]) -> None:
+    lost = FakeCell("lost", cells[2].labels | {"audit": True}, cells[2].folder.with_name("lost"))
+    frame = measure(load([*cells, make_audit(cells[1], 300, 0.0), lost]))
+    verdicts = frame.drop_duplicates("cell_id").set_index("cell_id").verdict
+    assert verdicts[cells[1].cell_id] == "undecided" and verdicts[cells[2].cell_id] == "audit missing"
+
+
+def test_an_audit_of_other_tokens_is_refused(cells: list[FakeCell]) -> None:
+    with pytest.raises(InvalidInput, match="decoded other tokens of prompt 0 than the timed cell"):
+        load([*cells, make_audit(cells[1], 600, 0.0, sha="other")])

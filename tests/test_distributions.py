@@ -1,4 +1,4 @@
-"""Draws against the laws that they claim. The chi-square tests are seeded; with a fresh seed each would fail at a rate of 1e-4."""
+"""Draws against the laws that they claim. The chi-square tests are seeded; a fresh seed would fail at a rate of 1e-4."""
 
 import itertools
 import math

@@ -24,7 +24,7 @@ def test_every_target_and_option_that_is_named_exists():
         assert re.search(rf"^{target}:", makefile, re.M), target
     for group, cells in re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.M):
         options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
-        assert {name for name in re.findall(r"`([^`]+)`", cells)} == options, group
+        assert set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) == options, group
 
 
 def test_links_lead_somewhere():
