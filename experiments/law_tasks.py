@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.law_trees import Root, draft_of, expected_emitted, finite
+from experiments.law_trees import Root, draft_of, expected_emitted, finite, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Plan, estimate
@@ -119,7 +119,8 @@ class Decay:
 class Scaling:
     """Table 5: expected accepted length of `num_candidates` i.i.d. candidates in trees of `num_levels` levels, in all READINGS.
 
-    contexts: prefixes of a prompt, with one drafted tree of every shape each. rollouts: of the target, a context.
+    All shapes are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their differences are paired.
+    contexts: prefixes of a prompt, with one tree each. rollouts: of the target, a context.
     """
 
     contexts: int
@@ -131,33 +132,31 @@ class Scaling:
     def __call__(self, context: Context, index: int) -> ScalingRow:
         """See `Task`. The trees do not depend on the verifier, so all verifiers of a seed see the same ones."""
         generator, (_, tokens) = context.generator(index), context.prompts[index]
-        shapes = [
-            (name, int(count), make(self.num_levels, int(count)))
-            for name, make in READINGS.items()
-            for count in self.num_candidates
-        ]
-        rollouts = parallel_chains(self.rollouts, self.num_levels - 1)
-        capacity = len(tokens) + max(shape.num_nodes for shape in (rollouts, *(shape for _, _, shape in shapes)))
-        emitted: dict[Topology, float] = {shape: 0.0 for _, _, shape in shapes}  # equal shapes share their trees
-        ratios: dict[Topology, list[list[float]]] = {shape: [] for shape in emitted}
-        paths: list[list[float]] = []
+        largest, rollouts = (
+            complete(self.num_levels, max(self.num_candidates)),
+            parallel_chains(self.rollouts, self.num_levels - 1),
+        )
+        shapes = [(reading, int(count)) for reading in READINGS for count in self.num_candidates]
+        parts = [READINGS[reading](self.num_levels, count) for reading, count in shapes]
+        emitted, ratios, paths = [0.0] * len(parts), [[] for _ in parts], []
         lengths = context_lengths(len(tokens), self.contexts)
         for length in lengths:
+            capacity = len(tokens) + max(largest.num_nodes, rollouts.num_nodes)
             root = Root(context.pair, tokens[:length], context.sampling.temperature, capacity)
-            target = root.read(context.pair.target)
-            for shape in emitted:
-                draft = root.draft(shape, generator)
-                target_probs = target.laws(draft.tree)
-                emitted[shape] += expected_emitted(context.decoder.verifier, draft, target_probs)
-                ratios[shape].append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
+            whole = root.draft(largest, generator)
+            laws = root.read(context.pair.target).laws(whole.tree)
+            for place, shape in enumerate(parts):
+                draft, target_probs = part(whole, laws, shape)
+                emitted[place] += expected_emitted(context.decoder.verifier, draft, target_probs)
+                ratios[place].append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
             paths += [finite(path) for path in root.target_path_ratios(rollouts, generator)]
         return ScalingRow(
             **_identity(context, index, len(lengths)),
-            reading=[name for name, _, _ in shapes],
-            num_candidates=[count for _, count, _ in shapes],
-            num_nodes=[shape.num_nodes for _, _, shape in shapes],
-            emitted=[emitted[shape] for _, _, shape in shapes],
-            tree_log_ratios=[ratios[shape] for _, _, shape in shapes],
+            reading=[reading for reading, _ in shapes],
+            num_candidates=[count for _, count in shapes],
+            num_nodes=[shape.num_nodes for shape in parts],
+            emitted=emitted,
+            tree_log_ratios=ratios,
             rollout_log_ratios=paths,
         )
 

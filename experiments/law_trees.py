@@ -83,6 +83,20 @@ class Reader:
         return laws.index_copy_(0, nodes.to(device), inner)
 
 
+def part(draft: Draft, target_probs: Tensor, shape: Topology) -> tuple[Draft, Tensor]:
+    """The part of a drafted tree that has this shape, first siblings first, and its rows of `target_probs` (N, V).
+
+    Where siblings are i.i.d. it is what the draft model would have drafted for the shape itself. Raises IndexError when the shape
+    does not fit.
+    """
+    nodes = [0] * shape.num_nodes
+    for node, children in enumerate(shape.children):
+        for rank, child in enumerate(children):
+            nodes[child] = draft.tree.topology.children[nodes[node]][rank]
+    tree = Tree(shape, draft.tree.tokens[nodes], draft.tree.draws)
+    return Draft(tree, draft.probs[nodes]), target_probs[nodes]
+
+
 def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> float:
     """Expected tokens of one step given the drafted tree, sum over nodes of Pr(the walk stops there) * (depth + 1).
 

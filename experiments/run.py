@@ -11,9 +11,9 @@ code is 0 only when every cell is complete.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -51,8 +51,19 @@ def main() -> int:
     return _fail(f"{len(incomplete)} of {len(_PLAN)} cells did not complete") if incomplete else 0
 
 
+# Every cell gets a process of its own, forked from a server that has imported what workers need and touched no device: starting
+# one takes a tenth of a second in place of several.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["experiments.worker"])
+
 _PLAN: list[Cell] = []
 _SEEN: set[str] = set()  # points of a grid that differ only in what their decoder does not use are one cell
+
+
+def _work(folder: str) -> None:
+    from experiments import worker  # the coordinator itself never imports torch
+
+    sys.exit(worker.main(Path(folder)))
 
 
 def _fail(message: str) -> int:
@@ -102,14 +113,17 @@ def run_cell(cell: Cell) -> None:
     write_json(cell.folder / "cell.json", description)
     write_status(cell.folder, "running", "", 0.0)
     started = time.perf_counter()
-    worker = subprocess.Popen([sys.executable, "-m", "experiments.worker", str(cell.folder)])
+    worker = _PROCESSES.Process(target=_work, args=(str(cell.folder),))
     try:
-        code = worker.wait()
+        worker.start()
+        worker.join()
     except KeyboardInterrupt:
-        worker.terminate()
-        worker.wait()
+        if worker.pid is not None:
+            worker.terminate()
+            worker.join()
         write_status(cell.folder, "interrupted", "stopped by the user", time.perf_counter() - started)
         raise
+    code = worker.exitcode or 0
     if code == 0:
         return
     if read_status(cell.folder)["state"] != "failed":

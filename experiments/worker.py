@@ -1,4 +1,4 @@
-"""Run one cell in a process of its own: `python -m experiments.worker FOLDER`, with FOLDER/cell.json written by the runner.
+"""Run one cell, in a process of its own; the runner has written FOLDER/cell.json.
 
 Writes rows.jsonl (one line a prompt, in order), provenance.json and status.json. A cell that was stopped goes on after the
 prompts that it has.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -27,9 +26,9 @@ from resispec.models import Pair
 from resispec.record import RowLog, write_json, write_status
 
 
-def main() -> int:
-    """Run the cell of the folder on the command line; the exit code is 0 only when it is complete."""
-    folder = Path(sys.argv[1])
+def main(folder: Path) -> int:
+    """Run the cell of a folder; the exit code is 0 only when it is complete."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     started = time.perf_counter()
     try:
         run(folder)
@@ -81,8 +80,3 @@ def run(folder: Path) -> None:
         bar.update()
     bar.close()
     log.finish()
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    sys.exit(main())

@@ -60,7 +60,7 @@ class DecayRow(LawRow):
 
 @dataclass(frozen=True)
 class ScalingRow(LawRow):
-    """Table 5; the first lists have one entry a drafted shape.
+    """Table 5; the first lists have one entry a shape, all of them parts of one drafted tree a context.
 
     reading: "complete" (that many i.i.d. children at every node) or "chains" (that many i.i.d. paths). num_nodes: verified
     positions. emitted: expected tokens a step given the drafted tree, summed over contexts.

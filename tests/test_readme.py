@@ -12,7 +12,11 @@ def between(marker):
 
 
 def test_tables_are_those_of_the_committed_results():
-    for marker, path in (("table1", "results/embedded/table1.md"), ("bench", "results/embedded/bench.md")):
+    for marker, path in (
+        ("table1", "results/embedded/table1.md"),
+        ("bench", "results/embedded/bench.md"),
+        ("audit", "results/embedded/audit.md"),
+    ):
         shown = [line for line in between(marker).splitlines() if line.startswith("|")]
         committed = [line for line in (ROOT / path).read_text().splitlines() if line.startswith("|")]
         assert shown == committed, f"README's {marker} is not {path}"
@@ -20,8 +24,10 @@ def test_tables_are_those_of_the_committed_results():
 
 def test_every_target_and_option_that_is_named_exists():
     makefile = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"`?make ([a-z0-9-]+)", README):
-        assert re.search(rf"^{target}:", makefile, re.M), target
+    stems = re.search(r"^ARTEFACTS := (.*)$", makefile, re.M).group(1).split()
+    targets = {*stems, *(f"reproduce-{stem}" for stem in stems), *re.findall(r"^([a-z0-9-]+):.*##", makefile, re.M)}
+    assert {path.stem for path in (ROOT / "conf" / "experiment").glob("*.yaml")} == set(stems)
+    assert set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", README, re.M)) <= targets
     for group, cells in re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.M):
         options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
         assert set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) == options, group

@@ -62,7 +62,7 @@ def toy_cells():
     for tree in options("tree"):
         yield [f"tree={tree}", *(["tree.depth=3", "tree.branching=2"] if tree == "complete" else [])]
     for verifier in options("verifier"):
-        yield [f"verifier={verifier}", "tree=d4b4"]
+        yield [f"verifier={verifier}", "tree=d4b4", *(["verifier.name=standard"] if verifier == "custom" else [])]
     for decoder in options("decoder"):
         yield [f"decoder={decoder}"]
 
@@ -147,26 +147,25 @@ def test_a_sweep_records_a_failure_and_goes_on(toy):
     assert "cannot fit" in statuses[0]["reason"]
 
 
-def test_a_killed_worker_is_recorded_and_its_prompts_are_kept(toy, monkeypatch):
-    [cell] = plan(["dataset=jsonl", "tree=d4b4", *toy])
-
-    def killed(_command, **settings):
-        code = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-        return original([sys.executable, "-c", code], **settings)
-
-    original = subprocess.Popen
-    monkeypatch.setattr(subprocess, "Popen", killed)
+def test_a_killed_worker_is_recorded(toy, tmp_path):
+    (tmp_path / "killer.py").write_text(
+        "import os\n\nclass Rule:\n    def law(self, *inputs):\n        os.kill(os.getpid(), 9)\n"
+    )
+    [cell] = plan(["dataset=jsonl", "tree=d4b4", *toy, "verifier=custom", f"verifier.name={tmp_path}/killer.py:Rule"])
     with pytest.raises(CellFailed, match="the worker was killed by signal 9"):
         run_cell(cell)
-    monkeypatch.undo()
-    assert read_status(cell.folder)["state"] == "failed"
-    # What a kill in the middle of the third line leaves: two rows and a fragment.
-    run_cell(cell)
+    assert read_status(cell.folder)["state"] == "failed" and not (cell.folder / "rows.jsonl").exists()
+
+
+def test_a_stopped_cell_goes_on_after_the_prompts_that_it_has(toy):
+    """What a kill in the middle of the third line leaves: two rows and a fragment."""
+    [cell] = plan(["dataset=jsonl", "tree=d4b4", *toy])
+    run_in_this_process(cell)
     finished = rows(cell)
     lines = [json.dumps(row) + "\n" for row in finished]
     (cell.folder / "rows.jsonl").unlink()
     (cell.folder / "rows.partial.jsonl").write_text(lines[0] + lines[1] + lines[2][:30])
-    run_cell(cell)
+    worker.run(cell.folder)
     assert rows(cell)[:2] == finished[:2]
     assert [row["tokens_sha256"] for row in rows(cell)] == [row["tokens_sha256"] for row in finished]
 
@@ -188,7 +187,7 @@ def test_a_terminated_runner_takes_its_worker_along(toy):
 
 
 BAD = {
-    "verifier=nope": "unknown verifier 'nope'; allowed: resispec, standard",
+    "verifier=nope": "unknown verifier 'nope'; allowed: custom, resispec, standard",
     "tree=d9b9": "unknown tree 'd9b9'; allowed: .*d3b11, d4b4, d4b5, d5b3, d7b2, root",
     "dataset=nope": "unknown dataset 'nope'; allowed: c4, cnn_dm",
     "pair=nope": "unknown pair 'nope'; allowed: embedded, llama2_7b__jf68m",
@@ -210,7 +209,7 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
 def test_bad_input_ends_with_an_exit_code_and_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for overrides, message in (
-        (["verifier=nope", f"results={tmp_path}/r"], "error: unknown verifier 'nope'; allowed: resispec, standard\n"),
+        (["verifier=nope", f"results={tmp_path}/r"], "error: unknown verifier 'nope'; allowed: custom, resispec, standard\n"),
         ([f"results={tmp_path}/file"], "cannot be written"),
     ):
         done = run(*overrides)
