@@ -191,10 +191,10 @@ def page_of(frame: pd.DataFrame) -> str:
     notes = (
         f"`make audit` on {device_name(torch.device('cpu'))}. {NUM_SIBLINGS} siblings a node. Enumerated error: worst total",
         "variation over a battery of small laws, float64; exact rules stay below 1e-9. TV: cross-fitted total variation between",
-        "the emitted law and the target's, in brackets in standard errors; 0 in the mean for an exact rule. z: of real decoding on",
-        "the embedded pair at T = 1, trees of three levels. Acceptance: probability that the emitted token is a drafted sibling,",
-        "over laws recorded from the pair, beside the highest that an exact rule can have with these draws. An exact verifier is",
-        f"called biased with probability below {frame.false_alarm_rate.max():.1e} a row.",
+        "the emitted law and the target's, in brackets in standard errors; 0 in the mean for an exact rule. z: of real decoding",
+        "on the embedded pair at T = 1, trees of three levels. Acceptance: probability that the emitted token is a drafted",
+        "sibling, over laws recorded from the pair, beside the highest that an exact rule can have with these draws. An exact",
+        f"verifier is called biased with probability below {frame.false_alarm_rate.max():.1e} a row.",
     )
     return "\n".join([*lines, "", *notes, ""])
 

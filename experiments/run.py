@@ -16,6 +16,8 @@ import os
 import signal
 import sys
 import time
+from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import FrameType
 
@@ -64,6 +66,15 @@ def _work(folder: str) -> None:
     from experiments import worker  # the coordinator itself never imports torch
 
     sys.exit(worker.main(Path(folder)))
+
+
+def _start(worker: BaseProcess) -> None:
+    """Start a process; a signal to stop waits until there is a process to take along."""
+    forkserver.ensure_running()  # outside of the block, which the server's children would inherit
+    stops = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+    worker.start()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
 
 
 def _fail(message: str) -> int:
@@ -115,12 +126,11 @@ def run_cell(cell: Cell) -> None:
     started = time.perf_counter()
     worker = _PROCESSES.Process(target=_work, args=(str(cell.folder),))
     try:
-        worker.start()
+        _start(worker)
         worker.join()
     except KeyboardInterrupt:
-        if worker.pid is not None:
-            worker.terminate()
-            worker.join()
+        worker.terminate()
+        worker.join()
         write_status(cell.folder, "interrupted", "stopped by the user", time.perf_counter() - started)
         raise
     code = worker.exitcode or 0
