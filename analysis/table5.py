@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels, paper
+from analysis.bootstrap import LEVEL
 from analysis.law_load import SETTING, LawResults, load_rows
 from analysis.law_report import LawTable, bracketed, footer, gap, number, publish
 from analysis.scaling import QUANTITIES, VIEWS, Curve, ceiling_curve, curve, differences
@@ -39,7 +40,7 @@ PRINTED = {
 DEFINITIONS = (
     "EAL: expected tokens a step, the final one included, from the laws of drafted trees of four levels counting the root: at "
     "most 4. Marginal gain: EAL over that of the row before. Efficiency: marginal gain per additional candidate.",
-    "The paper does not say what N candidates at depth 4 are. Complete tree: N i.i.d. children at every node, so 1 + N + "
+    "The paper does not say what N candidates at depth 4 are. Complete trees: N i.i.d. children at every node, so 1 + N + "
     "N^2 + N^3 positions are verified. Parallel chains: N i.i.d. paths that branch at the root only, 1 + 3N positions. With "
     "N = 1 both are one chain. All shapes are parts of the same drafted trees, so gains are paired.",
     "Ceiling: no exact verifier emits more (a bound over whole paths, 1 + sum over levels of A_l; brackets: 1.96 standard "
@@ -56,7 +57,7 @@ FORMS = {
     "level": "EAL itself, which other models shift",
 }
 CONSISTENT = (
-    "The paper's own tables point to complete trees: Table 1 has 2.51 for a complete tree of 121 positions on the same pair "
+    "The paper's own tables point to complete trees: Table 1 has 2.51 for a complete tree of 121 positions on the same target "
     "and data, next to 2.48 here for N = 4, which is 85 positions as a complete tree and 13 as chains."
 )
 SAME_SETTING = "(paper): the published figures, whose method is not named; they stand beside the standard rule of both readings."
@@ -163,7 +164,8 @@ def _form(cells: pd.DataFrame, results: LawResults[ScalingRow], published: pd.Da
             closer, other = sorted(READINGS, key=lambda reading: found[reading][view].value)
             share = np.mean(found[closer][view].resampled < found[other][view].resampled) if len(rows) > 1 else np.nan
             values = " and ".join(f"{found[reading][view].value:.3f} for {READINGS[reading]}" for reading in (closer, other))
-            sentences.append(f"{FORMS[view]}: {values} (the same order in {number(float(share), '.0%')} of the resamples).")
+            order = f"the same order in {number(float(share), '.0%')} of the resamples"
+            sentences.append(f"{FORMS[view]}: {values} ({order}{'' if share >= LEVEL else ', so undecided'}).")
         yield " ".join((ASKED, *sentences, CONSISTENT))
 
 

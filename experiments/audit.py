@@ -9,13 +9,13 @@ not 0 when a baseline is not found exact.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
 import pandas as pd
 import torch
@@ -33,7 +33,7 @@ from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Sampling, Step
 from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
-from resispec.embedded import NAMES, EmbeddedDataset, load_pair
+from resispec.embedded import NAMES, EmbeddedDataset, ensure_pair, load_pair
 from resispec.errors import InvalidInput
 from resispec.models import Pair, extend
 from resispec.record import write_atomically
@@ -97,26 +97,22 @@ def recorded_laws(pair: Pair, prompt: list[int]) -> Iterator[tuple[Tensor, Tenso
     yield from ((target[position], draft[position]) for position in CONTEXTS)
 
 
-def audit(name: str, draws: Draws, material: Material, stage: Callable[[str], Any]) -> Audit:
+def audit(name: str, draws: Draws, material: Material) -> Audit:
     """Collect the evidence about one verifier with one kind of draws, and judge it."""
     verifier = get_verifier(name)
     bare: SiblingRule | None = getattr(verifier, "rule", None)
     rule = CheckedRule(bare or FirstToken(verifier), name)
-    stage("enumeration")
     worst = worst_error(rule, draws) if bare else worst_tree_error(verifier, draws)
     generator = Generator().manual_seed(1)
     tuples = {"synthetic": SYNTHETIC_TUPLES, "recorded": RECORDED_TUPLES}
     estimates: dict[str, list[Estimate]] = {}
     for kind, laws in material.laws.items():
-        stage(f"estimate, {kind}")
         plan = Plan(NUM_SIBLINGS, draws, tuples[kind])
         estimates[kind] = [estimate(rule, p, q, plan, generator) for p, q in laws]
-    stage("ceiling")
     ceilings = [
         float(ceiling(p.double() / p.double().sum(), q.double() / q.double().sum(), NUM_SIBLINGS, draws))
         for p, q in material.laws["recorded"]
     ]
-    stage("decoding")
     scores = decode_terms(verifier, draws, material).scores()
     pooled = {kind: pool(found) for kind, found in estimates.items()}
     evidence = Evidence(
@@ -127,6 +123,28 @@ def audit(name: str, draws: Draws, material: Material, stage: Callable[[str], An
     )
     acceptance = mean(found.acceptance for found in estimates["recorded"])
     return Audit(name, draws, evidence, judge(evidence), acceptance, mean(ceilings))
+
+
+def audit_all(rows: list[tuple[str, Draws]]) -> list[Audit]:
+    """Audit every verifier and kind of draws, two at a time in processes of their own."""
+    ensure_pair()  # train it once, with its own progress bar
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["experiments.audit"])
+    with ProcessPoolExecutor(2, context, _prepare) as pool:
+        return list(tqdm(pool.map(_audit_row, rows), desc="audit", unit="row", total=len(rows), dynamic_ncols=True))
+
+
+_MATERIAL: list[Material] = []
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+    _MATERIAL.append(gather_material())
+
+
+@torch.inference_mode()
+def _audit_row(row: tuple[str, Draws]) -> Audit:
+    return audit(*row, _MATERIAL[0])
 
 
 def excess(estimates: list[Estimate], ceilings: list[float]) -> Deviation:
@@ -207,16 +225,10 @@ def main() -> int:
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of the results")
     chosen = parser.parse_args()
-    torch.set_num_threads(1)
     try:
         names = [chosen.verifier] if chosen.verifier else available()
         rows = [(name, draws) for name in names for draws in _draws(name)]
-        with torch.inference_mode():
-            material = gather_material()
-            audits = []
-            bar = tqdm(rows, desc="audit", unit="row", dynamic_ncols=True)
-            for name, draws in bar:
-                audits.append(audit(name, draws, material, partial(_show, bar, f"{name}, {draws}")))
+        audits = audit_all(rows)
     except InvalidInput as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
@@ -242,10 +254,6 @@ def _draws(name: str) -> tuple[Draws, ...]:
     if not found:
         raise InvalidInput(f"verifier {name!r} is defined for no kind of draws; allowed: at least one of {', '.join(Draws)}")
     return found
-
-
-def _show(bar: Any, title: str, stage: str) -> None:
-    bar.set_postfix_str(f"{title}: {stage}")
 
 
 if __name__ == "__main__":

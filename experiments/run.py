@@ -11,6 +11,7 @@ code is 0 only when every cell is complete.
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -120,6 +121,15 @@ def run_job(config: DictConfig) -> None:
 def run_cell(cell: Cell) -> None:
     """Run a cell in a process of its own. Raises CellFailed with its reason."""
     cell.folder.mkdir(parents=True, exist_ok=True)
+    with (cell.folder / ".lock").open("w") as lock:  # the system lets go of it when this process ends, however it ends
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CellFailed(f"{cell}: another run is working on it; wait for that one") from error
+        _run_locked(cell)
+
+
+def _run_locked(cell: Cell) -> None:
     description = {"cell_id": cell.cell_id, "title": str(cell), "labels": cell.labels, "config": cell.config}
     write_json(cell.folder / "cell.json", description)
     write_status(cell.folder, "running", "", 0.0)

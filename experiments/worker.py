@@ -79,4 +79,4 @@ def run(folder: Path) -> None:
         bar.set_postfix(task.progress(log.rows), refresh=False)
         bar.update()
     bar.close()
-    log.finish()
+    log.finish(len(encoded))

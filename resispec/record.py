@@ -131,6 +131,11 @@ class RowLog:
         with self._partial.open("a", encoding="utf-8") as file:
             file.write(json.dumps(self.rows[-1]) + "\n")
 
-    def finish(self) -> None:
-        """Give the log its final name."""
+    def finish(self, num_rows: int) -> None:
+        """Give the log its final name. Raises RuntimeError unless the file holds `num_rows` rows, each prompt once."""
+        lines = self._partial.read_text(encoding="utf-8").splitlines()
+        if len(lines) != num_rows or [json.loads(line) for line in lines] != self.rows:
+            raise RuntimeError(
+                f"{self._partial} holds {len(lines)} rows where {num_rows} were measured; something else wrote to it"
+            )
         self._partial.replace(self._path)

@@ -19,7 +19,7 @@ def material(monkeypatch):
     laws = {kind: [pair_of_laws("random", 12, generator)] for kind in ("synthetic", "recorded")}
     prompts = [[0, 1, index % 12] for index in range(NUM_PROMPTS)]
     found = audit.Material(table_pair(vocab=12, gap=1.5), prompts, laws)
-    monkeypatch.setattr(audit, "gather_material", lambda: found)
+    monkeypatch.setattr(audit, "audit_all", lambda rows: [audit.audit(name, draws, found) for name, draws in rows])
     return found
 
 

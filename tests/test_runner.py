@@ -1,5 +1,6 @@
 """The runner as a user meets it: configs that compose, cells that resume, errors of one line."""
 
+import fcntl
 import json
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from toys import save_tiny_pair
 from experiments import worker
 from experiments.cells import CONF, Cell, expected_cells, plan
 from experiments.run import CellFailed, run_cell
+from resispec.decode import Generation
 from resispec.errors import InvalidInput
-from resispec.record import read_status
+from resispec.record import PromptRow, RowLog, read_status
 
 
 def options(group):
@@ -184,6 +186,21 @@ def test_a_terminated_runner_takes_its_worker_along(toy):
     assert read_status(cell.folder)["state"] == "interrupted"
     commands = [path.read_text() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not any(str(cell.folder) in command for command in commands)
+
+
+def test_two_runs_do_not_write_to_one_cell(toy):
+    [cell] = plan(["dataset=jsonl", "tree=d4b4", *toy])
+    cell.folder.mkdir(parents=True)
+    with (cell.folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(CellFailed, match="another run is working on it"):
+            run_cell(cell)
+    assert read_status(cell.folder)["state"] == "missing"
+    log = RowLog(cell.folder / "rows.jsonl")
+    log.append(PromptRow.of(0, "p0", 0, 3, Generation((1, 2), (2,), "eos", 0.1, 0.1)))
+    (cell.folder / "rows.partial.jsonl").write_text("{}\n{}\n")
+    with pytest.raises(RuntimeError, match="holds 2 rows where 1 were measured"):
+        log.finish(1)
 
 
 BAD = {
