@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 import pandas as pd
 
 from analysis import labels
-from analysis.load import LABELS, Cell, _read_cell
+from analysis.load import LABELS, Cell, read_cell
 from resispec.errors import InvalidInput
 from resispec.law_rows import LawRow
 
@@ -42,7 +42,7 @@ def load_rows(cells: Iterable[Cell], row_type: type[Row]) -> LawResults[Row]:
     entries, rows = [], {}
     prompts: dict[tuple[str, str], tuple[str, list[tuple[int, str, int]]]] = {}
     for cell in cells:
-        entries.append(_read_cell(cell))
+        entries.append(read_cell(cell))
         if entries[-1]["status"] == "done":
             rows[cell.cell_id] = found = _read_rows(cell, row_type)
             measured = [(row.prompt_index, row.prompt_id, row.seed) for row in found]

@@ -71,7 +71,7 @@ def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset"
     for cell in every:
         if cell.labels.get("audit"):
             continue
-        entries.append(_read_cell(cell))
+        entries.append(read_cell(cell))
         if entries[-1]["status"] == "done":
             frames.append(_read_prompts(cell))
     table = pd.DataFrame(entries, columns=["cell_id", *LABELS, "status", "reason", "device", "commit"])
@@ -88,7 +88,7 @@ def _read_audits(cells: list[Cell], table: pd.DataFrame, prompts: pd.DataFrame) 
     audited = {tuple(row[name] for name in LABELS): row["cell_id"] for row in table.to_dict("records")}
     rows = []
     for cell in cells:
-        entry = _read_cell(cell)
+        entry = read_cell(cell)
         cell_id = audited.get(tuple(entry[name] for name in LABELS))
         found: dict[str, Any] = {"verdict": f"audit {entry['status']}"}
         if entry["status"] == "done":
@@ -97,7 +97,7 @@ def _read_audits(cells: list[Cell], table: pd.DataFrame, prompts: pd.DataFrame) 
     return pd.DataFrame(rows, columns=["cell_id", *audits.QUANTITIES, "verdict"])
 
 
-def _read_cell(cell: Cell) -> dict[str, Any]:
+def read_cell(cell: Cell) -> dict[str, Any]:
     """One row of `Results.cells`."""
     labels = _checked_labels(cell.cell_id, cell.labels)
     row = {"cell_id": cell.cell_id, **labels, "status": "missing", "reason": "", "device": "", "commit": ""}
