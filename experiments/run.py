@@ -51,7 +51,9 @@ def main() -> int:
     except KeyboardInterrupt:
         return _fail("stopped; finished cells stay, and the same command goes on with the others")
     incomplete = [cell for cell in _PLAN if read_status(cell.folder)["state"] != "done"]
-    return _fail(f"{len(incomplete)} of {len(_PLAN)} cells did not complete") if incomplete else 0
+    if len(_PLAN) > 1 and incomplete:
+        _fail(f"{len(incomplete)} of {len(_PLAN)} cells did not complete")
+    return 1 if incomplete else 0
 
 
 # Every cell gets a process of its own, forked from a server that has imported what workers need and touched no device: starting
