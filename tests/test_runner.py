@@ -65,13 +65,18 @@ def toy_cells():
         yield [f"tree={tree}", *(["tree.depth=3", "tree.branching=2"] if tree == "complete" else [])]
     for verifier in options("verifier"):
         yield [f"verifier={verifier}", "tree=d4b4", *(["verifier.name=standard"] if verifier == "custom" else [])]
+    for pair in options("pair"):
+        if pair != "embedded":  # which would be trained
+            yield [f"pair={pair}"]
     for decoder in options("decoder"):
         yield [f"decoder={decoder}"]
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
 def test_every_file_composes_and_runs_a_toy_cell(overrides, toy):
-    [cell] = plan(["dataset=jsonl", *overrides, *toy])
+    [cell] = plan(["dataset=jsonl", *toy, *overrides])
+    chosen = dict(override.split("=") for override in overrides)
+    assert {group: cell.labels.get(group, name) for group, name in chosen.items()} == chosen
     run_in_this_process(cell)
     assert [row["num_returned"] for row in rows(cell)] == [6, 6, 6]
     assert [row["seed"] for row in rows(cell)] == [0, 1, 2] and [row["prompt_id"] for row in rows(cell)] == ["p0", "p1", "p2"]
