@@ -27,7 +27,7 @@ from resispec.audit.battery import supported_draws, worst_error, worst_tree_erro
 from resispec.audit.ceiling import ceiling
 from resispec.audit.checked import CheckedRule
 from resispec.audit.estimate import Estimate, Plan, estimate, pool
-from resispec.audit.first_token import FirstToken
+from resispec.audit.first_token import rule_of
 from resispec.audit.verdict import Deviation, Evidence, Finding, Judgement, judge
 from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Sampling, Step
@@ -38,7 +38,7 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, extend
 from resispec.record import write_atomically
 from resispec.topology import complete
-from resispec.verifiers import BASELINES, Draws, SiblingRule, Verifier, available, get_verifier
+from resispec.verifiers import BASELINES, Draws, TopDown, Verifier, available, get_verifier
 
 NUM_SIBLINGS = 3
 VOCABULARY = 32_000
@@ -100,9 +100,8 @@ def recorded_laws(pair: Pair, prompt: list[int]) -> Iterator[tuple[Tensor, Tenso
 def audit(name: str, draws: Draws, material: Material) -> Audit:
     """Collect the evidence about one verifier with one kind of draws, and judge it."""
     verifier = get_verifier(name)
-    bare: SiblingRule | None = getattr(verifier, "rule", None)
-    rule = CheckedRule(bare or FirstToken(verifier), name)
-    worst = worst_error(rule, draws) if bare else worst_tree_error(verifier, draws)
+    rule = CheckedRule(rule_of(verifier), name)
+    worst = worst_error(rule, draws) if isinstance(verifier, TopDown) else worst_tree_error(verifier, draws)
     generator = Generator().manual_seed(1)
     tuples = {"synthetic": SYNTHETIC_TUPLES, "recorded": RECORDED_TUPLES}
     estimates: dict[str, list[Estimate]] = {}
@@ -249,8 +248,7 @@ def main() -> int:
 
 
 def _draws(name: str) -> tuple[Draws, ...]:
-    verifier = get_verifier(name)
-    found = supported_draws(getattr(verifier, "rule", None) or FirstToken(verifier))
+    found = supported_draws(rule_of(get_verifier(name)))
     if not found:
         raise InvalidInput(f"verifier {name!r} is defined for no kind of draws; allowed: at least one of {', '.join(Draws)}")
     return found

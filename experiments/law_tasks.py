@@ -17,7 +17,7 @@ from experiments.law_trees import Root, draft_of, expected_emitted, finite, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Plan, estimate
-from resispec.audit.first_token import FirstToken
+from resispec.audit.first_token import rule_of
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
 from resispec.audit.path_bound import tree_log_ratios
 from resispec.core import Draws
@@ -25,8 +25,6 @@ from resispec.distributions import draw, probabilities
 from resispec.law_rows import DecayRow, KlRow, ScalingRow
 from resispec.models import Model, extend
 from resispec.topology import Topology, complete, parallel_chains
-from resispec.verifiers.base import SiblingRule, Verifier
-from resispec.verifiers.top_down import TopDown
 
 PROXIES = {"paper_kl_resispec": resispec_proxy, "paper_kl_standard": draft_proxy, "paper_kl_random": random_proxy}
 
@@ -170,11 +168,6 @@ class Scaling:
 def context_lengths(num_tokens: int, count: int) -> list[int]:
     """`count` prefix lengths in even steps up to the whole prompt; fewer for a prompt of fewer tokens."""
     return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
-
-
-def rule_of(verifier: Verifier) -> SiblingRule:
-    """The law of a verifier at one node: its sibling rule, or what it emits first on a tree of one level."""
-    return verifier.rule if isinstance(verifier, TopDown) else FirstToken(verifier)
 
 
 def _identity(context: Context, index: int, num_contexts: int) -> dict[str, Any]:

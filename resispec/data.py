@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
@@ -22,13 +22,6 @@ class Prompt:
 
     id: str
     text: str
-
-
-class Dataset(Protocol):
-    """Documents in a fixed order."""
-
-    def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents. Raises InvalidInput when there are fewer."""
 
 
 @dataclass(frozen=True)

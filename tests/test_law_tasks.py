@@ -11,11 +11,12 @@ from toys import save_tiny_pair, table_pair
 
 from experiments import worker
 from experiments.cells import expected_cells, plan
-from experiments.law_tasks import Decay, Kl, Scaling, context_lengths, rule_of
+from experiments.law_tasks import Decay, Kl, Scaling, context_lengths
 from experiments.law_trees import Root, expected_emitted, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
+from resispec.audit.first_token import rule_of
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import NoDraft

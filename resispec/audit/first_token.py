@@ -9,7 +9,13 @@ from torch import Tensor
 
 from resispec.core import Tree
 from resispec.topology import complete
-from resispec.verifiers.base import Draws, Law, Verifier
+from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier
+from resispec.verifiers.top_down import TopDown
+
+
+def rule_of(verifier: Verifier) -> SiblingRule:
+    """The law of a verifier at one node: its sibling rule, or what it emits first on a tree of one level."""
+    return verifier.rule if isinstance(verifier, TopDown) else FirstToken(verifier)
 
 
 @dataclass(frozen=True)
