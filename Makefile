@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-ARTEFACTS := table1 table4 table5 figure1
+ARTEFACTS := table1 table2 table4 table5 figure1
 RESULTS ?= results
 # Without a word from the user, the profile follows from whether there is a CUDA device.
 HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
@@ -41,12 +41,16 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml and writes the artefact even when some
-# cell failed; STEM writes it from the cells that exist.
+# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml (or of each STEM_PART.yaml; decoder=PART
+# chooses one) and writes the artefact even when some cell failed; STEM writes it from the cells that exist.
+sweeps = $(basename $(notdir $(wildcard conf/experiment/$(1).yaml conf/experiment/$(1)_$(or $(decoder),*).yaml)))
 define artefact
 .PHONY: reproduce-$(1) $(1)
 reproduce-$(1): profile .venv/installed
-	@code=0; $$(PY) -m experiments.run experiment=$(1) profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	@code=0; for sweep in $(sweeps); do \
+	  $$(PY) -m experiments.grow_map experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	  $$(PY) -m experiments.run experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	done; \
 	$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS); exit $$$$code
 $(1): profile .venv/installed
 	@$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS)

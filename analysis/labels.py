@@ -57,6 +57,10 @@ NAMES = {
         "sequoia": "Sequoia",
         "eagle": "EAGLE",
     },
+    "tree": {
+        "growmap_64": "grow map of 64",
+        "growmap_121": "grow map of 121",
+    },
     "verifier": {
         "": "",
         "standard": "standard",

@@ -1,7 +1,7 @@
 """Cells: the points of a grid, named by a hash of what determines their result.
 
-An artefact asks for cells; two artefacts that need the same cell share one run. This module knows Hydra and no torch, so that
-planning is quick and analysis can list what should exist.
+An artefact asks for the cells of its sweeps; two artefacts that need the same cell share one run. This module knows Hydra and no
+torch, so that planning is quick and analysis can list what should exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RESULTS_VERSION = 1
 # What a cell's result depends on. The tree and the verifier come in through the decoder, which refers to those it uses.
 DETERMINING = (
     "task", "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
-    "device", "dtype", "num_threads",
+    "device", "dtype", "num_threads", "first_prompt",
 )  # fmt: skip
 
 
@@ -58,6 +58,7 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     refers_to = OmegaConf.to_yaml(config.decoder)
     names = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
     config.audit = config.audit and "verifier" in names  # without a choice of verifier there is nothing to audit
+    config.names = {name: choices[name] for name in ("pair", "dataset")}
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
@@ -66,7 +67,7 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     determining = {key: resolved[key] for key in DETERMINING}
     if missing := _missing({name: resolved[name] for name in (*names, *DETERMINING)}):
         raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
-    key = json.dumps([RESULTS_VERSION, determining, _local_content(determining)], sort_keys=True)
+    key = json.dumps([RESULTS_VERSION, _identity(determining)], sort_keys=True)
     cell_id = hashlib.sha256(key.encode()).hexdigest()[:16]
     labels: dict[str, Any] = {name: choices[name] for name in ("pair", "dataset", "decoder", *names)}
     labels |= {"temperature": config.temperature} | ({"audit": True} if config.audit else {})
@@ -88,9 +89,16 @@ def plan(overrides: Sequence[str]) -> list[Cell]:
             raise InvalidInput(one_line(error)) from error
 
 
-def expected_cells(experiment: str, profile: str, overrides: Sequence[str] = ()) -> list[Cell]:
+def expected_cells(artefact: str, profile: str, overrides: Sequence[str] = ()) -> list[Cell]:
     """The cells that an artefact asks for under a profile, each once, in sweep order."""
-    return plan([f"experiment={experiment}", f"profile={profile}", *overrides])
+    planned = [plan([f"experiment={sweep}", f"profile={profile}", *overrides]) for sweep in sweeps(artefact)]
+    return list({cell.cell_id: cell for cells in planned for cell in cells}.values())
+
+
+def sweeps(artefact: str) -> list[str]:
+    """The experiments of an artefact: conf/experiment/ARTEFACT.yaml, or ARTEFACT_PART.yaml where its parts need other pairs."""
+    folder = CONF / "experiment"
+    return sorted(path.stem for path in (*folder.glob(f"{artefact}.yaml"), *folder.glob(f"{artefact}_*.yaml")))
 
 
 def _plan(overrides: Sequence[str]) -> list[Cell]:
@@ -141,14 +149,15 @@ def _missing(node: Any, prefix: str = "") -> list[str]:
     return [prefix.rstrip(".")] if node == "???" else []
 
 
-def _local_content(node: Any) -> list[str]:
-    """Fingerprints of the local files and folders that a configuration names: a changed file is another cell."""
+def _identity(node: Any) -> Any:
+    """A configuration in which local files and folders stand for what they hold: a changed file is another cell."""
     if isinstance(node, dict):
-        return [mark for value in node.values() for mark in _local_content(value)]
-    path = Path(node).expanduser() if isinstance(node, str) and ("/" in node or node.endswith(".jsonl")) else None
+        return {key: _identity(value) for key, value in node.items()}
+    is_path = isinstance(node, str) and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
+    path = Path(node).expanduser() if is_path else None
     if path is None or not path.exists():
-        return []
+        return node
     if path.is_file():
-        return [hashlib.sha256(path.read_bytes()).hexdigest()]
+        return hashlib.sha256(path.read_bytes()).hexdigest()
     stats = [(file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file()]
     return [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]

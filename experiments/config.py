@@ -37,6 +37,7 @@ class RunConfig:
     temperature: float = 1.0
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
+    first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     num_prompts: int = MISSING  # measured prompts
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
@@ -46,6 +47,7 @@ class RunConfig:
     results: str = "results"
     artefact: str | None = None  # the table or figure that a sweep is for
     axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
+    names: dict[str, str] = field(default_factory=dict)  # set from the choices of pair and data set, for paths that name them
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)

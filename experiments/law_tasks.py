@@ -149,7 +149,7 @@ class Scaling:
                 ratios[place].append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
             paths += [finite(path) for path in root.target_path_ratios(rollouts, generator)]
         return ScalingRow(
-            **_identity(context, index, len(lengths)),
+            **identity(context, index, len(lengths)),
             reading=[reading for reading, _ in shapes],
             num_candidates=[count for _, count in shapes],
             num_nodes=[shape.num_nodes for shape in parts],
@@ -170,7 +170,7 @@ def context_lengths(num_tokens: int, count: int) -> list[int]:
     return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
 
 
-def _identity(context: Context, index: int, num_contexts: int) -> dict[str, Any]:
+def identity(context: Context, index: int, num_contexts: int) -> dict[str, Any]:
     """The fields of `LawRow`."""
     prompt_id, tokens = context.prompts[index]
     return {
@@ -187,7 +187,7 @@ def _prompt_laws(context: Context, index: int, count: int) -> tuple[dict[str, An
     tokens = context.prompts[index][1]
     lengths = context_lengths(len(tokens), count)
     laws = [_laws(model, tokens, lengths, context) for model in (context.pair.target, draft_of(context.pair))]
-    return _identity(context, index, len(lengths)), laws[0], laws[1]
+    return identity(context, index, len(lengths)), laws[0], laws[1]
 
 
 def _laws(model: Model, tokens: list[int], lengths: list[int], context: Context) -> Tensor:

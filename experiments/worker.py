@@ -60,7 +60,8 @@ def run(folder: Path) -> None:
         torch.set_num_threads(config["num_threads"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     decoder: Decoder = build(config["decoder"])
-    prompts = build(config["dataset"]).prompts(config["num_prompts"])
+    first = config["first_prompt"]
+    prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair: Pair = build(config["pair"])
     encoded = [(prompt.id, pair.tokenizer.encode(prompt.text)[: config["prompt_tokens"]]) for prompt in prompts]
     for _, tokens in encoded:

@@ -42,6 +42,10 @@ class Sampling:
         if self.max_new_tokens < 1:
             raise InvalidInput(f"max_new_tokens must be at least 1; found {self.max_new_tokens}")
 
+    def num_returned(self, prompt_length: int) -> int:
+        """The most tokens that both limits allow after a prompt."""
+        return min(self.max_new_tokens, self.max_length - prompt_length)
+
 
 @dataclass(frozen=True)
 class Step:
@@ -73,10 +77,14 @@ class Generation:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A drafter and a verifier make a decoder; the pair is given when it decodes."""
+    """A drafter and a verifier make a decoder; the pair is given when it decodes.
+
+    cache_length: positions that the cache may hold, the tree's included (Sequoia's M); no limit when None.
+    """
 
     drafter: Drafter
     verifier: Verifier
+    cache_length: int | None = None
 
     @torch.inference_mode()
     def generate(
@@ -98,7 +106,7 @@ class Decoder:
         started = now(device)
         sequence = _Sequence(self, pair, prompt, sampling)
         decoding = now(device)
-        most = min(sampling.max_new_tokens, sampling.max_length - len(prompt))
+        most = sampling.num_returned(len(prompt))
         tokens: list[int] = []
         num_emitted: list[int] = []
         while len(tokens) < most and not sequence.ended(tokens):
@@ -128,6 +136,17 @@ class Decoder:
                 f"max_length {length} with a tree of {levels} levels exceeds the models' context of {context} positions; "
                 f"allowed: max_length up to {context - levels + 2}"
             )
+        positions = self.positions(prompt_length, sampling)
+        if self.cache_length is not None and positions > self.cache_length:
+            nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
+            raise InvalidInput(
+                f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take {positions} cached "
+                f"positions; cache_length allows {self.cache_length}"
+            )
+
+    def positions(self, prompt_length: int, sampling: Sampling) -> int:
+        """The most positions that decoding caches: the last step starts one token short of the limit, its root not cached yet."""
+        return prompt_length + sampling.num_returned(prompt_length) - 2 + self.drafter.topology.num_nodes
 
 
 class _Sequence:
@@ -137,7 +156,7 @@ class _Sequence:
         self._decoder, self._target, self._sampling = decoder, pair.target, sampling
         self._eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
         self._root = prompt[-1]
-        self._capacity = capacity = sampling.max_length + decoder.drafter.topology.num_nodes
+        self._capacity = capacity = decoder.positions(len(prompt), sampling)
         self._session = pair.target.session(capacity)
         if prompt[:-1]:
             extend(self._session, prompt[:-1], pair.target.device)

@@ -49,7 +49,8 @@ def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
     """The index at which the cumulative sum first exceeds the given share of its total; (..., V), (..., K) -> (..., K)."""
     # The largest uniform is 1 - 2^-53, and its product could round up to the total, past the last token of positive weight.
     total = cumulative[..., -1:] * (1 - 2**-52)
-    return torch.searchsorted(cumulative, uniform * total, right=True)
+    # A law that is NaN has no index; the last one keeps memory safe until whoever reads the law raises.
+    return torch.searchsorted(cumulative, uniform * total, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
 def draw_one(weights: Tensor, generator: Generator) -> int:

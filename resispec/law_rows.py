@@ -76,5 +76,15 @@ class ScalingRow(LawRow):
     rollout_log_ratios: list[list[float]]
 
 
+@dataclass(frozen=True)
+class AcceptanceRow(LawRow):
+    """Which child a rule accepts, by its place in draw order; a context is a position of text that the target wrote.
+
+    selected[i]: probability that child i is the accepted one, summed over contexts; what lacks to `num_contexts` is none.
+    """
+
+    selected: list[float]
+
+
 INFINITE = 1e6
 """Stands for infinity in rows, which JSON does not have; real log ratios are far smaller."""

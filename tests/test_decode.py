@@ -158,6 +158,46 @@ def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, prompt, message
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("cache_length", [17, 18])
+def test_the_cache_holds_what_was_promised_and_is_checked_before_the_first_token(cache_length):
+    """6 prompt tokens and 8 new ones on a tree of 7 nodes: the last step's root is token 13, after 12 cached ones, so 18 fit."""
+    decoder = Decoder(DRAFTERS["without replacement"], get_verifier("standard"), cache_length=cache_length)
+    pair, generator = table_pair(), torch.Generator().manual_seed(0)
+    positions = decoder.positions(6, Sampling(1.0, 8, 64))
+    assert positions == decoder.positions(6, Sampling(1.0, 80, 14)) == 19
+    with pytest.raises(InvalidInput, match=f"take 19 cached positions; cache_length allows {cache_length}") as caught:
+        decoder.generate(pair, [0] * 6, Sampling(1.0, 8, 64), generator)
+    assert "\n" not in str(caught.value) and not pair.target.forwarded
+    roomy = Decoder(decoder.drafter, decoder.verifier, cache_length=19)
+    assert len(roomy.generate(pair, [0] * 6, Sampling(1.0, 8, 64), generator).tokens) == 8
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_an_exhausted_draft_neither_stops_nor_biases(draws, verifier):
+    """Three siblings of a draft with one token of positive mass: every prompt is decoded, by an exact rule with the right law."""
+    target = table_pair(vocab=4, seed=2).target
+    draft = TableModel(torch.full((4, 4), -torch.inf, dtype=torch.float64).scatter(1, torch.tensor([[1], [2], [3], [0]]), 0.0))
+    pair, runs = Pair(target, draft, table_pair().tokenizer), 600
+    law = sequence_law(target, 0, 2, temperature=1.0)
+    counts = dict.fromkeys(law, 0)
+    for seed in range(runs):
+        result = generate(pair, DraftModel(complete(3, 3), draws), Sampling(1.0, 2, 64), seed, verifier)
+        assert len(result.tokens) == 2 and result.stop_reason == "max_new_tokens"
+        counts[result.tokens] += 1
+    if verifier == "standard":
+        assert chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("broken", ["target", "draft"])
+def test_a_law_that_is_not_a_number_raises(draws, broken):
+    pair = table_pair(vocab=5)
+    getattr(pair, broken).logits[:] = torch.nan
+    with pytest.raises(FloatingPointError, match="nan"):
+        generate(pair, DraftModel(complete(3, 2), draws), Sampling(1.0, 8, 64))
+
+
 def test_drafting_needs_a_draft_model():
     with pytest.raises(InvalidInput, match="the pair has none"):
         generate(Pair(table_pair().target, None, table_pair().tokenizer), DRAFTERS["chain"], Sampling(1.0, 8, 64))

@@ -14,9 +14,11 @@ from toys import save_tiny_pair
 from experiments import worker
 from experiments.cells import CONF, Cell, expected_cells, plan
 from experiments.run import CellFailed, run_cell
+from resispec import growmap
 from resispec.decode import Generation
 from resispec.errors import InvalidInput
 from resispec.record import PromptRow, RowLog, read_status
+from resispec.topology import complete
 
 
 def options(group):
@@ -34,11 +36,16 @@ def pair_folder(tmp_path_factory):
 
 @pytest.fixture
 def toy(pair_folder, tmp_path):
-    """Overrides that make any configuration a toy cell: tiny models and prompts from local folders."""
+    """Overrides that make any configuration a toy cell: tiny models, prompts and grow maps from local folders."""
+    growmap.save(complete(3, 2), tmp_path / "results" / "map.pt")
+    for num_nodes in (64, 121):
+        name = f"llama2_7b__jf68m.jsonl.T1.0.{num_nodes}.json"
+        growmap.save(complete(2, num_nodes - 1), tmp_path / "results" / "embedded" / "growmap" / name)
     return [
         "pair=llama2_7b__jf68m", f"pair.target={pair_folder}/target", f"pair.draft={pair_folder}/draft", "device=cpu",
         "dtype=float32", f"dataset.path={pair_folder}/prompts.jsonl", "num_prompts=3", "warmup_prompts=0", "prompt_tokens=12",
-        "sampling.max_new_tokens=6", "sampling.max_length=40", f"results={tmp_path}/results", "num_threads=1",
+        "sampling.max_new_tokens=6", "sampling.max_length=40", "sampling.ignore_eos=true", f"results={tmp_path}/results",
+        "num_threads=1",
     ]  # fmt: skip
 
 
@@ -62,7 +69,8 @@ def toy_cells():
     for dataset in options("dataset"):
         yield [f"dataset={dataset}"]
     for tree in options("tree"):
-        yield [f"tree={tree}", *(["tree.depth=3", "tree.branching=2"] if tree == "complete" else [])]
+        given = {"complete": ["tree.depth=3", "tree.branching=2"], "growmap": ["tree.path=${results}/map.pt"]}
+        yield [f"tree={tree}", *given.get(tree, [])]
     for verifier in options("verifier"):
         yield [f"verifier={verifier}", "tree=d4b4", *(["verifier.name=standard"] if verifier == "custom" else [])]
     for pair in options("pair"):
@@ -95,7 +103,7 @@ def test_every_pair_and_profile_composes(pair, profile):
 def test_every_experiment_names_its_cells(experiment, profile):
     cells = expected_cells(experiment, profile)
     assert len({cell.cell_id for cell in cells}) == len(cells) > 1
-    assert (CONF.parent / "analysis" / f"{experiment}.py").is_file()
+    assert (CONF.parent / "analysis" / f"{cells[0].config['artefact']}.py").is_file()
 
 
 def test_table1_has_18_cells_and_shares_the_baseline():
@@ -210,7 +218,7 @@ def test_two_runs_do_not_write_to_one_cell(toy):
 
 BAD = {
     "verifier=nope": "unknown verifier 'nope'; allowed: custom, resispec, standard",
-    "tree=d9b9": "unknown tree 'd9b9'; allowed: .*d3b11, d4b4, d4b5, d5b3, d7b2, root",
+    "tree=d9b9": "unknown tree 'd9b9'; allowed: .*d3b11, d4b4, d4b5, d5b3, d7b2, .*root",
     "dataset=nope": "unknown dataset 'nope'; allowed: c4, cnn_dm",
     "pair=nope": "unknown pair 'nope'; allowed: embedded, llama2_7b__jf68m",
     "experiment=nope": "unknown experiment 'nope'; allowed: .*table1",

@@ -107,13 +107,19 @@ class DraftModelSession:
             drawn = draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator)
             tokens[level.children] = drawn.flatten().index_select(0, level.picks)
         self._past = past
+        self._sample = torch.cat([law[:, 0] for law in laws])
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
             probs.index_copy_(0, level.nodes, law)
         return Draft(Tree(topology, tokens, self._drafter.draws), probs)
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
-        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded before the next root."""
+        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded before the next root.
+
+        Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has been waited for.
+        """
+        if bool(self._sample.isnan().any()):  # softmax spreads a NaN over the whole law
+            raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
         cached = [self._rows[node] for node in verdict.path if node in self._rows]
         self._session.keep(self._past, cached)
         self._pending = [token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows]

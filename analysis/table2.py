@@ -1,0 +1,110 @@
+"""Table 2: Sequoia and EAGLE with their own rule and with ResiSpec, under matched settings, beside the published figures.
+
+Usage: python -m analysis.table2 --profile embedded
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from analysis import labels, paper
+from analysis.load import Results, load
+from analysis.measure import measure
+from analysis.report import Table, footer
+from analysis.script import run
+from analysis.table1 import BIASED
+from experiments.cells import Cell
+
+QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup")
+# decoder -> the tree that stands where the paper's stood: an L40 grow map has 64 nodes
+PAPER_TREES = {"sequoia": "growmap_64"}
+PUBLISHED = (
+    "(paper): the published figures at T = 1, which name no data set: Llama-2-7B + 68M with L40 grow maps of 64 nodes (Sequoia) "
+    "and Llama-2-7B-Chat with its EAGLE drafter, on an RTX 3090; for orientation where a row has other models, hardware or text."
+)
+COMPARED = (
+    "Gain and Speedup: accepted length and tokens/s over the standard rule of the same decoder on the same pair, data set and "
+    "tree. Within a decoder and tree all rows see the same prompts, seeds, shape and draws."
+)
+SEQUOIA = (
+    "Sequoia: siblings are drawn without replacement, with fresh float64 noise at every node and step; upstream's half-precision "
+    "noise, drawn once a prompt, inflates its figures and is not copied. Grow maps were searched for on this pair, data set and "
+    "temperature, with other documents than those that are measured."
+)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The cells, and by the id of a cell that decodes with a grow map of ours, the tokens per step expected of that map."""
+
+    results: Results
+    expected: dict[str, float]
+
+
+def read(cells: Iterable[Cell]) -> Loaded:
+    """The loaded cells and the maps that they used."""
+    every = list(cells)
+    found = {cell.cell_id: _expected(cell.config["tree"].get("path")) for cell in every if "tree" in cell.labels}
+    return Loaded(load(every), {cell_id: value for cell_id, value in found.items() if value is not None})
+
+
+def _expected(path: str | None) -> float | None:
+    """What a map says about itself; None for a file that is missing or not made by `experiments.grow_map`."""
+    if path is None or Path(path).suffix != ".json" or not Path(path).is_file():
+        return None
+    value = json.loads(Path(path).read_text(encoding="utf-8")).get("about", {}).get("expected_tokens")
+    return None if value is None else float(value)
+
+
+def build(loaded: Loaded, profile: str, command: str) -> Table:
+    """The table of the loaded cells; every cell has a row."""
+    results = loaded.results
+    frame = measure(results, order=("pair", "temperature", "dataset"))
+    published = paper.read("table2", ("decoder", "verifier", "temperature", *QUANTITIES))
+    figures = [_published(row, published) for row in frame.to_dict("records")]
+    frame["paper_low"], frame["paper_high"] = figures, figures
+    sequoia = (SEQUOIA,) if (frame.decoder == "sequoia").any() else ()
+    return Table(
+        stem="table2",
+        frame=frame,
+        keys=("pair", "temperature", "dataset", "tree", "method"),
+        caption=f"Table 2 of the paper, {profile} profile: other decoders with their own rule and with ResiSpec.",
+        notes=(BIASED, PUBLISHED, COMPARED, *sequoia, *_agreement(frame, loaded.expected), *footer(results, profile, command)),
+    )
+
+
+def _published(row: dict[str, Any], published: pd.DataFrame) -> float:
+    """The figure of a row's decoder and verifier, on the tree that stands where the paper's stood."""
+    if row["quantity"] not in QUANTITIES or PAPER_TREES.get(row["decoder"]) != row["tree"]:
+        return float("nan")
+    keys = ["decoder", "verifier", "temperature"]
+    rows = published[(published[keys] == pd.Series({key: row[key] for key in keys})).all(axis=1)]
+    return float("nan") if rows.empty else float(rows[row["quantity"]].iloc[0])
+
+
+def _agreement(frame: pd.DataFrame, expected: dict[str, float]) -> tuple[str, ...]:
+    """Tokens per step that the search expected of its maps, beside what the standard rule was measured to emit on them."""
+    rows = frame[(frame.quantity == "accepted_length") & (frame.verifier == "standard") & frame.cell_id.isin(expected)]
+    found = [
+        f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: {expected[row['cell_id']]:.2f} and "
+        + labels.interval("accepted_length", row["value"], row["lower"], row["upper"])
+        for row in rows.to_dict("records")
+    ]
+    intro = "Tokens per step that the tree search expected, and accepted length that the standard rule measured: "
+    return (intro + "; ".join(found) + ".",) if found else ()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The script."""
+    return run("table2", build, arguments, read=read)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
