@@ -48,7 +48,9 @@ define artefact
 .PHONY: reproduce-$(1) $(1)
 reproduce-$(1): profile .venv/installed
 	@code=0; for sweep in $(sweeps); do \
-	  $$(PY) -m experiments.grow_map experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	  if grep -q growmap conf/experiment/$$$$sweep.yaml; then \
+	    $$(PY) -m experiments.grow_map experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	  fi; \
 	  $$(PY) -m experiments.run experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
 	done; \
 	$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS); exit $$$$code

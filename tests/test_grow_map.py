@@ -105,7 +105,7 @@ def test_a_map_is_made_once_and_decodes(toy):
     before = cell.cell_id
     done = make(*toy, "tree=growmap_64")
     assert done.returncode == 0, done.stderr
-    path = cell.config["tree"]["path"]
+    path = Path(cell.config["tree"]["path"])
     assert (
         path.endswith("results/embedded/growmap/llama2_7b__jf68m.jsonl.T1.0.64.json")
         and f"{path}: 64 nodes in levels" in done.stderr
