@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -106,10 +107,8 @@ def test_a_map_is_made_once_and_decodes(toy):
     done = make(*toy, "tree=growmap_64")
     assert done.returncode == 0, done.stderr
     path = Path(cell.config["tree"]["path"])
-    assert (
-        path.endswith("results/embedded/growmap/llama2_7b__jf68m.jsonl.T1.0.64.json")
-        and f"{path}: 64 nodes in levels" in done.stderr
-    )
+    assert str(path).endswith("results/embedded/growmap/llama2_7b__jf68m.jsonl.T1.0.64.json")
+    assert f"{path}: 64 nodes in levels" in done.stderr
     topology = growmap.load(path, num_nodes=64)
     about = json.loads(path.read_text())["about"]
     vector = pd.read_csv(path.with_name("llama2_7b__jf68m.jsonl.T1.0.acceptance.csv"), comment="#")
