@@ -39,6 +39,7 @@ class RunConfig:
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     num_prompts: int = MISSING  # measured prompts
+    first_tuning_prompt: int = MISSING  # documents from here on are for choosing trees and are not measured by our artefacts
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING

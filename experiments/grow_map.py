@@ -48,7 +48,7 @@ def main() -> int:
     """Make every map that is missing; 1, with one line, for invalid input or a failed measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--levels", type=int, default=12, help="the most levels, the root counted")
-    parser.add_argument("--prompts", type=int, default=60, help="documents on which acceptance is measured")
+    parser.add_argument("--prompts", type=int, default=48, help="documents on which acceptance is measured")
     parser.add_argument("overrides", nargs="*", help="as for experiments.run")
     chosen = parser.parse_args()
     try:
@@ -109,7 +109,7 @@ def _acceptance_cell(cell: Cell, chosen: argparse.Namespace) -> Cell:
     given = {override.split("=")[0] for override in kept}
     replaced = {
         "task": "acceptance", "decoder": "sequoia", "tree": "root", "verifier": "standard", "warmup_prompts": 0,
-        "first_prompt": cell.config["first_prompt"] + cell.config["num_prompts"], "num_prompts": chosen.prompts,
+        "first_prompt": cell.config["first_tuning_prompt"], "num_prompts": chosen.prompts,
     }  # fmt: skip
     fixed = [f"{name}={value}" for name, value in (axes | replaced).items() if name not in given]
     found = [other for other in plan([*kept, *fixed]) if all(other.labels[name] == value for name, value in axes.items())]
