@@ -66,8 +66,10 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     determining = {key: resolved[key] for key in DETERMINING}
     if missing := _missing({name: resolved[name] for name in (*names, *DETERMINING)}):
         raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
-    key = json.dumps([RESULTS_VERSION, determining, _local_content(determining)], sort_keys=True)
-    cell_id = hashlib.sha256(key.encode()).hexdigest()[:16]
+    identity = [RESULTS_VERSION, determining, _local_content(determining)]
+    if resolved["prompt_template"] is not None:  # so that a cell without one keeps its name
+        identity.append(resolved["prompt_template"])
+    cell_id = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
     labels: dict[str, Any] = {name: choices[name] for name in ("pair", "dataset", "decoder", *names)}
     labels |= {"temperature": config.temperature} | ({"audit": True} if config.audit else {})
     folder = Path(config.results) / "raw" / config.profile / cell_id

@@ -37,6 +37,7 @@ class RunConfig:
     temperature: float = 1.0
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
+    prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
@@ -57,5 +58,12 @@ def _embedded_fingerprint() -> str:
     return fingerprint()
 
 
+def _embedded_eagle_fingerprint() -> str:
+    from resispec.embedded import eagle_fingerprint
+
+    return eagle_fingerprint()
+
+
 # A pair that is trained on this machine is identified by what it is trained from.
 OmegaConf.register_new_resolver("embedded_fingerprint", _embedded_fingerprint, use_cache=True, replace=True)
+OmegaConf.register_new_resolver("embedded_eagle_fingerprint", _embedded_eagle_fingerprint, use_cache=True, replace=True)

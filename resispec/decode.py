@@ -139,9 +139,8 @@ class _Sequence:
         self._root = prompt[-1]
         self._capacity = capacity = sampling.max_length + decoder.drafter.topology.num_nodes
         self._session = pair.target.session(capacity)
-        if prompt[:-1]:
-            extend(self._session, prompt[:-1], pair.target.device)
-        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity)
+        features = extend(self._session, prompt[:-1], pair.target.device) if prompt[:-1] else None
+        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity, features)
 
     def step(self, generator: Generator, stopwatch: Stopwatch | None) -> Step:
         """Draft, forward, verify, commit."""
