@@ -41,7 +41,9 @@ NAMES = {
         "sheared_2.7b__tinyllama_1.1b": "Sheared-2.7B + TinyLlama-1.1B",
         "sheared_2.7b__tiny_vicuna_1b": "Sheared-2.7B + Tiny-Vicuna-1B",
         "vicuna_7b__jf68m": "Vicuna-7B + 68M",
+        "llama2_7b_chat__eagle": "Llama-2-7B-chat + EAGLE",
         "embedded": "embedded pair",
+        "embedded_eagle": "embedded target + EAGLE",
     },
     "dataset": {
         "cnn_dm": "CNN/DM",
@@ -56,6 +58,8 @@ NAMES = {
         "specinfer": "SpecInfer",
         "sequoia": "Sequoia",
         "eagle": "EAGLE",
+        "eagle_softmax": "EAGLE, softmax as q",
+        "eagle_sampled": "EAGLE, sampled siblings",
     },
     "tree": {
         "growmap_64": "grow map of 64",

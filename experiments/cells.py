@@ -31,7 +31,7 @@ RESULTS_VERSION = 1
 # What a cell's result depends on. The tree and the verifier come in through the decoder, which refers to those it uses.
 DETERMINING = (
     "task", "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
-    "device", "dtype", "num_threads", "first_prompt",
+    "device", "dtype", "num_threads", "first_prompt", "prompt_template",
 )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def _identity(node: Any) -> Any:
     """A configuration in which local files and folders stand for what they hold: a changed file is another cell."""
     if isinstance(node, dict):
         return {key: _identity(value) for key, value in node.items()}
-    is_path = isinstance(node, str) and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
+    is_path = isinstance(node, str) and "\n" not in node and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
     path = Path(node).expanduser() if is_path else None
     if path is None or not path.exists():
         return node

@@ -38,6 +38,7 @@ class RunConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
+    prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
     first_tuning_prompt: int = MISSING  # documents from here on are for choosing trees and are not measured by our artefacts
     warmup_prompts: int = MISSING  # decoded first and not recorded
@@ -60,5 +61,12 @@ def _embedded_fingerprint() -> str:
     return fingerprint()
 
 
+def _embedded_eagle_fingerprint() -> str:
+    from resispec.embedded import eagle_fingerprint
+
+    return eagle_fingerprint()
+
+
 # A pair that is trained on this machine is identified by what it is trained from.
 OmegaConf.register_new_resolver("embedded_fingerprint", _embedded_fingerprint, use_cache=True, replace=True)
+OmegaConf.register_new_resolver("embedded_eagle_fingerprint", _embedded_eagle_fingerprint, use_cache=True, replace=True)

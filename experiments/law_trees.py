@@ -11,7 +11,6 @@ from resispec.audit.path_bound import tree_log_ratios
 from resispec.core import Draft, Draws, Tree
 from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
-from resispec.errors import InvalidInput
 from resispec.law_rows import INFINITE
 from resispec.models import Model, Pair, Session, behind_anything, extend
 from resispec.topology import Topology, chain
@@ -19,10 +18,8 @@ from resispec.verifiers.base import Verifier
 
 
 def draft_of(pair: Pair) -> Model:
-    """The draft model. Raises InvalidInput when the pair has none."""
-    if pair.draft is None:
-        raise InvalidInput("laws of drafted siblings need a draft model and the pair has none; give pair.draft")
-    return pair.draft
+    """The independent draft model, whose laws are read at any node. Raises InvalidInput when the pair has none."""
+    return pair.draft_model()
 
 
 @dataclass(frozen=True)
@@ -58,7 +55,7 @@ class Root:
         return torch.stack(paths)
 
     def _filled(self, pair: Pair, shape: Topology, generator: Generator) -> Draft:
-        session = DraftModel(shape, Draws.IID).start(pair, self.prefix, self.temperature, self.capacity)
+        session = DraftModel(shape, Draws.IID).start(pair, self.prefix, self.temperature, self.capacity, None)
         return session.draft(self.prefix[-1], generator)
 
 

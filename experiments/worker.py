@@ -22,7 +22,7 @@ from experiments.provenance import provenance
 from experiments.tasks import Context, Task
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
-from resispec.models import Pair
+from resispec.models import Pair, Tokenizer
 from resispec.record import RowLog, write_json, write_status
 
 
@@ -52,6 +52,19 @@ def build(node: Any) -> Any:
         raise cause or error from error
 
 
+def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
+    """A document's first tokens; with a template, the template around those, special tokens not counted and never cut off.
+
+    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the model expects.
+    Raises InvalidInput for a template without {text}.
+    """
+    if template is None:
+        return tokenizer.encode(text)[:num_tokens]
+    if "{text}" not in template:
+        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")
+    return tokenizer.encode(template.replace("{text}", tokenizer.beginning(text, num_tokens)))
+
+
 def run(folder: Path) -> None:
     """Measure and record every prompt of the cell."""
     cell = json.loads((folder / "cell.json").read_text(encoding="utf-8"))
@@ -63,7 +76,8 @@ def run(folder: Path) -> None:
     first = config["first_prompt"]
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair: Pair = build(config["pair"])
-    encoded = [(prompt.id, pair.tokenizer.encode(prompt.text)[: config["prompt_tokens"]]) for prompt in prompts]
+    length, template = config["prompt_tokens"], config["prompt_template"]
+    encoded = [(prompt.id, encode(pair.tokenizer, prompt.text, length, template)) for prompt in prompts]
     for _, tokens in encoded:
         decoder.check(pair, len(tokens), sampling)
     write_json(folder / "provenance.json", provenance(pair.target.device))

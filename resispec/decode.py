@@ -158,9 +158,8 @@ class _Sequence:
         self._root = prompt[-1]
         self._capacity = capacity = decoder.positions(len(prompt), sampling)
         self._session = pair.target.session(capacity)
-        if prompt[:-1]:
-            extend(self._session, prompt[:-1], pair.target.device)
-        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity)
+        features = extend(self._session, prompt[:-1], pair.target.device) if prompt[:-1] else None
+        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity, features)
 
     def step(self, generator: Generator, stopwatch: Stopwatch | None) -> Step:
         """Draft, forward, verify, commit."""

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from toys import save_tiny_pair
+from toys import save_tiny_pair, tiny_eagle
 
 from experiments import worker
 from experiments.cells import CONF, Cell, expected_cells, plan
@@ -17,6 +17,7 @@ from experiments.run import CellFailed, run_cell
 from resispec import growmap
 from resispec.decode import Generation
 from resispec.errors import InvalidInput
+from resispec.models import save_eagle
 from resispec.record import PromptRow, RowLog, read_status
 from resispec.topology import complete
 
@@ -29,6 +30,7 @@ def options(group):
 def pair_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     save_tiny_pair(folder)
+    save_eagle(tiny_eagle(), folder / "eagle")
     lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(8)]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -70,19 +72,22 @@ def toy_cells():
         yield [f"dataset={dataset}"]
     for tree in options("tree"):
         given = {"complete": ["tree.depth=3", "tree.branching=2"], "growmap": ["tree.path=${results}/map.pt"]}
-        yield [f"tree={tree}", *given.get(tree, [])]
+        dynamic = ["pair=llama2_7b_chat__eagle", "decoder=eagle"] if tree.startswith("eagle2") else []
+        yield [f"tree={tree}", *dynamic, *given.get(tree, [])]
     for verifier in options("verifier"):
         yield [f"verifier={verifier}", "tree=d4b4", *(["verifier.name=standard"] if verifier == "custom" else [])]
     for pair in options("pair"):
-        if pair != "embedded":  # which would be trained
-            yield [f"pair={pair}"]
+        if not pair.startswith("embedded"):  # which would be trained
+            yield [f"pair={pair}", *(["decoder=eagle"] if pair.endswith("__eagle") else [])]
     for decoder in options("decoder"):
-        yield [f"decoder={decoder}"]
+        yield [f"decoder={decoder}", *(["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else [])]
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
-def test_every_file_composes_and_runs_a_toy_cell(overrides, toy):
-    [cell] = plan(["dataset=jsonl", *toy, *overrides])
+def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, pair_folder):
+    uses_eagle = any(override.endswith("__eagle") for override in overrides)
+    drafter = [f"pair.draft={pair_folder}/eagle", "prompt_template='gh {text} abc'"] if uses_eagle else []
+    [cell] = plan(["dataset=jsonl", *toy, "sampling.ignore_eos=true", *overrides, *drafter])
     chosen = dict(override.split("=") for override in overrides)
     assert {group: cell.labels.get(group, name) for group, name in chosen.items()} == chosen
     run_in_this_process(cell)
@@ -220,7 +225,7 @@ BAD = {
     "verifier=nope": "unknown verifier 'nope'; allowed: custom, resispec, standard",
     "tree=d9b9": "unknown tree 'd9b9'; allowed: .*d3b11, d4b4, d4b5, d5b3, d7b2, .*root",
     "dataset=nope": "unknown dataset 'nope'; allowed: c4, cnn_dm",
-    "pair=nope": "unknown pair 'nope'; allowed: embedded, llama2_7b__jf68m",
+    "pair=nope": "unknown pair 'nope'; allowed: embedded, .*llama2_7b__jf68m",
     "experiment=nope": "unknown experiment 'nope'; allowed: .*table1",
     "temprature=1": "Could not override 'temprature'",
     "temperature=warm": "could not be converted to Float",

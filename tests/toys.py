@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from resispec.models import Pair, TransformersModel, build_llama, save_model
+from resispec.models import EagleModule, Pair, TransformersModel, build_eagle, build_llama, save_model
 
 
 class ToyTokenizer:
@@ -94,6 +94,18 @@ def tiny_llama(vocab: int = 64, hidden: int = 32, layers: int = 2, seed: int = 0
             if parameter.ndim == 2:
                 parameter.mul_(6)
     return TransformersModel(module)
+
+
+def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int = 0) -> EagleModule:
+    """An untrained EAGLE drafter with grouped-query attention; scaled up, so that its predictions differ."""
+    module = build_eagle(
+        bias, seed, vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
+        num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1, max_position_embeddings=256,
+    )  # fmt: skip
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.mul_(2 if "layers" in name else 1)
+    return module.eval()
 
 
 def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), vocab: int = 64) -> None:

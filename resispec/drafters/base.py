@@ -26,7 +26,10 @@ class Drafter(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """The largest tree that this drafter proposes."""
+        """A tree with as many nodes and levels as any that this drafter proposes."""
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftSession:
-        """Begin a sequence; `prompt` holds at least one token, its last is the first root. capacity: positions in all."""
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
+        """Begin a sequence; `prompt` holds at least one token, its last is the first root. capacity: positions in all.
+
+        features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.
+        """

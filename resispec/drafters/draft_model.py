@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.distributions import draw_siblings, probabilities
 from resispec.drafters.base import DraftSession
+from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, behind_anything, extend
@@ -29,52 +30,36 @@ class DraftModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
+        if not isinstance(self.topology, Topology):
+            raise InvalidInput(f"a draft model fills a tree of fixed shape; found {self.topology}; a dynamic tree is EAGLE's")
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftSession:
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
-            return NoDraft().start(pair, prompt, temperature, capacity)
-        if pair.draft is None:
-            raise InvalidInput("this decoder drafts with a draft model and the pair has none; give pair.draft")
-        session = DraftModelSession(self, pair.draft, temperature, capacity)
+            return NoDraft().start(pair, prompt, temperature, capacity, features)
+        session = DraftModelSession(self, pair.draft_model(), temperature, capacity)
         session.prefill(prompt)
         return session
 
 
 @dataclass(frozen=True)
-class _Level:
-    """The nodes of one level that have children, and how those are filled.
+class _Attention:
+    """What the nodes of one level see: visible (K, capacity + R) bool, see `behind_anything`, of R = `num_rows` drafted rows."""
 
-    nodes: (K,) ids. visible: (K, capacity + R) bool, see `behind_anything`: what each sees of the R = `num_rows` drafted rows
-    cached so far, its own level included.
-    children: the next level's ids; `picks` (C,) are their places among the K x most_children draws.
-    """
-
-    depth: int
     num_rows: int
-    nodes: Tensor
     visible: Tensor
-    children: slice
-    picks: Tensor
-    most_children: int
 
 
 @lru_cache(maxsize=8)
-def _plan(topology: Topology, device: torch.device, capacity: int) -> tuple[tuple[_Level, ...], dict[int, int]]:
-    """The levels that are drafted from, and every cached node's row after the committed ones."""
-    levels, rows = [], dict[int, int]()
-    for depth, ids in enumerate(topology.levels):
-        nodes = [node for node in ids if topology.children[node]]
+def _plan(topology: Topology, device: torch.device, capacity: int) -> tuple[tuple[_Attention, ...], dict[int, int]]:
+    """What each level that is drafted from sees, itself included, and every cached node's row after the committed ones."""
+    seen, rows = [], dict[int, int]()
+    for depth, level in enumerate(inner_levels(topology, device)):
+        nodes = level.nodes.tolist()
         if depth:
             rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
-        if nodes:
-            most = max(len(topology.children[node]) for node in nodes)
-            picks = [row * most + rank for row, node in enumerate(nodes) for rank in range(len(topology.children[node]))]
-            children = slice(ids.stop, ids.stop + len(picks))
-            visible = behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)
-            places = torch.tensor(nodes, device=device), torch.tensor(picks, device=device)
-            levels.append(_Level(depth, len(rows), places[0], visible, children, places[1], most))
-    return tuple(levels), rows
+        seen.append(_Attention(len(rows), behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)))
+    return tuple(seen), rows
 
 
 class DraftModelSession:
@@ -82,7 +67,8 @@ class DraftModelSession:
 
     def __init__(self, drafter: DraftModel, model: Model, temperature: float, capacity: int) -> None:
         self._drafter, self._model, self._temperature = drafter, model, temperature
-        self._levels, self._rows = _plan(drafter.topology, model.device, capacity)
+        self._levels = inner_levels(drafter.topology, model.device)
+        self._seen, self._rows = _plan(drafter.topology, model.device, capacity)
         self._session = model.session(capacity)
         self._pending: list[int] = []
 
@@ -98,14 +84,13 @@ class DraftModelSession:
         past = self._session.length
         tokens = torch.full((topology.num_nodes,), root, device=device)
         laws = []
-        for level in self._levels:
-            if level.depth:
-                positions = torch.full_like(level.nodes, past - 1 + level.depth)
-                visible = level.visible[:, -past - level.num_rows :]
+        for depth, (level, seen) in enumerate(zip(self._levels, self._seen, strict=True)):
+            if depth:
+                positions = torch.full_like(level.nodes, past - 1 + depth)
+                visible = seen.visible[:, -past - seen.num_rows :]
                 features = self._session.forward(tokens.index_select(0, level.nodes), positions, visible)
             laws.append(probabilities(self._model.head(features), self._temperature))
-            drawn = draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator)
-            tokens[level.children] = drawn.flatten().index_select(0, level.picks)
+            level.put(tokens, draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator))
         self._past = past
         self._sample = torch.cat([law[:, 0] for law in laws])
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)

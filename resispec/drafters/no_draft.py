@@ -21,7 +21,7 @@ class NoDraft:
         """The root."""
         return root_only()
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> NoDraftSession:
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> NoDraftSession:
         """See `Drafter.start`; the draft model is not used."""
         return NoDraftSession(pair.target.device)
 

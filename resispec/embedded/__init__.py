@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resispec.data import Prompt, read_jsonl
+from resispec.eagle_recipe import EagleRecipe
 from resispec.embedded import store
 from resispec.embedded.corpus import NAMES, read_sources
 from resispec.embedded.recipe import Recipe
@@ -20,9 +21,25 @@ from resispec.errors import InvalidInput
 if TYPE_CHECKING:  # naming the pair takes no torch
     from resispec.models import Pair
 
-__all__ = ["DEFAULT_RECIPE", "NAMES", "EmbeddedDataset", "Recipe", "ensure_pair", "fingerprint", "load_pair"]
+__all__ = [
+    "DEFAULT_RECIPE",
+    "EAGLE_RECIPE",
+    "NAMES",
+    "EagleRecipe",
+    "EmbeddedDataset",
+    "Recipe",
+    "eagle_fingerprint",
+    "ensure_eagle",
+    "ensure_pair",
+    "fingerprint",
+    "load_eagle_pair",
+    "load_pair",
+]
 
 DEFAULT_RECIPE = Recipe()
+# The published loss; so small a drafter learns at a higher rate in fewer steps.
+EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
+_EAGLE_MODULES = ("embedded/eagle.py", "eagle_training.py", "models/eagle.py")  # the files that decide the drafter
 
 
 @cache
@@ -59,6 +76,45 @@ def load_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | No
 
     folder = ensure_pair(expected=fingerprint)
     return load_models(target=str(folder / "target"), draft=str(folder / "draft"), device=device, dtype=dtype)
+
+
+@cache
+def eagle_fingerprint(recipe: EagleRecipe = EAGLE_RECIPE, pair_recipe: Recipe = DEFAULT_RECIPE) -> str:
+    """16 hexadecimal digits of everything that the EAGLE drafter depends on, its target included."""
+    package = Path(__file__).parent.parent
+    sources = {name: (package / name).read_bytes() for name in _EAGLE_MODULES}
+    return store.make_key(sources | {"pair": fingerprint(pair_recipe).encode()}, repr(recipe))
+
+
+def ensure_eagle(
+    recipe: EagleRecipe = EAGLE_RECIPE,
+    pair_recipe: Recipe = DEFAULT_RECIPE,
+    cache_root: Path | None = None,
+    expected: str | None = None,
+) -> tuple[Path, Path]:
+    """The folders of the pair and of its target's EAGLE drafter, trained first where they are absent.
+
+    cache_root, expected: as for `ensure_pair`; raises InvalidInput as that.
+    """
+    found = eagle_fingerprint(recipe, pair_recipe)
+    if expected not in (None, found):
+        raise InvalidInput(f"the embedded EAGLE drafter {expected} was asked for; this installation makes {found}")
+    pair_folder = ensure_pair(pair_recipe, cache_root)
+
+    def build(folder: Path) -> dict[str, object]:
+        from resispec.embedded.eagle import train_drafter
+
+        return train_drafter(recipe, pair_recipe, pair_folder, folder)
+
+    return pair_folder, store.ensure_folder(pair_folder.parent, found, build)
+
+
+def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
+    """The embedded target with its EAGLE drafter, both trained first where they are absent; see `load_pair`."""
+    from resispec.models import load_eagle_pair as load_models
+
+    pair_folder, folder = ensure_eagle(expected=fingerprint)
+    return load_models(target=str(pair_folder / "target"), draft=str(folder), device=device, dtype=dtype)
 
 
 @dataclass(frozen=True)

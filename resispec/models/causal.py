@@ -1,27 +1,21 @@
-"""Language models behind one small interface; the only module that imports transformers.
-
-A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and explicit positions, so a
-tree is verified in one call, and keeps the rows of the path that was accepted. Features are the hidden states after the
-final norm; `head` turns them into logits, so a forward whose logits nobody reads does not compute them.
-"""
+"""Causal language models of transformers as targets and drafts: sessions, loading, saving."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.utils import logging as transformers_logging
 
 from resispec import hub
-from resispec.cache import Slab
 from resispec.errors import InvalidInput, first_line
+from resispec.models.pair import Pair
+from resispec.models.slab_cache import SlabCache
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -31,120 +25,17 @@ transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
-class Session(Protocol):
-    """One sequence in a model, with the cache of what was forwarded."""
-
-    @property
-    def length(self) -> int:
-        """Cached positions."""
-
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Append K tokens to the cache and return their features (K, H).
-
-        tokens, positions: (K,) int64. visible: (K, length + K) bool, True where a token may attend.
-        """
-
-    def keep(self, past: int, rows: Sequence[int]) -> None:
-        """Keep the first `past` cached positions and those at offsets `rows` after them; forget the others."""
-
-
-class Model(Protocol):
-    """A causal language model."""
-
-    vocab_size: int
-    context: int
-    device: torch.device
-
-    def session(self, capacity: int) -> Session:
-        """Start an empty sequence whose cache holds `capacity` positions."""
-
-    def head(self, features: Tensor) -> Tensor:
-        """Logits (K, V) of features (K, H)."""
-
-
-def extend(session: Session, tokens: Sequence[int], device: torch.device) -> Tensor:
-    """Append committed tokens to a session, each seeing all before it; returns their features (K, H)."""
-    past, count = session.length, len(tokens)
-    positions = torch.arange(past, past + count, device=device)
-    visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
-    return session.forward(torch.tensor(tokens, device=device), positions, visible)
-
-
-def behind_anything(visible: Tensor, capacity: int) -> Tensor:
-    """Put a block (K, R) bool behind `capacity` columns of True; the last `past + R` columns are the mask after `past` tokens."""
-    return torch.cat((visible.new_ones(len(visible), capacity), visible), 1)
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back."""
-
-    eos_token_id: int | None
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the model expects."""
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Text of token ids."""
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A target, its draft where there is one, and the tokenizer that they share."""
-
-    target: Model
-    draft: Model | None
-    tokenizer: Tokenizer
-
-    def __post_init__(self) -> None:
-        if self.draft is not None and self.draft.vocab_size != self.target.vocab_size:
-            raise InvalidInput(
-                f"target and draft must share one vocabulary; found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
-            )
-
-
-class _SlabLayer(CacheLayerMixin):
-    """Lets transformers write into a `Slab`."""
-
-    is_sliding = False
-
-    def __init__(self, capacity: int) -> None:
-        super().__init__()
-        self.slab = Slab(capacity)
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the slab allocates itself."""
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Append rows and return all rows in use."""
-        return self.slab.append(key_states, value_states)
-
-    def get_seq_length(self) -> int:
-        """Rows in use."""
-        return self.slab.length
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Width of the attention mask for `query_length` new rows, and its offset."""
-        return self.slab.length + query_length, 0
-
-    def get_max_length(self) -> int:
-        """Rows that fit."""
-        return self.slab.capacity
-
-    get_max_cache_shape = get_max_length  # the name that transformers before 5.14 asks for
-
-
 class TransformersSession:
     """A `Session` of a transformers model."""
 
     def __init__(self, body: torch.nn.Module, num_layers: int, capacity: int) -> None:
-        self._body, self._device = body, next(body.parameters()).device
-        self._layers = [_SlabLayer(capacity) for _ in range(num_layers)]
-        self._cache = Cache(layers=list(self._layers))
+        self._body = body
+        self._rows = SlabCache(num_layers, capacity, next(body.parameters()).device)
 
     @property
     def length(self) -> int:
         """Cached positions."""
-        return self._layers[0].slab.length
+        return self._rows.length
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
@@ -153,7 +44,7 @@ class TransformersSession:
             input_ids=tokens[None],
             position_ids=positions[None],
             attention_mask=visible[None, None],
-            past_key_values=self._cache,
+            past_key_values=self._rows.cache,
             use_cache=True,
         )
         return output.last_hidden_state[0]
@@ -161,11 +52,7 @@ class TransformersSession:
     @torch.inference_mode()
     def keep(self, past: int, rows: Sequence[int]) -> None:
         """See `Session.keep`."""
-        # Rows that lie where they should stay there: a chain, or nothing but the root.
-        is_in_place = list(rows) == list(range(len(rows)))
-        moved = None if is_in_place else torch.tensor(rows, device=self._device) + past
-        for layer in self._layers:
-            layer.slab.keep(past + len(rows), moved)
+        self._rows.keep(past, rows)
 
 
 class TransformersModel:
@@ -209,6 +96,11 @@ class TransformersTokenizer:
     def decode(self, token_ids: list[int]) -> str:
         """Text of token ids."""
         return str(self.inner.decode(token_ids))
+
+    def beginning(self, text: str, count: int) -> str:
+        """The text of the first `count` tokens of a text, without special tokens; a character that the cut splits is left out."""
+        token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
+        return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
 
 
 def load_pair(

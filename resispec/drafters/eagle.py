@@ -1,0 +1,146 @@
+"""EAGLE as a drafter: candidates from features that the target has computed anyway (arXiv 2401.15077, 2406.16858).
+
+Between steps the drafter's cache holds only rows of true features; what a step speculates is forgotten at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.distributions import draw_siblings
+from resispec.drafters.base import DraftSession
+from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth
+from resispec.drafters.levels import inner_levels
+from resispec.drafters.no_draft import NoDraft
+from resispec.errors import InvalidInput
+from resispec.models import EagleModel, EagleSession, Pair
+from resispec.topology import Topology, root_only
+
+
+class Reading(StrEnum):
+    """How candidates are chosen, and how the rule is told that they were.
+
+    POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
+    SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's reading, which is not
+        true, so that no rule can be exact with it.
+    SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so (EAGLE-1).
+    """
+
+    POINT_MASS = "point_mass"
+    SOFTMAX = "softmax"
+    SAMPLED = "sampled"
+
+    @property
+    def draws(self) -> Draws:
+        """What the rule is told."""
+        return Draws.POINT_MASS if self is Reading.POINT_MASS else Draws.WITHOUT_REPLACEMENT
+
+
+@dataclass(frozen=True)
+class Eagle:
+    """Drafts with the pair's EAGLE model.
+
+    tree: a fixed shape, or EAGLE-2's dynamic one. reading: see `Reading`; in each of them the draft's `probs` are the drafter's
+    softmax at the sampling temperature. Raises InvalidInput for sampled candidates in a dynamic tree: its shape depends on their
+    scores, so those that stay would not have the drafter's law.
+    """
+
+    tree: Topology | DynamicTree
+    reading: Reading = Reading.POINT_MASS
+
+    def __post_init__(self) -> None:
+        if self.reading not in list(Reading):
+            raise InvalidInput(f"unknown reading {self.reading!r}; allowed: {', '.join(Reading)}")
+        object.__setattr__(self, "reading", Reading(self.reading))  # a config gives the plain word
+        if self.reading is Reading.SAMPLED and isinstance(self.tree, DynamicTree):
+            raise InvalidInput("sampled candidates need a tree of fixed shape; found a dynamic one, which prunes them by score")
+
+    @property
+    def topology(self) -> Topology:
+        """A tree with as many nodes and levels as any that this drafter proposes."""
+        return self.tree.largest if isinstance(self.tree, DynamicTree) else self.tree
+
+    @property
+    def most_children(self) -> int:
+        """Candidates under one parent, at most."""
+        return self.tree.top_k if isinstance(self.tree, DynamicTree) else max(map(len, self.tree.children))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that one step speculates, at most."""
+        return self.tree.num_rows if isinstance(self.tree, DynamicTree) else self.tree.num_nodes
+
+    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
+        """See `Drafter.start`. Raises InvalidInput when the pair has no EAGLE model or fewer tokens than candidates."""
+        if self.topology.num_nodes == 1:
+            return NoDraft().start(pair, prompt, temperature, capacity, features)
+        if self.most_children > pair.target.vocab_size:
+            raise InvalidInput(
+                f"{self.most_children} candidates of one parent; the vocabulary has {pair.target.vocab_size} tokens"
+            )
+        session = _EagleDrafts(self, pair, pair.eagle_model(), temperature, capacity)
+        session.prefill(prompt, features)
+        return session
+
+
+class _EagleDrafts:
+    """The drafter's cache, and the committed tokens and true features that are not in it yet."""
+
+    def __init__(self, drafter: Eagle, pair: Pair, model: EagleModel, temperature: float, capacity: int) -> None:
+        self._drafter, self._head, self._temperature = drafter, pair.target.head, temperature
+        self._session: EagleSession = model.session(capacity + drafter.num_rows)
+        self._tokens: Sequence[int] = ()
+        self._features: Tensor | None = None
+
+    def prefill(self, prompt: list[int], features: Tensor | None) -> None:
+        """Cache what is known but the last row, whose token is the first root."""
+        if features is not None:
+            if len(prompt) > 2:
+                self._session.extend(prompt[1:-1], features[:-1])
+            self._tokens, self._features = prompt[-1:], features[-1:]
+
+    def draft(self, root: int, generator: Generator) -> Draft:
+        """Catch up with the committed tokens, the last of which is `root`, then speculate; one forward a level.
+
+        A prompt of one token has no feature to draft from: its first tree is the root alone.
+        """
+        device = self._session.device
+        if self._features is None:
+            return Draft(Tree(root_only(), torch.tensor([root], device=device), Draws.IID), torch.empty(1, 0, device=device))
+        predicted = self._session.extend(self._tokens, self._features)[-1:]
+        past = self._session.length
+        growth = Growth(self._session, self._head, predicted, self._temperature)
+        tree, reading = self._drafter.tree, self._drafter.reading
+        grown = tree.grow(growth) if isinstance(tree, DynamicTree) else fill(tree, growth, reading, generator)
+        self._session.keep(past)
+        tokens = torch.cat((grown.tokens.new_tensor([root]), grown.tokens))
+        laws = torch.cat(growth.laws)
+        probs = laws.new_empty(len(tokens), laws.shape[1]).index_copy_(0, grown.nodes, laws.index_select(0, grown.rows))
+        return Draft(Tree(grown.topology, tokens, reading.draws), probs)
+
+    def commit(self, verdict: Verdict, features: Tensor) -> None:
+        """Every emitted token has the true feature of the node before it."""
+        self._tokens, self._features = verdict.tokens, features[[0, *verdict.path]]
+
+
+def fill(topology: Topology, growth: Growth, reading: Reading, generator: Generator) -> Grown:
+    """Choose the children of every node of a fixed shape, level by level; leaves are not forwarded."""
+    device = growth.logits.device
+    levels = inner_levels(topology, device)
+    tokens = torch.zeros(topology.num_nodes, dtype=torch.int64, device=device)
+    for depth, level in enumerate(levels):
+        if depth:
+            growth.forward(tokens.index_select(0, level.nodes), level.parents)
+        if reading is Reading.SAMPLED:
+            chosen = draw_siblings(growth.laws[-1], level.most_children, Draws.WITHOUT_REPLACEMENT, generator)
+        else:  # by the logits themselves: at a low temperature many laws' entries are 0
+            chosen = growth.logits.topk(level.most_children, dim=-1).indices
+        level.put(tokens, chosen)
+    nodes = torch.cat([level.nodes for level in levels])
+    return Grown(topology, tokens[1:], nodes, torch.arange(len(nodes), device=device))

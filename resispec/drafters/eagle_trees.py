@@ -1,0 +1,137 @@
+"""How an EAGLE drafter's tree grows: one forward a level, and EAGLE-2's choice of the nodes that stay (arXiv 2406.16858)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from resispec.distributions import probabilities
+from resispec.errors import InvalidInput
+from resispec.models import EagleSession, behind_anything
+from resispec.topology import Topology, from_child_counts
+
+
+class Growth:
+    """The speculative rows of one step.
+
+    logits: (K, V) of the nodes forwarded last, at first of the root. laws: the same of every level in turn, at the sampling
+    temperature.
+    """
+
+    def __init__(self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, temperature: float) -> None:
+        self._session, self._head, self._temperature = session, head, temperature
+        self._past = session.length
+        self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
+        self.laws: list[Tensor] = []
+        self._read(predicted)
+
+    def forward(self, tokens: Tensor, parents: Tensor) -> None:
+        """Forward K nodes with these tokens, each below row `parents` (K,) of the level before; both int64.
+
+        A node sees all true rows, its ancestors and itself.
+        """
+        itself = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
+        self._visible = torch.cat((self._visible.index_select(0, parents), itself), 1)
+        positions = torch.full_like(tokens, self._past + len(self.laws) - 1)
+        visible = behind_anything(self._visible, self._past)
+        self._read(self._session.forward(tokens, self._features.index_select(0, parents), positions, visible))
+
+    def _read(self, features: Tensor) -> None:
+        self._features, self.logits = features, self._head(features)
+        self.laws.append(probabilities(self.logits, self._temperature))
+
+
+@dataclass(frozen=True)
+class Grown:
+    """A grown tree.
+
+    tokens: (N-1,) int64, without the root's. nodes: (I,) those with children; rows: (I,) their places in `Growth.laws`.
+    """
+
+    topology: Topology
+    tokens: Tensor
+    nodes: Tensor
+    rows: Tensor
+
+
+@dataclass(frozen=True)
+class DynamicTree:
+    """EAGLE-2's tree: a beam search, of whose candidates the likeliest stay.
+
+    total_token: verified positions, the root counted, so total_token - 1 drafted nodes. depth: forwards of the beam after the
+    first, so depth + 1 drafted levels. top_k: children of a node, and nodes of the beam.
+    A candidate's score is the sum of log-probabilities on its path, in float32 and without temperature. Everything is
+    deterministic given the committed tokens. Raises InvalidInput for sizes that give no tree.
+    """
+
+    total_token: int
+    depth: int
+    top_k: int
+
+    def __post_init__(self) -> None:
+        if self.total_token < 2 or self.depth < 0 or self.top_k < 1:
+            raise InvalidInput(f"a dynamic tree has total_token >= 2, depth >= 0 and top_k >= 1; found {self}")
+
+    @cached_property
+    def largest(self) -> Topology:
+        """A tree with as many nodes and levels as any that grows."""
+        drafted = min(self.total_token - 1, self.top_k + self.depth * self.top_k**2)
+        levels = min(self.depth + 1, drafted)
+        return from_child_counts([[drafted - levels + 1], *[[1]] * (levels - 1)])
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes that are forwarded below the root."""
+        return self.depth * self.top_k
+
+    def grow(self, growth: Growth) -> Grown:
+        """The tree of one step. Raises FloatingPointError when a law is NaN."""
+        # Of all candidates, by level, then parent, then rank. Parents are forwarded rows, the root's is 0.
+        scores: list[Tensor] = []
+        tokens: list[Tensor] = []
+        parents: list[Tensor] = []
+        forwarded: list[Tensor] = []  # the beam's places among the candidates
+        beam_scores, first_row = growth.logits.new_zeros(1, dtype=torch.float32), 0
+        for depth in range(self.depth + 1):
+            best = torch.log_softmax(growth.logits.float(), -1).clamp_max(0).topk(self.top_k, dim=-1)
+            summed = (beam_scores[:, None] + best.values).flatten()
+            rows = torch.arange(len(summed), device=summed.device) // self.top_k
+            if depth < self.depth:
+                beam = highest(summed, self.top_k)
+                forwarded.append(beam + sum(len(level) for level in scores))
+                growth.forward(best.indices.flatten()[beam], rows[beam])
+                beam_scores = summed[beam]
+            scores.append(summed)
+            tokens.append(best.indices.flatten())
+            parents.append(rows + first_row)
+            first_row += len(best.values)
+        chosen = highest(torch.cat(scores), self.total_token - 1)
+        if torch.cat(scores).isnan().any():
+            raise FloatingPointError("the EAGLE drafter's laws are NaN")
+        return _connect(torch.cat(tokens)[chosen], chosen, torch.cat(parents)[chosen], torch.cat(forwarded or [chosen[:0]]))
+
+
+def highest(scores: Tensor, count: int) -> Tensor:
+    """Places of the `count` highest scores (K,), in ascending order; of equal scores the earlier ones.
+
+    A path's score never rises, and a parent's place is before its children's: so whoever is among the highest has its parent
+    there, ties or not.
+    """
+    return scores.sort(descending=True, stable=True).indices[:count].sort().values
+
+
+def _connect(tokens: Tensor, places: Tensor, parents: Tensor, forwarded: Tensor) -> Grown:
+    """The tree of the nodes that stay, (K,) each: their tokens, their ascending places, the forwarded rows below which they grew.
+
+    forwarded: (R,) places of the rows that were forwarded below the root.
+    """
+    node_at = {place: node for node, place in enumerate(places.tolist(), start=1)}
+    nodes = [0, *(node_at.get(place, -1) for place in forwarded.tolist())]  # of every forwarded row, -1 where it was not kept
+    topology = Topology((-1, *(nodes[row] for row in parents.tolist())))
+    inner = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
+    rows = places.new_tensor(inner)
+    return Grown(topology, tokens, places.new_tensor(nodes)[rows], rows)

@@ -1,0 +1,45 @@
+"""Language models behind small interfaces; the only package that imports transformers.
+
+A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and explicit positions, so a
+tree is verified in one call, and keeps the rows of the path that was accepted. Features are the hidden states after the
+final norm; `head` turns them into logits, so a forward whose logits nobody reads does not compute them. An `EagleModel` drafts on
+its target's features.
+"""
+
+from resispec.models.base import Model, Session, Tokenizer, behind_anything, extend
+from resispec.models.causal import (
+    DTYPES,
+    TransformersModel,
+    TransformersSession,
+    TransformersTokenizer,
+    build_llama,
+    check_device,
+    load_pair,
+    save_model,
+)
+from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
+from resispec.models.eagle_checkpoint import load_eagle_pair, save_eagle
+from resispec.models.pair import Pair
+
+__all__ = [
+    "DTYPES",
+    "EagleModel",
+    "EagleModule",
+    "EagleSession",
+    "Model",
+    "Pair",
+    "Session",
+    "Tokenizer",
+    "TransformersModel",
+    "TransformersSession",
+    "TransformersTokenizer",
+    "behind_anything",
+    "build_eagle",
+    "build_llama",
+    "check_device",
+    "extend",
+    "load_eagle_pair",
+    "load_pair",
+    "save_eagle",
+    "save_model",
+]

@@ -1,0 +1,41 @@
+"""A target with what drafts for it: an independent model, a drafter on its features, or nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resispec.errors import InvalidInput
+from resispec.models.base import Model, Tokenizer
+from resispec.models.eagle import EagleModel
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A target, its draft where there is one, and the tokenizer that they share."""
+
+    target: Model
+    draft: Model | EagleModel | None
+    tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        if self.draft is not None and self.draft.vocab_size != self.target.vocab_size:
+            raise InvalidInput(
+                f"target and draft must share one vocabulary; found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
+            )
+
+    def draft_model(self) -> Model:
+        """The independent draft model. Raises InvalidInput when the pair has none."""
+        if self.draft is None:
+            raise InvalidInput("a draft model is needed and the pair has none; give pair.draft")
+        if isinstance(self.draft, EagleModel):
+            raise InvalidInput("a draft model is needed and this pair's draft is an EAGLE drafter; choose decoder=eagle")
+        return self.draft
+
+    def eagle_model(self) -> EagleModel:
+        """The drafter on the target's features. Raises InvalidInput when the pair has none."""
+        if not isinstance(self.draft, EagleModel):
+            found = "no draft" if self.draft is None else "an independent draft model"
+            raise InvalidInput(
+                f"an EAGLE drafter is needed and this pair has {found}; choose a pair with one, like embedded_eagle"
+            )
+        return self.draft
