@@ -41,9 +41,9 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml (or of each STEM_PART.yaml; decoder=PART
-# chooses one) and writes the artefact even when some cell failed; STEM writes it from the cells that exist.
-sweeps = $(basename $(notdir $(wildcard conf/experiment/$(1).yaml conf/experiment/$(1)_$(or $(decoder),*).yaml)))
+# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml (or of each STEM_PART.yaml, of which
+# part=PART or decoder=PART chooses one) and writes the artefact even when some cell failed; STEM writes it from the cells that exist.
+sweeps = $(basename $(notdir $(wildcard conf/experiment/$(1).yaml conf/experiment/$(1)_$(or $(part),$(decoder),*).yaml)))
 define artefact
 .PHONY: reproduce-$(1) $(1)
 reproduce-$(1): profile .venv/installed

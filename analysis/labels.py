@@ -64,6 +64,10 @@ NAMES = {
     "tree": {
         "growmap_64": "grow map of 64",
         "growmap_121": "grow map of 121",
+        "eagle2": "EAGLE-2, top_k 10",
+        "eagle2_k15": "EAGLE-2, top_k 15",
+        "eagle1": "EAGLE-1's 26 nodes",
+        "chain": "chain of 4",
     },
     "verifier": {
         "": "",

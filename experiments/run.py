@@ -141,8 +141,9 @@ def _run_locked(cell: Cell) -> None:
         _start(worker)
         worker.join()
     except KeyboardInterrupt:
-        worker.terminate()
-        worker.join()
+        if worker.pid is not None:  # it was started
+            worker.terminate()
+            worker.join()
         write_status(cell.folder, "interrupted", "stopped by the user", time.perf_counter() - started)
         raise
     code = worker.exitcode or 0

@@ -158,7 +158,7 @@ def test_the_fixed_tree_is_eagle_1s():
     assert (
         build(config["decoder"]).drafter.topology
         == EAGLE1
-        == build(plan(["decoder=eagle_sampled"])[0].config["decoder"]).drafter.tree
+        == build(plan(["decoder=eagle_sampled", "tree=eagle1"])[0].config["decoder"]).drafter.tree
     )
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)

@@ -46,6 +46,23 @@ def test_every_cell_has_a_row_and_the_published_figure_of_its_own_setting(cells:
     assert rows["d5b3", "Sequoia + ResiSpec"][2] == "missing"
 
 
+def test_eagle_is_compared_with_its_own_reading_as_in_the_paper(tmp_path: Path) -> None:
+    def eagle(decoder: str, verifier: str, measured: list[tuple[float, list[int]]]) -> FakeCell:
+        return save(make_cell(tmp_path, verifier, decoder=decoder, tree="eagle2"), rows_of(measured))
+
+    cells = [
+        eagle("eagle", "standard", STANDARD),
+        eagle("eagle_softmax", "standard", STANDARD),
+        eagle("eagle_softmax", "resispec", RESISPEC),
+    ]
+    table = table2.build(table2.read(cells), "embedded", "command")
+    rows = {row[0]: row for row in report.display(table).to_numpy().tolist()}
+    softmax = rows["EAGLE, softmax as q + ResiSpec"]
+    assert [softmax[place] for place in (2, 4, 6, 8)] == ["3.85", "71.17", "1.23", "1.15"]
+    assert softmax[5].startswith("1.44 [") and rows["EAGLE, softmax as q (standard)"][5].startswith("1.00 [")
+    assert rows["EAGLE (standard)"][2] == "3.12" and rows["EAGLE, softmax as q (standard)"][2] == "–"
+
+
 def test_what_the_search_expected_stands_beside_what_was_measured(cells: list[FakeCell]) -> None:
     notes = table2.build(table2.read(cells), "embedded", "command").notes
     [agreement] = [note for note in notes if "tree search expected" in note]
