@@ -47,10 +47,10 @@ SEQUOIA = (
 )
 EAGLE = (
     "EAGLE, EAGLE-2's dynamic tree of 60 nodes on at most 7 levels: the likeliest candidates, each a point mass on itself, for "
-    "which the standard rule is exact and ResiSpec is the same rule. Softmax as q: the same candidates with the drafter's softmax "
-    "taken for the law they were drawn from, which is false, so that not even the standard rule is exact. Sampled siblings: drawn "
-    "without replacement from that softmax on a fixed shape, for which it is true. At T = 1 the likeliest candidates cover little "
-    "of the target's mass on this pair."
+    "which the standard rule is exact and ResiSpec is the same rule. Softmax as q: the same candidates with the drafter's "
+    "softmax taken for the law they were drawn from, which is false, so that not even the standard rule is exact. Sampled "
+    "siblings: drawn without replacement from that softmax on a fixed shape, for which it is true. At T = 1 the likeliest "
+    "candidates cover little of the target's mass on this pair."
 )
 
 
