@@ -22,6 +22,7 @@ class DraftModel:
     """Draws the children of every node from the draft model's law at that node.
 
     topology: the shape, fixed beforehand. draws: how siblings are drawn.
+    Raises InvalidInput for greedy draws where a level's nodes differ in their number of children.
     """
 
     topology: Topology
@@ -29,6 +30,12 @@ class DraftModel:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
+        # A level is drawn at once and cut to each node's number of children, but of greedy siblings the last one is special.
+        counts = [{len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels]
+        if self.draws is Draws.GREEDY and any(len(found) > 1 for found in counts):
+            raise InvalidInput(
+                "greedy draws: nodes of one level differ in their number of children; allowed: equal numbers, or none"
+            )
 
     def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
