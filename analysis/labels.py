@@ -31,6 +31,7 @@ COLUMNS = {
     "accepted_length_gain": Column("Gain"),
     "speedup": Column("Speedup"),
     "speedup_vs_autoregressive": Column("Speedup vs autoregressive"),
+    "ceiling": Column("Ceiling"),
 }
 
 # The order of a dictionary is the order in which its names are printed; a name that is not here comes last, as it is.
@@ -41,7 +42,9 @@ NAMES = {
         "sheared_2.7b__tinyllama_1.1b": "Sheared-2.7B + TinyLlama-1.1B",
         "sheared_2.7b__tiny_vicuna_1b": "Sheared-2.7B + Tiny-Vicuna-1B",
         "vicuna_7b__jf68m": "Vicuna-7B + 68M",
+        "llama2_7b_chat__eagle": "Llama-2-7B-chat + EAGLE",
         "embedded": "embedded pair",
+        "embedded_eagle": "embedded target + EAGLE",
     },
     "dataset": {
         "cnn_dm": "CNN/DM",
@@ -56,18 +59,33 @@ NAMES = {
         "specinfer": "SpecInfer",
         "sequoia": "Sequoia",
         "eagle": "EAGLE",
+        "greedy": "Greedy draws",
+        "eagle_softmax": "EAGLE, softmax as q",
+        "eagle_sampled": "EAGLE, sampled siblings",
     },
     "tree": {
+        "d5b3": "d5b3",
+        "best_16": "best of 16",
+        "best_64": "best of 64",
+        "best_121": "best of 121",
         "growmap_64": "grow map of 64",
         "growmap_121": "grow map of 121",
+        "eagle2": "EAGLE-2, top_k 10",
+        "eagle2_k15": "EAGLE-2, top_k 15",
+        "eagle1": "EAGLE-1's 26 nodes",
+        "chain": "chain of 4",
     },
     "verifier": {
         "": "",
         "standard": "standard",
         "resispec": "ResiSpec",
+        "naive": "naive",
         "kseq": "K-SEQ",
+        "greedy": "greedy",
         "optimal": "optimal",
+        "block": "block",
         "traversal": "traversal",
+        "traversal_optimal": "traversal, optimal weights",
     },
 }
 

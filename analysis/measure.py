@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -21,23 +22,35 @@ COLUMNS = [
 ]
 
 
-def measure(results: Results, order: tuple[str, ...] = ("pair", "temperature", "dataset")) -> pd.DataFrame:
+# The decoder and the tree whose standard rule a cell is compared with, from its labels.
+Baseline = Callable[[Mapping[str, Any]], dict[str, str]]
+
+
+def same_decoder(cell: Mapping[str, Any]) -> dict[str, str]:
+    """A cell is compared with the standard rule of its own decoder on its own tree."""
+    return {"decoder": cell["decoder"], "tree": cell["tree"]}
+
+
+def measure(
+    results: Results, order: tuple[str, ...] = ("pair", "temperature", "dataset"), baseline: Baseline = same_decoder
+) -> pd.DataFrame:
     """The long frame of an artefact, COLUMNS, with `paper_low` and `paper_high` still NaN.
 
-    `accepted_length_gain` and `speedup` compare a cell with the `standard` verifier of the same decoder and tree,
-    `speedup_vs_autoregressive` with the autoregressive cell; both for the same pair, data set and temperature, on
-    the same resampled prompts. NaN where the cell or its baseline has no prompts, and for a baseline and itself.
+    `accepted_length_gain` and `speedup` compare a cell with the `standard` verifier of the decoder and tree that `baseline`
+    names, `speedup_vs_autoregressive` with the autoregressive cell; both for the same pair, data set and temperature, on the
+    same resampled prompts. NaN where the cell or its baseline has no prompts, and for a baseline and itself.
 
     Args:
         results: the loaded cells.
         order: labels by which the rows are ordered; decoders, trees and verifiers follow within them.
+        baseline: what a cell is compared with.
     """
     prompts = dict(iter(results.prompts.groupby("cell_id", sort=False)))
     counts = {size: resample(size, np.random.default_rng(SEED)) for size in {len(frame) for frame in prompts.values()}}
     audited = {row["cell_id"]: row for row in results.audits.to_dict("records")}
     rows = []
     for cell in _ordered(results.cells, order).to_dict("records"):
-        measured = _quantities(cell, results.cells, prompts, counts)
+        measured = _quantities(cell, baseline(cell), results.cells, prompts, counts)
         shared = {key: cell[key] for key in ("cell_id", *LABELS, "status", "reason")}
         shared["num_prompts"] = len(prompts.get(cell["cell_id"], ()))
         audit = audited.get(cell["cell_id"], {})
@@ -57,7 +70,11 @@ def _ordered(cells: pd.DataFrame, order: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _quantities(
-    cell: dict[str, Any], cells: pd.DataFrame, prompts: dict[str, pd.DataFrame], counts: dict[int, np.ndarray]
+    cell: dict[str, Any],
+    baseline: dict[str, str],
+    cells: pd.DataFrame,
+    prompts: dict[str, pd.DataFrame],
+    counts: dict[int, np.ndarray],
 ) -> dict[str, Interval]:
     """What can be derived for one cell; empty when it has no prompts."""
     own = prompts.get(cell["cell_id"])
@@ -68,17 +85,17 @@ def _quantities(
     if cell["decoder"] == "autoregressive":
         return found
     setting = {key: cell[key] for key in ("pair", "dataset", "temperature")}
-    standard = _baseline(cells, setting | {"decoder": cell["decoder"], "tree": cell["tree"], "verifier": "standard"})
+    standard = _only(cells, setting | baseline | {"verifier": "standard"})
     if standard != cell["cell_id"] and standard in prompts:
         found["accepted_length_gain"] = ACCEPTED_LENGTH.paired_gain(own, prompts[standard], drawn)
         found["speedup"] = TOKENS_PER_S.paired_gain(own, prompts[standard], drawn)
-    autoregressive = _baseline(cells, setting | {"decoder": "autoregressive"})
+    autoregressive = _only(cells, setting | {"decoder": "autoregressive"})
     if autoregressive in prompts:
         found["speedup_vs_autoregressive"] = TOKENS_PER_S.paired_gain(own, prompts[autoregressive], drawn)
     return found
 
 
-def _baseline(cells: pd.DataFrame, wanted: dict[str, Any]) -> str:
+def _only(cells: pd.DataFrame, wanted: dict[str, Any]) -> str:
     """The cell with these labels, or an empty string. Raises InvalidInput when there are several."""
     matches = cells.cell_id[(cells[list(wanted)] == pd.Series(wanted)).all(axis=1)].tolist()
     if len(matches) > 1:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,27 +16,41 @@ import pandas as pd
 
 from analysis import labels, paper
 from analysis.load import Results, load
-from analysis.measure import measure
+from analysis.measure import measure, same_decoder
 from analysis.report import Table, footer
 from analysis.script import run
 from analysis.table1 import BIASED
 from experiments.cells import Cell
 
 QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup")
-# decoder -> the tree that stands where the paper's stood: an L40 grow map has 64 nodes
-PAPER_TREES = {"sequoia": "growmap_64"}
+# (decoder, tree, verifier) -> the published row that it stands for: an L40 grow map has 64 nodes, and the paper's EAGLE gain
+# needs the drafter's softmax as q
+PAPER_ROWS = {
+    ("sequoia", "growmap_64", "standard"): ("sequoia", "standard"),
+    ("sequoia", "growmap_64", "resispec"): ("sequoia", "resispec"),
+    ("eagle", "eagle2", "standard"): ("eagle", "standard"),
+    ("eagle_softmax", "eagle2", "resispec"): ("eagle", "resispec"),
+}
 PUBLISHED = (
     "(paper): the published figures at T = 1, which name no data set: Llama-2-7B + 68M with L40 grow maps of 64 nodes (Sequoia) "
     "and Llama-2-7B-Chat with its EAGLE drafter, on an RTX 3090; for orientation where a row has other models, hardware or text."
 )
 COMPARED = (
     "Gain and Speedup: accepted length and tokens/s over the standard rule of the same decoder on the same pair, data set and "
-    "tree. Within a decoder and tree all rows see the same prompts, seeds, shape and draws."
+    "tree; for the softmax reading of EAGLE's candidates over EAGLE with its own, as in the paper. Within a decoder and tree all "
+    "rows see the same prompts, seeds, shape and draws."
 )
 SEQUOIA = (
     "Sequoia: siblings are drawn without replacement, with fresh float64 noise at every node and step; upstream's half-precision "
     "noise, drawn once a prompt, inflates its figures and is not copied. Grow maps were searched for on this pair, data set and "
     "temperature, with other documents than those that are measured."
+)
+EAGLE = (
+    "EAGLE, EAGLE-2's dynamic tree of 60 nodes on at most 7 levels: the likeliest candidates, each a point mass on itself, for "
+    "which the standard rule is exact and ResiSpec is the same rule. Softmax as q: the same candidates with the drafter's "
+    "softmax taken for the law they were drawn from, which is false, so that not even the standard rule is exact. Sampled "
+    "siblings: drawn without replacement from that softmax on a fixed shape, for which it is true. At T = 1 the likeliest "
+    "candidates cover little of the target's mass on this pair."
 )
 
 
@@ -66,26 +80,32 @@ def _expected(path: str | None) -> float | None:
 def build(loaded: Loaded, profile: str, command: str) -> Table:
     """The table of the loaded cells; every cell has a row."""
     results = loaded.results
-    frame = measure(results, order=("pair", "temperature", "dataset"))
+    frame = measure(results, baseline=_baseline)
     published = paper.read("table2", ("decoder", "verifier", "temperature", *QUANTITIES))
     figures = [_published(row, published) for row in frame.to_dict("records")]
     frame["paper_low"], frame["paper_high"] = figures, figures
-    sequoia = (SEQUOIA,) if (frame.decoder == "sequoia").any() else ()
+    about = ((SEQUOIA,) if (frame.decoder == "sequoia").any() else ()) + ((EAGLE,) if (frame.decoder == "eagle").any() else ())
     return Table(
         stem="table2",
         frame=frame,
         keys=("pair", "temperature", "dataset", "tree", "method"),
         caption=f"Table 2 of the paper, {profile} profile: other decoders with their own rule and with ResiSpec.",
-        notes=(BIASED, PUBLISHED, COMPARED, *sequoia, *_agreement(frame, loaded.expected), *footer(results, profile, command)),
+        notes=(BIASED, PUBLISHED, COMPARED, *about, *_agreement(frame, loaded.expected), *footer(results, profile, command)),
     )
 
 
+def _baseline(cell: Mapping[str, Any]) -> dict[str, str]:
+    """The paper compares its reading of EAGLE's candidates with EAGLE's own."""
+    return same_decoder(cell) | ({"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {})
+
+
 def _published(row: dict[str, Any], published: pd.DataFrame) -> float:
-    """The figure of a row's decoder and verifier, on the tree that stands where the paper's stood."""
-    if row["quantity"] not in QUANTITIES or PAPER_TREES.get(row["decoder"]) != row["tree"]:
+    """The figure of the published row that this one stands for."""
+    stands_for = PAPER_ROWS.get((row["decoder"], row["tree"], row["verifier"]))
+    if row["quantity"] not in QUANTITIES or stands_for is None:
         return float("nan")
-    keys = ["decoder", "verifier", "temperature"]
-    rows = published[(published[keys] == pd.Series({key: row[key] for key in keys})).all(axis=1)]
+    wanted = pd.Series([*stands_for, row["temperature"]], ["decoder", "verifier", "temperature"])
+    rows = published[(published[list(wanted.index)] == wanted).all(axis=1)]
     return float("nan") if rows.empty else float(rows[row["quantity"]].iloc[0])
 
 

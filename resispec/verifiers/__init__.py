@@ -34,6 +34,7 @@ _RULES: dict[str, Callable[..., SiblingRule | Verifier]] = {
     "greedy": greedy.rule,
     "optimal": optimal.rule,
     "traversal": lambda weights="standard", **options: Traversal(get_rule(weights, **options)),
+    "traversal_optimal": lambda **options: Traversal(optimal.rule(**options)),
     "block": Block,
 }
 

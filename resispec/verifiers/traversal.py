@@ -16,6 +16,7 @@ from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one, normalise
 from resispec.topology import Topology
 from resispec.verifiers.base import Law, Outcomes, SiblingRule
+from resispec.verifiers.lookahead import lookahead
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Traversal:
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw an outcome, depth first: a law, and one host synchronisation, for every node that is reached and has children.
 
+        With a rule that is bounded, see `lookahead`, subtrees that cannot be accepted are passed over.
         Raises FloatingPointError for a law that is NaN or empty.
         """
         parents, children = tree.topology.parents, tree.topology.children
         # A node is decided once at most, so one coin a node is enough.
-        coins = torch.rand(len(parents), generator=generator, device=target_probs.device, dtype=torch.float64).tolist()
+        drawn = torch.rand(len(parents), generator=generator, device=target_probs.device, dtype=torch.float64)
+        coins, can_accept = lookahead(self.rule, tree, target_probs, draft_probs, drawn)
         # Decisions to come, the next one last: stop here, with this final law, with this chance; no law: examine the subtree.
         pending: list[tuple[int, float, Tensor | None]] = [(0, 1.0, None if children[0] else target_probs[0])]
         while True:
@@ -44,6 +47,8 @@ class Traversal:
             if final is not None:
                 if coins[node] < chance:
                     break
+                continue
+            if not can_accept(node, chance):
                 continue
             siblings = tree.tokens[children[node][0] : children[node][-1] + 1]
             law = self.rule.law(chance * target_probs[node], draft_probs[node], siblings, tree.draws)
