@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-ARTEFACTS := table1 table2 table4 table5 figure1
+ARTEFACTS := table1 table2 table4 table5 figure1 frontier
 RESULTS ?= results
 # Without a word from the user, the profile follows from whether there is a CUDA device.
 HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
@@ -23,7 +23,7 @@ endif
 
 .PHONY: help
 help: ## list the targets
-	@$(foreach stem,$(ARTEFACTS),printf '  %-18s %s\n' reproduce-$(stem) 'run every missing cell of the paper'"'"'s $(stem), then write it' \
+	@$(foreach stem,$(ARTEFACTS),printf '  %-18s %s\n' reproduce-$(stem) 'run every missing cell of $(stem), then write it' \
 	  $(stem) 'write $(stem) from the cells that exist, running nothing';)
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS))"
@@ -48,9 +48,9 @@ define artefact
 .PHONY: reproduce-$(1) $(1)
 reproduce-$(1): profile .venv/installed
 	@code=0; for sweep in $(sweeps); do \
-	  if grep -q growmap conf/experiment/$$$$sweep.yaml; then \
-	    $$(PY) -m experiments.grow_map experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
-	  fi; \
+	  for search in $$$$(grep -q growmap_ conf/experiment/$$$$sweep.yaml && echo grow_map; grep -q best_ conf/experiment/$$$$sweep.yaml && echo best_shape); do \
+	    $$(PY) -m experiments.$$$$search experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
+	  done; \
 	  $$(PY) -m experiments.run experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
 	done; \
 	$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS); exit $$$$code

@@ -5,15 +5,12 @@ Usage: python -m analysis.figure1 --profile embedded
 
 from __future__ import annotations
 
-import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +20,7 @@ from analysis import labels, law_report
 from analysis.decay import CEILING, MIN_SHARE, Line, lines, method
 from analysis.law_load import SETTING, LawResults, load_rows
 from analysis.law_report import LawTable, bracketed, footer, gap, number
+from analysis.save_figure import save_figure
 from analysis.script import run
 from resispec.law_rows import DecayRow
 
@@ -147,16 +145,7 @@ def publish(made: tuple[LawTable, list[Line]], folder: Path) -> tuple[str, list[
     """Write `folder/figure1.csv`, `.md`, `.png` and `.pdf`; return the Markdown and the paths."""
     table, drawn = made
     text, paths = law_report.publish(table, folder, suffixes=("csv", "md"))
-    figure = draw(drawn)
-    mpl.rcParams["pdf.fonttype"] = 42  # text stays text
-    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=suffix, dpi=200, metadata=metadata)
-        paths.append(folder / f"{table.stem}.{suffix}")
-        partial_path = paths[-1].with_name(f".{paths[-1].name}.{os.getpid()}")
-        partial_path.write_bytes(content.getvalue())
-        partial_path.replace(paths[-1])
-    return text, paths
+    return text, [*paths, *save_figure(draw(drawn), folder / table.stem)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -31,6 +31,7 @@ COLUMNS = {
     "accepted_length_gain": Column("Gain"),
     "speedup": Column("Speedup"),
     "speedup_vs_autoregressive": Column("Speedup vs autoregressive"),
+    "ceiling": Column("Ceiling"),
 }
 
 # The order of a dictionary is the order in which its names are printed; a name that is not here comes last, as it is.
@@ -58,10 +59,15 @@ NAMES = {
         "specinfer": "SpecInfer",
         "sequoia": "Sequoia",
         "eagle": "EAGLE",
+        "greedy": "Greedy draws",
         "eagle_softmax": "EAGLE, softmax as q",
         "eagle_sampled": "EAGLE, sampled siblings",
     },
     "tree": {
+        "d5b3": "d5b3",
+        "best_16": "best of 16",
+        "best_64": "best of 64",
+        "best_121": "best of 121",
         "growmap_64": "grow map of 64",
         "growmap_121": "grow map of 121",
         "eagle2": "EAGLE-2, top_k 10",
@@ -73,9 +79,13 @@ NAMES = {
         "": "",
         "standard": "standard",
         "resispec": "ResiSpec",
+        "naive": "naive",
         "kseq": "K-SEQ",
+        "greedy": "greedy",
         "optimal": "optimal",
+        "block": "block",
         "traversal": "traversal",
+        "traversal_optimal": "traversal, optimal weights",
     },
 }
 

@@ -46,11 +46,11 @@ def curve(rows: Sequence[ScalingRow], reading: str) -> Curve:
 
 def ceiling_curve(rows: Sequence[ScalingRow], reading: str) -> Curve:
     """The ceiling 1 + sum_l A_l of every N. Its gains are differences of bounds and have no interval."""
-    rollouts = _in_halves([row.rollout_log_ratios for row in rows])
+    rollouts = in_halves([row.rollout_log_ratios for row in rows])
     places, bounds = _places(rows[0], reading), []
     for place in places:
-        trees = _in_halves([row.tree_log_ratios[place] for row in rows])
-        bounds.append(_bound(rollouts, trees))
+        trees = in_halves([row.tree_log_ratios[place] for row in rows])
+        bounds.append(bound(rollouts, trees))
 
     def gain(index: int, candidates: int) -> Interval:
         return Interval((bounds[index].value - bounds[index - 1].value) / candidates, np.nan, np.nan)
@@ -111,7 +111,7 @@ def _curve(row: ScalingRow, places: list[int], lengths: list[Interval], gain: Ca
     return tuple(points)
 
 
-def _in_halves(by_prompt: Sequence[Sequence[Sequence[float]]]) -> Tensor:
+def in_halves(by_prompt: Sequence[Sequence[Sequence[float]]]) -> Tensor:
     """(S, D-1) samples in the order in which `path_bound` splits them into halves, so that no prompt is in both.
 
     by_prompt: [prompt][sample][level]. Prompts take turns; what the longer half has more is left out.
@@ -121,10 +121,10 @@ def _in_halves(by_prompt: Sequence[Sequence[Sequence[float]]]) -> Tensor:
     return torch.tensor(pairs, dtype=torch.float64).reshape(len(pairs), len(by_prompt[0][0]))
 
 
-def _bound(rollouts: Tensor, trees: Tensor) -> Interval:
+def bound(rollouts: Tensor, trees: Tensor) -> Interval:
     """1 + the bound of the accepted tokens; NaN when there are too few samples for one."""
     if min(len(rollouts), len(trees)) < 4:
         return ABSENT
-    bound = path_bound(rollouts, trees)
-    margin = 1.96 * bound.accepted_error
-    return Interval(1 + bound.accepted, 1 + bound.accepted - margin, 1 + bound.accepted + margin)
+    found = path_bound(rollouts, trees)
+    margin = 1.96 * found.accepted_error
+    return Interval(1 + found.accepted, 1 + found.accepted - margin, 1 + found.accepted + margin)

@@ -23,7 +23,7 @@ from torch import Generator, Tensor
 from tqdm import tqdm
 
 from experiments.provenance import device_name
-from resispec.audit.battery import supported_draws, worst_error, worst_tree_error
+from resispec.audit.battery import CHAINS, TREES, supported_draws, worst_error, worst_tree_error
 from resispec.audit.ceiling import ceiling
 from resispec.audit.checked import CheckedRule
 from resispec.audit.estimate import Estimate, Plan, estimate, pool
@@ -38,7 +38,7 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, extend
 from resispec.record import write_atomically
 from resispec.topology import complete
-from resispec.verifiers import BASELINES, Draws, TopDown, Verifier, available, get_verifier
+from resispec.verifiers import BASELINES, Draws, TopDown, available, get_verifier
 
 NUM_SIBLINGS = 3
 VOCABULARY = 32_000
@@ -101,18 +101,20 @@ def audit(name: str, draws: Draws, material: Material) -> Audit:
     """Collect the evidence about one verifier with one kind of draws, and judge it."""
     verifier = get_verifier(name)
     rule = CheckedRule(rule_of(verifier), name)
-    worst = worst_error(rule, draws) if isinstance(verifier, TopDown) else worst_tree_error(verifier, draws)
+    num_siblings, trees = (NUM_SIBLINGS, TREES) if supported_draws(rule) else (1, CHAINS)
+    worst = worst_error(rule, draws) if isinstance(verifier, TopDown) else worst_tree_error(verifier, draws, trees=trees)
     generator = Generator().manual_seed(1)
     tuples = {"synthetic": SYNTHETIC_TUPLES, "recorded": RECORDED_TUPLES}
     estimates: dict[str, list[Estimate]] = {}
     for kind, laws in material.laws.items():
-        plan = Plan(NUM_SIBLINGS, draws, tuples[kind])
+        plan = Plan(num_siblings, draws, tuples[kind])
         estimates[kind] = [estimate(rule, p, q, plan, generator) for p, q in laws]
     ceilings = [
-        float(ceiling(p.double() / p.double().sum(), q.double() / q.double().sum(), NUM_SIBLINGS, draws))
+        float(ceiling(p.double() / p.double().sum(), q.double() / q.double().sum(), num_siblings, draws))
         for p, q in material.laws["recorded"]
     ]
-    scores = decode_terms(verifier, draws, material).scores()
+    decoder = Decoder(DraftModel(complete(3, num_siblings), draws), verifier)
+    scores = decode_terms(decoder, material).scores()
     pooled = {kind: pool(found) for kind, found in estimates.items()}
     evidence = Evidence(
         enumerated_error=worst.error,
@@ -153,9 +155,8 @@ def excess(estimates: list[Estimate], ceilings: list[float]) -> Deviation:
     return Deviation(mean(values), sum(scores) / len(scores) ** 0.5)
 
 
-def decode_terms(verifier: Verifier, draws: Draws, material: Material) -> Terms:
-    """The z-scores' terms of every returned token, decoding each prompt with three siblings a node on three levels."""
-    decoder = Decoder(DraftModel(complete(3, NUM_SIBLINGS), draws), verifier)
+def decode_terms(decoder: Decoder, material: Material) -> Terms:
+    """The z-scores' terms of every returned token of every prompt."""
     observed: list[Terms] = []
 
     def observe(step: Step) -> None:
@@ -206,12 +207,13 @@ def page_of(frame: pd.DataFrame) -> str:
             f"| {row['acceptance']:.3f} | {row['ceiling']:.3f} | **{row['verdict']}** |"
         )
     notes = (
-        f"`make audit` on {device_name(torch.device('cpu'))}. {NUM_SIBLINGS} siblings a node. Enumerated error: worst total",
-        "variation over a battery of small laws, float64; exact rules stay below 1e-9. TV: cross-fitted total variation between",
-        "the emitted law and the target's, in brackets in standard errors; 0 in the mean for an exact rule. z: of real decoding",
-        "on the embedded pair at T = 1, trees of three levels. Acceptance: probability that the emitted token is a drafted",
-        "sibling, over laws recorded from the pair, beside the highest that an exact rule can have with these draws. An exact",
-        f"verifier is called biased with probability below {frame.false_alarm_rate.max():.1e} a row.",
+        f"`make audit` on {device_name(torch.device('cpu'))}. {NUM_SIBLINGS} siblings a node, one for verifiers of chains.",
+        "Enumerated error: worst total variation over a battery of small laws, float64; exact rules stay below 1e-9. TV:",
+        "cross-fitted total variation between the emitted law and the target's, in brackets in standard errors; 0 in the mean",
+        "for an exact rule. z: of real decoding on the embedded pair at T = 1, trees of three levels. Acceptance: probability",
+        "that the emitted token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule",
+        "can have with these draws. An exact verifier is called biased with probability below",
+        f"{frame.false_alarm_rate.max():.1e} a row.",
     )
     return "\n".join([*lines, "", *notes, ""])
 
@@ -248,7 +250,8 @@ def main() -> int:
 
 
 def _draws(name: str) -> tuple[Draws, ...]:
-    found = supported_draws(rule_of(get_verifier(name)))
+    rule = rule_of(get_verifier(name))
+    found = supported_draws(rule) or supported_draws(rule, num_siblings=1)
     if not found:
         raise InvalidInput(f"verifier {name!r} is defined for no kind of draws; allowed: at least one of {', '.join(Draws)}")
     return found

@@ -31,9 +31,9 @@ class Root:
     temperature: float
     capacity: int
 
-    def draft(self, shape: Topology, generator: Generator) -> Draft:
-        """Let the draft model fill a shape, siblings i.i.d., as decoding does."""
-        return self._filled(self.pair, shape, generator)
+    def draft(self, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
+        """Let the draft model fill a shape, as decoding does."""
+        return self._filled(self.pair, shape, generator, draws)
 
     def read(self, model: Model) -> Reader:
         """A model that has read the context."""
@@ -54,8 +54,8 @@ class Root:
             paths.append(tree_log_ratios(path, drawn.probs[nodes], draft_probs[nodes]))
         return torch.stack(paths)
 
-    def _filled(self, pair: Pair, shape: Topology, generator: Generator) -> Draft:
-        session = DraftModel(shape, Draws.IID).start(pair, self.prefix, self.temperature, self.capacity, None)
+    def _filled(self, pair: Pair, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
+        session = DraftModel(shape, draws).start(pair, self.prefix, self.temperature, self.capacity, None)
         return session.draft(self.prefix[-1], generator)
 
 
@@ -83,8 +83,8 @@ class Reader:
 def part(draft: Draft, target_probs: Tensor, shape: Topology) -> tuple[Draft, Tensor]:
     """The part of a drafted tree that has this shape, first siblings first, and its rows of `target_probs` (N, V).
 
-    Where siblings are i.i.d. it is what the draft model would have drafted for the shape itself. Raises IndexError when the shape
-    does not fit.
+    Its law is that of what the draft model would have drafted for the shape itself, unless draws are greedy, where the last
+    sibling is special. Raises IndexError when the shape does not fit.
     """
     nodes = [0] * shape.num_nodes
     for node, children in enumerate(shape.children):

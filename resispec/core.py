@@ -24,11 +24,13 @@ class Draws(StrEnum):
     IID: independent draws with replacement; q stays as it is after a rejection (SpecInfer).
     WITHOUT_REPLACEMENT: each draw removes its token from q, which is renormalised (Sequoia).
     POINT_MASS: chosen deterministically, so every candidate's law is a point mass on itself (EAGLE-2's top-k).
+    GREEDY: the B - 1 largest tokens of q, then one drawn from q without them, renormalised (Hu et al., arXiv 2502.18779).
     """
 
     IID = "iid"
     WITHOUT_REPLACEMENT = "without_replacement"
     POINT_MASS = "point_mass"
+    GREEDY = "greedy"
 
 
 @dataclass(frozen=True)

@@ -23,14 +23,28 @@ def probabilities(logits: Tensor, temperature: float) -> Tensor:
     return torch.softmax(precise if temperature == 1 else precise / temperature, dim=-1)
 
 
-def normalise(weights: Tensor, fallback: Tensor) -> Tensor:
+def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> Tensor:
     """Divide by the sum over the last dimension; where nothing is left to divide, take `fallback`.
 
     weights: (..., V), not negative. fallback: (..., V), a law that is used where the weights sum to zero.
+    null: (..., 1), mass of an outcome that is no token; it counts in the sum.
     """
-    total = weights.sum(-1, keepdim=True)
+    total = weights.sum(-1, keepdim=True) + null
     tiny = torch.finfo(weights.dtype).tiny
     return torch.where(total > tiny, weights / total.clamp_min(tiny), fallback)
+
+
+def null_mass(probs: Tensor) -> Tensor:
+    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; rounding of a whole law counts as none."""
+    rounding = 64 * torch.finfo(probs.dtype).eps
+    missing = 1 - probs.sum(-1, keepdim=True)
+    return torch.where(missing > rounding, missing, 0.0)
+
+
+def without(probs: Tensor, taken: Tensor) -> Tensor:
+    """The law (..., V) of one more token once `taken` (..., K) int64 are excluded; uniform when no mass is left outside them."""
+    unseen = torch.ones_like(probs).scatter(-1, taken, 0.0)
+    return normalise(probs * unseen, normalise(unseen, unseen))
 
 
 def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
@@ -90,6 +104,9 @@ def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Gene
         return draw(draft_probs, count, generator)
     if draws is Draws.POINT_MASS:
         return draft_probs.topk(count, dim=-1).indices
+    if draws is Draws.GREEDY:
+        largest = draft_probs.topk(count - 1, dim=-1).indices
+        return torch.cat((largest, draw(without(draft_probs, largest), 1, generator)), -1)
     uniform = torch.rand(draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64)
     never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
     arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)

@@ -37,7 +37,9 @@ def load(path: str | Path, num_nodes: int | None = None) -> Topology:
     with _named(path):
         suffix = _suffix(path)
         if not path.is_file():
-            raise InvalidInput("there is no such file; python -m experiments.grow_map makes one")
+            raise InvalidInput(
+                "there is no such file; python -m experiments.grow_map makes one, experiments.best_shape those named best"
+            )
         topology = _read_pt(path) if suffix == ".pt" else _read_json(path)
         if num_nodes is not None and topology.num_nodes != num_nodes:
             raise InvalidInput(f"{topology.num_nodes} nodes, the root counted; allowed here: num_nodes {num_nodes}")

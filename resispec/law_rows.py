@@ -77,6 +77,18 @@ class ScalingRow(LawRow):
 
 
 @dataclass(frozen=True)
+class ShapesRow(LawRow):
+    """Candidate shapes; both lists have one entry a shape, all of them parts of one drafted tree a context.
+
+    widths: nodes of every level below the root, see `resispec.topology.from_widths`. emitted: expected tokens a step given the
+    drafted tree, summed over contexts.
+    """
+
+    widths: list[list[int]]
+    emitted: list[float]
+
+
+@dataclass(frozen=True)
 class AcceptanceRow(LawRow):
     """Which child a rule accepts, by its place in draw order; a context is a position of text that the target wrote.
 
@@ -84,6 +96,19 @@ class AcceptanceRow(LawRow):
     """
 
     selected: list[float]
+
+
+@dataclass(frozen=True)
+class BoundRow(LawRow):
+    """The ceiling of one tree. num_nodes: verified positions. emitted: expected tokens a step, summed over contexts.
+
+    tree_log_ratios: [context][level] and rollout_log_ratios: [rollout][level], as in `ScalingRow`.
+    """
+
+    num_nodes: int
+    emitted: float
+    tree_log_ratios: list[list[float]]
+    rollout_log_ratios: list[list[float]]
 
 
 INFINITE = 1e6

@@ -129,6 +129,40 @@ def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
     return from_child_counts([[num_chains], *[[1] * num_chains] * (num_drafted - 1)])
 
 
+def from_widths(widths: Sequence[int]) -> Topology:
+    """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
+
+    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one above continues its
+    first nodes only. Raises InvalidInput when a width is below one.
+    """
+    if not all(width >= 1 for width in widths):
+        raise InvalidInput(f"widths of levels are at least 1; found {list(widths)[:12]}")
+    above = [1, *widths[:-1]]
+    return from_child_counts(
+        [[width // over + (node < width % over) for node in range(over)] for over, width in zip(above, widths, strict=False)]
+    )
+
+
+def union(shapes: Sequence[Topology]) -> Topology:
+    """The smallest topology of which every given one is a part, where a part keeps the first children of a node.
+
+    Raises InvalidInput when there is no shape.
+    """
+    if not shapes:
+        raise InvalidInput("a union needs at least one shape; found none")
+    counts: dict[tuple[int, ...], int] = {}  # a node is the same in two shapes when its path of child ranks is
+    for shape in shapes:
+        ranks: list[tuple[int, ...]] = [()] * shape.num_nodes
+        for node, children in enumerate(shape.children):
+            counts[ranks[node]] = max(counts.get(ranks[node], 0), len(children))
+            for rank, child in enumerate(children):
+                ranks[child] = (*ranks[node], rank)
+    levels: list[list[int]] = [[] for _ in range(max(shape.num_levels for shape in shapes))]
+    for ranks_of_node in sorted(counts):
+        levels[len(ranks_of_node)].append(counts[ranks_of_node])
+    return from_child_counts(levels)
+
+
 def root_only() -> Topology:
     """Autoregressive decoding: nothing is drafted."""
     return complete(1, 1)

@@ -173,3 +173,38 @@ def choose(plans: Plans, times: Times, num_nodes: int | None = None) -> Choice:
     best = min(costs, key=lambda limits: costs[limits])
     cost = float(costs[best])
     return Choice(plans.topology(*best), float(plans.expected[best]), cost, times.target_s[1] / cost)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A shape that emits most per unit of time at cost ratios in [from_ratio, to_ratio]. index: its place among the shapes."""
+
+    index: int
+    from_ratio: float
+    to_ratio: float
+
+
+def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
+    """Which shape wins at which cost ratio r >= 0, one draft forward over a level against one target forward; by rising r.
+
+    shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target forwards. Time a token is
+    a line in r, so the winners are the lower envelope of the lines, which is exact. Of equal shapes the first is named, and of
+    those that win at a single ratio only, none.
+    Raises InvalidInput when there is no shape, or one of no level or without a positive finite number of tokens.
+    """
+    if not shapes or not all(levels >= 1 and 0 < tokens < math.inf for levels, tokens in shapes):
+        raise InvalidInput(f"shapes are {list(shapes)[:8]}; allowed: at least one, each of at least 1 level and positive tokens")
+    lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]  # the time at r = 0, and its slope
+    ratio, best = 0.0, min(range(len(lines)), key=lines.__getitem__)
+    found: list[Winner] = []
+    while True:
+        start, slope = lines[best]
+        # A later winner has a smaller slope; the first to be met is next, the flattest of those met at once.
+        met = [
+            ((other[0] - start) / (slope - other[1]), other[1], index) for index, other in enumerate(lines) if other[1] < slope
+        ]
+        if not met:
+            return [*found, Winner(best, ratio, math.inf)]
+        crossing, _, following = min(met)
+        found.append(Winner(best, ratio, crossing))
+        ratio, best = crossing, following

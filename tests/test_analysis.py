@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from toy_cells import AUTOREGRESSIVE, METHODS, RESISPEC, STANDARD, FakeCell, make_cell, rows_of, save
+from toy_cells import AUTOREGRESSIVE, METHODS, RESISPEC, STANDARD, FakeCell, make_audit, make_cell, rows_of, save
 
 from analysis import labels, paper, report, script, table1
 from analysis.bootstrap import ACCEPTED_LENGTH, TOKENS_PER_S, resample
@@ -338,18 +338,6 @@ def test_the_script_shows_the_table_and_its_files(
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert captured.err.startswith(f"table1: cell {cells[0].cell_id}: ")
-
-
-def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None) -> FakeCell:
-    """The audit cell of a throughput cell: two prompts whose surprisals deviate by `shift` standard deviations a token."""
-    audit = FakeCell(f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit"))
-    rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
-    for row in rows:
-        for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):
-            row[name], row[f"{name}_variance"] = [shift * variance**0.5] * tokens, [variance] * tokens
-        row["overdraft"][0] = row["overdraft_variance"][0] = None  # a leaf: the draft's law is not known
-        row["tokens_sha256"] = sha or row["tokens_sha256"]
-    return save(audit, rows)
 
 
 def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[FakeCell]) -> None:

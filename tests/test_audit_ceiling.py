@@ -24,7 +24,16 @@ def brute_force(p, q, count, draws):
     if draws is Draws.POINT_MASS:  # the most favourable choice among ties
         chosen = itertools.combinations(range(len(p)), count)
         return max(float(p[list(h)].sum()) for h in chosen if min(q[list(h)]) >= q.sort(descending=True).values[count - 1])
-    drafted = [(set(siblings), weight) for siblings, weight in tuples(q.tolist(), count, draws)]
+    if draws is Draws.GREEDY and count > 1:  # likewise: every choice of equally likely largest tokens, made larger still
+        chosen = [list(h) for h in itertools.combinations(range(len(p)), count - 1)]
+        tied = [h for h in chosen if min(q[h]) >= q.sort(descending=True).values[count - 2]]
+        marks = [torch.zeros_like(q).scatter(0, torch.tensor(h), 1.0) for h in tied]
+        return max(over_sets(p, tuples((q + 2 * mark).tolist(), count, draws)) for mark in marks)
+    return over_sets(p, tuples(q.tolist(), count, draws))
+
+
+def over_sets(p, drafted):
+    drafted = [(set(siblings), weight) for siblings, weight in drafted]
     vocab = range(len(p))
     sets = [set(chosen) for size in range(len(p) + 1) for chosen in itertools.combinations(vocab, size)]
     return 1 + min(float(p[list(h)].sum()) - sum(weight for siblings, weight in drafted if siblings <= h) for h in sets)
@@ -47,7 +56,7 @@ def test_the_ceiling_is_the_minimum_over_sets_and_the_optimal_transport(draws, k
         p, q = pair_of_laws(kind, vocab, rng(seed))
         found = float(ceiling(p, q, count, draws))
         assert found == pytest.approx(brute_force(p, q, count, draws), abs=1e-10)
-        if vocab == 4 and draws is not Draws.POINT_MASS:
+        if vocab == 4 and (draws in (Draws.IID, Draws.WITHOUT_REPLACEMENT) or (draws is Draws.GREEDY and q.min() > 0)):
             assert found == pytest.approx(transport(p, q, count, draws), abs=1e-8)
 
 

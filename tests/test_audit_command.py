@@ -34,18 +34,16 @@ def test_every_registered_verifier_gets_a_verdict_in_files(material, monkeypatch
     code, printed = run(monkeypatch, capsys, "--results", str(tmp_path))
     assert code == 0, printed.err
     page = (tmp_path / "embedded" / "audit.md").read_text()
-    verdicts = [
-        [cell.strip() for cell in line.split("|")] for line in page.splitlines() if line.startswith(("| standard", "| resi"))
-    ]
-    assert [(row[1], row[2], row[-2]) for row in verdicts] == [
-        ("standard", "iid", "**exact**"),
-        ("standard", "without_replacement", "**exact**"),
-        ("standard", "point_mass", "**exact**"),
-        ("resispec", "iid", "**biased**"),
-        ("resispec", "without_replacement", "**biased**"),
-        ("resispec", "point_mass", "**exact**"),
-    ]
-    assert (tmp_path / "embedded" / "audit.csv").read_text().count("\n") == 7
+    lines = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if "| **" in line]
+    verdicts = {(row[1], row[2]): row[-2].strip("*") for row in lines}
+    every = {"iid", "without_replacement", "point_mass", "greedy"}
+    supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec"), every)
+    supported |= {"kseq": {"iid"}, "optimal": {"iid"}, "traversal_optimal": {"iid"}, "greedy": {"greedy"}}
+    assert set(verdicts) == {(name, draws) for name, found in supported.items() for draws in found}
+    biased = {("resispec", draws) for draws in every - {"point_mass"}}
+    assert {row for row, verdict in verdicts.items() if verdict == "biased"} == biased
+    assert {verdict for row, verdict in verdicts.items() if row not in biased} == {"exact"}
+    assert (tmp_path / "embedded" / "audit.csv").read_text().count("\n") == 1 + len(lines)
 
 
 @pytest.mark.usefixtures("material")

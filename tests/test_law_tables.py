@@ -197,7 +197,7 @@ def test_the_ceiling_by_hand(tree, rollout, length):
 
 
 def test_halves_hold_different_prompts():
-    samples = scaling._in_halves([[[0.0], [1.0]], [[10.0], [11.0]], [[2.0], [3.0]]])
+    samples = scaling.in_halves([[[0.0], [1.0]], [[10.0], [11.0]], [[2.0], [3.0]]])
     assert samples[:, 0].tolist() == [0.0, 10.0, 1.0, 11.0]
 
 

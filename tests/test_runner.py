@@ -40,9 +40,9 @@ def pair_folder(tmp_path_factory):
 def toy(pair_folder, tmp_path):
     """Overrides that make any configuration a toy cell: tiny models, prompts and grow maps from local folders."""
     growmap.save(complete(3, 2), tmp_path / "results" / "map.pt")
-    for num_nodes in (64, 121):
-        name = f"llama2_7b__jf68m.jsonl.T1.0.{num_nodes}.json"
-        growmap.save(complete(2, num_nodes - 1), tmp_path / "results" / "embedded" / "growmap" / name)
+    for num_nodes, name in ((64, "jsonl.T1.0.64"), (121, "jsonl.T1.0.121"), *((n, f"T1.0.best_{n}") for n in (16, 64, 121))):
+        path = tmp_path / "results" / "embedded" / "growmap" / f"llama2_7b__jf68m.{name}.json"
+        growmap.save(complete(2, num_nodes - 1), path)
     return [
         "pair=llama2_7b__jf68m", f"pair.target={pair_folder}/target", f"pair.draft={pair_folder}/draft", "device=cpu",
         "dtype=float32", f"dataset.path={pair_folder}/prompts.jsonl", "num_prompts=3", "warmup_prompts=0", "prompt_tokens=12",
@@ -75,7 +75,12 @@ def toy_cells():
         dynamic = ["pair=llama2_7b_chat__eagle", "decoder=eagle"] if tree.startswith("eagle2") else []
         yield [f"tree={tree}", *dynamic, *given.get(tree, [])]
     for verifier in options("verifier"):
-        yield [f"verifier={verifier}", "tree=d4b4", *(["verifier.name=standard"] if verifier == "custom" else [])]
+        given = {
+            "custom": ["tree=d4b4", "verifier.name=standard"],
+            "greedy": ["tree=d4b4", "decoder=greedy"],
+            "block": ["tree=chain"],
+        }
+        yield [f"verifier={verifier}", *given.get(verifier, ["tree=d4b4"])]
     for pair in options("pair"):
         if not pair.startswith("embedded"):  # which would be trained
             yield [f"pair={pair}", *(["decoder=eagle"] if pair.endswith("__eagle") else [])]
@@ -222,7 +227,7 @@ def test_two_runs_do_not_write_to_one_cell(toy):
 
 
 BAD = {
-    "verifier=nope": "unknown verifier 'nope'; allowed: custom, resispec, standard",
+    "verifier=nope": "unknown verifier 'nope'; allowed: block, custom, .*resispec, standard, traversal",
     "tree=d9b9": "unknown tree 'd9b9'; allowed: .*d3b11, d4b4, d4b5, d5b3, d7b2, .*root",
     "dataset=nope": "unknown dataset 'nope'; allowed: c4, cnn_dm",
     "pair=nope": "unknown pair 'nope'; allowed: embedded, .*llama2_7b__jf68m",
@@ -244,7 +249,10 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
 def test_bad_input_ends_with_an_exit_code_and_leaves_nothing(tmp_path):
     (tmp_path / "file").write_text("not a folder")
     for overrides, message in (
-        (["verifier=nope", f"results={tmp_path}/r"], "error: unknown verifier 'nope'; allowed: custom, resispec, standard\n"),
+        (
+            ["verifier=nope", f"results={tmp_path}/r"],
+            "error: unknown verifier 'nope'; allowed: block, custom, ",
+        ),
         ([f"results={tmp_path}/file"], "cannot be written"),
     ):
         done = run(*overrides)

@@ -70,3 +70,15 @@ def save(cell: FakeCell, rows: list[dict[str, Any]] | None, state: str = "done",
 
 def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
     return [make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)]
+
+
+def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None) -> FakeCell:
+    """The audit cell of a throughput cell: two prompts whose surprisals deviate by `shift` standard deviations a token."""
+    audit = FakeCell(f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit"))
+    rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
+    for row in rows:
+        for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):
+            row[name], row[f"{name}_variance"] = [shift * variance**0.5] * tokens, [variance] * tokens
+        row["overdraft"][0] = row["overdraft_variance"][0] = None  # a leaf: the draft's law is not known
+        row["tokens_sha256"] = sha or row["tokens_sha256"]
+    return save(audit, rows)

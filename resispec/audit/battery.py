@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,6 +17,8 @@ from resispec.verifiers.base import Draws, SiblingRule, Verifier
 KINDS = ("random", "sparse", "peaked", "one-hot", "p = q", "disjoint")
 TREES: tuple[tuple[Topology, int], ...] = ((complete(3, 2), 2), (chain(3), 3), (from_child_counts([[2], [0, 2]]), 3))
 """Topologies, each with its vocabulary: at most 81 drafted trees a pair."""
+CHAINS: tuple[tuple[Topology, int], ...] = ((chain(2), 4), (chain(3), 3))
+"""The same for verifiers of chains."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,13 @@ def worst_error(rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3
     return max(found, key=lambda worst: worst.error)
 
 
-def worst_tree_error(verifier: Verifier, draws: Draws, seed: int = 0, repeats: int = 1) -> Worst:
-    """The same over whole trees: the law of the first D emitted tokens for bigram pairs on TREES. A few seconds."""
+def worst_tree_error(
+    verifier: Verifier, draws: Draws, seed: int = 0, repeats: int = 1, trees: Sequence[tuple[Topology, int]] = TREES
+) -> Worst:
+    """The same over whole trees: the law of the first D emitted tokens for bigram pairs on `trees`. A few seconds."""
     found = []
     for kind, generator in _rounds(seed, repeats):
-        for topology, vocab in TREES:
+        for topology, vocab in trees:
             rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
             law = tree_law(verifier, topology, target, draft, draws)
@@ -63,13 +67,13 @@ def worst_tree_error(verifier: Verifier, draws: Draws, seed: int = 0, repeats: i
     return max(found, key=lambda worst: worst.error)
 
 
-def supported_draws(rule: SiblingRule) -> tuple[Draws, ...]:
-    """The draws that a rule is defined for: those where `law` does not raise InvalidInput."""
+def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:
+    """The draws that a rule is defined for: those where `law` of so many siblings does not raise InvalidInput."""
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     supported = []
     for draws in Draws:
         try:
-            rule.law(uniform, uniform, torch.tensor([0, 1]), draws)
+            rule.law(uniform, uniform, torch.arange(num_siblings), draws)
         except InvalidInput:
             continue
         supported.append(draws)

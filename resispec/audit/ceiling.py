@@ -27,8 +27,8 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
     """alpha* (...), float64, for `num_siblings` siblings drawn from q as `draws` says.
 
     target_probs, draft_probs: (..., V). IID: Pr(all in H) = Q(H)^n. WITHOUT_REPLACEMENT: the first n arrivals of an exponential
-    race, see `_race`. POINT_MASS: the mass of q's n largest tokens under p; of equally likely ones
-    those with the most, since nothing says which of them were chosen.
+    race, see `_race`. POINT_MASS: the mass of q's n largest tokens under p; of equally likely ones those with the most, since
+    nothing says which of them were chosen. GREEDY: see `_greedy`.
     Raises InvalidInput when p or q is no law or more distinct siblings are asked for than there are tokens.
     """
     check_rows("target probabilities", target_probs, 1e-4)
@@ -40,6 +40,8 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
     if draws is Draws.POINT_MASS:
         return _largest(p, draft_probs, num_siblings)
+    if draws is Draws.GREEDY:
+        return _greedy(p, draft_probs.double(), num_siblings - 1)
     if draws is Draws.IID or num_siblings == 1:
         p, q = _sorted(p, q)
         # The empty set gives 0; it is not among the prefixes.
@@ -50,11 +52,25 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
 
 def _largest(p: Tensor, q: Tensor, count: int) -> Tensor:
     """The most mass (...) under p that `count` largest tokens of q can have."""
+    if count == 0:
+        return torch.zeros_like(p[..., 0])
     least = q.topk(count, dim=-1).values[..., -1:]
     sure = (q > least).sum(-1, keepdim=True)
     tied = torch.where(q == least, p, 0.0).sort(-1, descending=True).values
     chosen = torch.arange(p.shape[-1], device=p.device) < count - sure
     return torch.where(q > least, p, 0.0).sum(-1) + torch.where(chosen, tied, 0.0).sum(-1)
+
+
+def _greedy(p: Tensor, q: Tensor, count: int) -> Tensor:
+    """P(D) + sum min(p, r) outside D, for D the `count` largest tokens of q and r the law of q outside D, uniform if it has none.
+
+    A token of D adds (p - r)+ to what all tokens have, so of equally likely tokens those with the largest p are the best D.
+    """
+    rest = q.sort(-1, descending=True).values[..., count:].sum(-1, keepdim=True)
+    uniform = (q == 0).to(q.dtype) / (q.shape[-1] - count)
+    r = torch.where(rest > 0, q / rest, uniform)
+    common = torch.minimum(p, r)
+    return common.sum(-1) + _largest(p - common, q, count)
 
 
 def _sorted(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:

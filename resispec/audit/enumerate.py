@@ -13,7 +13,7 @@ from torch import Tensor
 
 from resispec.audit.laws import check_rows, emitted
 from resispec.core import Tree
-from resispec.distributions import normalise
+from resispec.distributions import without
 from resispec.errors import InvalidInput
 from resispec.topology import Topology
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
@@ -25,18 +25,22 @@ def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tens
     """Probability (...) that exactly these siblings (..., B), in this order, are drawn from q (..., V).
 
     IID: prod q(x_i). WITHOUT_REPLACEMENT: prod q(x_i) / (1 - q(x_1) - ... - q(x_{i-1})), and uniform over the tokens not drawn
-    yet once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0.
+    yet once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0. GREEDY: the same for
+    all but the last, which has q's law without them.
     """
     if draws is Draws.POINT_MASS:
         return (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)
     if draws is Draws.IID:
         return draft_probs.gather(-1, siblings).prod(-1)
-    law, unseen = draft_probs, torch.ones_like(draft_probs)
+    count = siblings.shape[-1]
+    if draws is Draws.GREEDY:
+        largest = draft_probs.topk(count - 1, dim=-1).indices
+        last = without(draft_probs, largest).gather(-1, siblings[..., -1:])[..., 0]
+        return (siblings[..., :-1] == largest).all(-1) * last
     weight = torch.ones_like(draft_probs[..., 0])
-    for token in siblings.split(1, dim=-1):
-        weight = weight * law.gather(-1, token)[..., 0]
-        unseen = unseen.scatter(-1, token, 0.0)
-        law = normalise(draft_probs * unseen, normalise(unseen, unseen))
+    for rank in range(count):
+        law = without(draft_probs, siblings[..., :rank])
+        weight = weight * law.gather(-1, siblings[..., rank : rank + 1])[..., 0]
     return weight
 
 

@@ -23,6 +23,7 @@ class DraftModel:
     """Draws the children of every node from the draft model's law at that node.
 
     topology: the shape, fixed beforehand. draws: how siblings are drawn.
+    Raises InvalidInput for greedy draws where a level's nodes differ in their number of children.
     """
 
     topology: Topology
@@ -32,6 +33,12 @@ class DraftModel:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
         if not isinstance(self.topology, Topology):
             raise InvalidInput(f"a draft model fills a tree of fixed shape; found {self.topology}; a dynamic tree is EAGLE's")
+        # A level is drawn at once and cut to each node's number of children, but of greedy siblings the last one is special.
+        counts = [{len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels]
+        if self.draws is Draws.GREEDY and any(len(found) > 1 for found in counts):
+            raise InvalidInput(
+                "greedy draws: nodes of one level differ in their number of children; allowed: equal numbers, or none"
+            )
 
     def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from resispec.errors import InvalidInput, first_line
+from resispec.verifiers import greedy, kseq, naive, optimal, standard
 from resispec.verifiers import resispec as resispec_rule
-from resispec.verifiers import standard
 from resispec.verifiers.base import Draws, Law, Outcomes, SiblingRule, Verifier
+from resispec.verifiers.block import Block
 from resispec.verifiers.top_down import TopDown
+from resispec.verifiers.traversal import Traversal
 
 __all__ = ["BASELINES", "Draws", "Law", "Outcomes", "SiblingRule", "TopDown", "Verifier", "available", "get_rule", "get_verifier"]
 
@@ -24,9 +26,16 @@ ENTRY_POINTS = "resispec.verifiers"
 # Comparisons are made against these, so an audit that does not find them exact fails.
 BASELINES = ("standard",)
 
-_RULES: dict[str, Callable[..., SiblingRule]] = {
+_RULES: dict[str, Callable[..., SiblingRule | Verifier]] = {
     "standard": standard.rule,
     "resispec": resispec_rule.rule,
+    "kseq": kseq.rule,
+    "naive": naive.rule,
+    "greedy": greedy.rule,
+    "optimal": optimal.rule,
+    "traversal": lambda weights="standard", **options: Traversal(get_rule(weights, **options)),
+    "traversal_optimal": lambda **options: Traversal(optimal.rule(**options)),
+    "block": Block,
 }
 
 

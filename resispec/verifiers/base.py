@@ -8,8 +8,9 @@ from typing import Protocol
 from torch import Generator, Tensor
 
 from resispec.core import Draws, Tree, Verdict
+from resispec.errors import InvalidInput
 
-__all__ = ["Draws", "Law", "Outcomes", "SiblingRule", "Verifier"]
+__all__ = ["Draws", "Law", "Outcomes", "SiblingRule", "Verifier", "require_draws"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +59,9 @@ class Verifier(Protocol):
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, given the drafted tokens."""
+
+
+def require_draws(name: str, draws: Draws, supported: tuple[Draws, ...]) -> None:
+    """Raise InvalidInput unless the rule `name` is defined for these draws."""
+    if draws not in supported:
+        raise InvalidInput(f"{name} is not exact for draws {draws.value!r}; supported: {', '.join(supported)}")

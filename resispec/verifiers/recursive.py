@@ -1,7 +1,7 @@
 """Algorithm 1 of the paper: siblings are tested one after another, and every rejection leaves a residual.
 
-`standard` and `resispec` differ only in how they shape that residual (the algorithm's underlined step). The three ways to draw
-siblings differ only in how the draft's law changes from one sibling to the next.
+`standard` and `resispec` differ only in how they shape that residual (the algorithm's underlined step). The ways to draw siblings
+differ only in how the draft's law changes from one sibling to the next.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from resispec.distributions import normalise
+from resispec.distributions import normalise, null_mass, without
 from resispec.verifiers.base import Draws, Law
 
 
@@ -36,7 +36,7 @@ class Recursive:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws."""
-        target, null = target_probs, _null_mass(target_probs)
+        target, null = target_probs, null_mass(target_probs)
         tiny = torch.finfo(target_probs.dtype).tiny
         alive = torch.ones_like(null)
         select = []
@@ -54,19 +54,15 @@ class Recursive:
         return Law(torch.cat(select, -1), target)
 
 
-def _null_mass(target_probs: Tensor) -> Tensor:
-    """Mass (..., 1) that the target leaves to the rejection of its own node; rounding of a whole law counts as none."""
-    rounding = 64 * torch.finfo(target_probs.dtype).eps
-    missing = 1 - target_probs.sum(-1, keepdim=True)
-    return torch.where(missing > rounding, missing, 0.0)
-
-
 def _draft_laws(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Iterator[tuple[Tensor, Tensor]]:
     """The law (..., V) that each sibling was drawn from given the earlier ones, and its token (..., 1)."""
     draft, unseen = draft_probs, None
-    for token in siblings.split(1, dim=-1):
-        if draws is Draws.POINT_MASS:
+    last = siblings.shape[-1] - 1
+    for rank, token in enumerate(siblings.split(1, dim=-1)):
+        if draws is Draws.POINT_MASS or (draws is Draws.GREEDY and rank < last):
             draft = torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
+        elif draws is Draws.GREEDY:
+            draft = without(draft_probs, siblings[..., :-1])
         yield draft, token
         if draws is Draws.WITHOUT_REPLACEMENT:
             # Once every token of positive mass is drawn, the next one is uniform over those not drawn yet.

@@ -1,0 +1,71 @@
+"""K-SEQ, the sequential rule of SpecTr (arXiv 2310.15141): test every sibling with probability min(1, p(x) / (r q(x))).
+
+One factor r serves all siblings, so after the first B rejections a single residual is left. Its acceptance is at least 1 - 1/e of
+the best that an exact rule can have with independent draws.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.distributions import normalise, null_mass
+from resispec.verifiers.base import Draws, Law, require_draws
+
+NUM_HALVINGS = 16
+"""Every step at least halves the bracket [1, B] of r; mostly it leaves a quarter or less."""
+
+
+@dataclass(frozen=True)
+class KSeq:
+    """The rule with the least factor r that is exact.
+
+    With b(r) = sum min(p / r, q), a test passes with probability b and one of B does with A = 1 - (1 - b)^B. Siblings then emit
+    min(p / r, q) A / b, which stays below p iff A / b <= r. Near p = q many factors accept almost equally often, and rounding
+    chooses among them.
+    """
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
+        require_draws("kseq", draws, (Draws.IID,))
+        factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)
+        tiny = torch.finfo(target_probs.dtype).tiny
+        accept = target_probs.gather(-1, siblings) / (factor * draft_probs.gather(-1, siblings)).clamp_min(tiny)
+        accept = accept.clamp_max(1)
+        passed = torch.cat((torch.zeros_like(factor), accept[..., :-1]), -1)
+        select = accept * (1 - passed).cumprod(-1)
+        common = torch.minimum(target_probs / factor, draft_probs)
+        ratio = _mean_tests(common.sum(-1, keepdim=True, dtype=torch.float64), siblings.shape[-1]).to(target_probs.dtype)
+        residual = (target_probs - common * ratio).clamp_min(0)
+        return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
+
+
+def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
+    """The least r (..., 1) in [1, B] with A / b <= r, from above, float64.
+
+    A / b falls with b and b falls with r, so A / b at any r lies on the same side of the solution as r, and not further away.
+    """
+    low = torch.ones_like(p[..., :1], dtype=torch.float64)
+    high = low * count
+    for _ in range(NUM_HALVINGS):
+        middle = (low + high) / 2
+        # sum min(p, r q) = r b
+        common = torch.minimum(middle.to(q.dtype) * q, p).sum(-1, keepdim=True, dtype=torch.float64)
+        closer = _mean_tests(common / middle, count)
+        is_exact = closer <= middle
+        low, high = torch.where(is_exact, low, closer), torch.where(is_exact, closer, high)
+    return high
+
+
+def _mean_tests(passing: Tensor, count: int) -> Tensor:
+    """A / b, the mean number of tests for B siblings that each pass with probability b; B for b = 0."""
+    tiny = torch.finfo(passing.dtype).tiny
+    passing = passing.clamp(tiny, 1)
+    return -torch.expm1(count * torch.log1p(-passing)) / passing
+
+
+def rule() -> KSeq:
+    """SpecTr's rule with its best factor; no options."""
+    return KSeq()

@@ -1,0 +1,31 @@
+"""The naive rule of SpecInfer (arXiv 2305.09781): draw from the target and see whether the token was drafted.
+
+Exact however the siblings were chosen, and the best exact rule when they were chosen deterministically (EAGLE-2, 2406.16858).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.distributions import normalise, null_mass
+from resispec.verifiers.base import Draws, Law
+
+
+@dataclass(frozen=True)
+class Naive:
+    """Sibling i is emitted with the target's own probability of its token; of equal siblings it is the first."""
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`; defined for every kind of draws, and the draft's law plays no part."""
+        is_repeat = (siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)
+        select = torch.where(is_repeat, 0.0, target_probs.gather(-1, siblings))
+        undrafted = target_probs.scatter(-1, siblings, 0.0)
+        return Law(select, normalise(undrafted, target_probs, null_mass(target_probs)))
+
+
+def rule() -> Naive:
+    """SpecInfer's naive rule; no options."""
+    return Naive()

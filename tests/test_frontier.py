@@ -1,0 +1,121 @@
+"""The frontier from raw cells, and the task that measures its ceilings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_law_tasks import context
+from toy_cells import AUTOREGRESSIVE, RESISPEC, STANDARD, FakeCell, make_audit, make_cell, rows_of, save
+
+from analysis import frontier, report
+from experiments.bound import Bound
+from experiments.law_tasks import Scaling
+from resispec.core import Draws
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
+from resispec.topology import complete
+from resispec.verifiers import get_verifier
+
+TRAVERSAL = [(0.5, [0, 1, 1]), (1.0, [0, 0, 0, 2])]  # 5 in 2 steps + 8 in 2: 13/4 = 3.25
+
+
+def decoding(cell: FakeCell, num_prompts: int = 2) -> FakeCell:
+    return replace(cell, config={"task": {"_target_": "experiments.tasks.Decode"}, "num_prompts": num_prompts})
+
+
+def bound_cell(root: Path, tree: str, ratio: float) -> FakeCell:
+    """Rollouts and trees whose first level always lies above a threshold of `ratio`: nothing bounds it below one."""
+    cell = replace(
+        make_cell(root / "bounds", "traversal_optimal", tree=tree),
+        config={"task": {"_target_": frontier.BOUND}, "num_prompts": 4},
+    )
+    rows = [
+        {
+            "prompt_index": index,
+            "prompt_id": f"p{index}",
+            "seed": index,
+            "num_prompt_tokens": 8,
+            "num_contexts": 2,
+            "num_nodes": 3,
+            "emitted": 3.0,
+            "tree_log_ratios": [[ratio], [ratio]],
+            "rollout_log_ratios": [[1.0], [1.0]],
+        }
+        for index in range(4)
+    ]
+    return save(cell, rows)
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[FakeCell]:
+    """The reference, a cell on its own tree, a biased one, the autoregressive baseline, one that is missing, and two ceilings."""
+    made = [
+        save(make_cell(tmp_path, "autoregressive"), rows_of(AUTOREGRESSIVE)),
+        save(make_cell(tmp_path, "standard"), rows_of(STANDARD)),
+        save(make_cell(tmp_path, "resispec"), rows_of(RESISPEC)),
+        save(make_cell(tmp_path, "traversal_optimal", tree="best_121"), rows_of(TRAVERSAL)),
+        make_cell(tmp_path, "optimal"),
+    ]
+    audited = [decoding(make_audit(made[2], 600, 0.2)), decoding(make_audit(made[3], 600, 0.0))]
+    longer = make_audit(save(make_cell(tmp_path / "longer", "standard"), rows_of(STANDARD)), 5100, 0.0)
+    # every rollout's ratio, 1.0, lies above all ratios of d5b3's trees and below those of the other: A_1 is 0, and 1
+    bounds = [bound_cell(tmp_path, "d5b3", 0.0), bound_cell(tmp_path, "best_121", 2.0)]
+    return [*map(decoding, made), *audited, decoding(longer, num_prompts=9), *bounds]
+
+
+def table_rows(cells: list[Any]) -> dict[tuple[str, str], list[str]]:
+    shown = report.display(frontier.build(frontier.read(cells), "embedded", "command"))
+    assert list(shown.columns) == [
+        *("Tree", "Method", "Accepted length", "Ceiling", "Gain", "Tokens/s", "Speedup", "Speedup vs autoregressive", "Audit"),
+    ]
+    return {(row[0], row[1]): row for row in shown.to_numpy().tolist()}
+
+
+def test_every_row_is_compared_with_the_standard_rule_on_d5b3(cells: list[FakeCell]) -> None:
+    rows = table_rows(cells)
+    assert len(rows) == 5
+    best = rows["best of 121", "SpecInfer + traversal, optimal weights"]
+    assert best[2].startswith("3.25 [") and best[4].startswith("1.75 [")  # (13/4) / (13/7)
+    assert rows["d5b3", "SpecInfer + ResiSpec"][4].startswith("1.44 [")
+    assert "biased" in rows["d5b3", "SpecInfer + ResiSpec"][8] and "exact" in best[8]
+    assert rows["d5b3", "SpecInfer + optimal"][2] == "missing"
+    assert rows["d5b3", "SpecInfer (standard)"][4] == "–" and rows["–", "Autoregressive"][3] == "–"
+
+
+def test_the_ceiling_is_that_of_the_tree(cells: list[FakeCell]) -> None:
+    rows = table_rows(cells)
+    for method in ("SpecInfer (standard)", "SpecInfer + ResiSpec", "SpecInfer + optimal"):
+        assert rows["d5b3", method][3] == "1.00 [1.00, 1.00]", method
+    assert rows["best of 121", "SpecInfer + traversal, optimal weights"][3] == "2.00 [2.00, 2.00]"
+
+
+def test_longer_audits_are_a_note_and_no_row(cells: list[FakeCell], tmp_path: Path) -> None:
+    table = frontier.build(frontier.read(cells), "embedded", "command")
+    [note] = [note for note in table.notes if note.startswith("Longer audits")]
+    assert "Python code, d5b3, T = 1, SpecInfer (standard): exact (z" in note and "10,200 tokens" in note
+    text, paths = frontier.publish(table, tmp_path / "out")
+    assert [path.suffix for path in paths] == [".csv", ".md", ".tex", ".png", ".pdf"] and "frontier.png" in text
+    assert all(path.stat().st_size > 500 for path in paths)
+
+
+def test_a_bound_is_the_one_that_scaling_measures() -> None:
+    """For a complete tree both tasks draw the same trees and rollouts from the same seed."""
+    setting = context(length=6)
+    drafter = DraftModel(complete(3, 2), Draws.IID)
+    own = replace(setting, decoder=Decoder(drafter, get_verifier("standard")))
+    bound = Bound(contexts=2, rollouts=2)(own, 0)
+    scaling = Scaling(contexts=2, num_candidates=[2], num_levels=3, rollouts=2)(setting, 0)
+    assert bound.num_nodes == 7 and bound.emitted == pytest.approx(scaling.emitted[0])
+    assert bound.tree_log_ratios == scaling.tree_log_ratios[0] and bound.rollout_log_ratios == scaling.rollout_log_ratios
+    assert asdict(bound)["num_contexts"] == 2
+
+
+def test_a_bound_needs_independent_siblings() -> None:
+    for drafter in (DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT), context().decoder.drafter):
+        setting = replace(context(), decoder=Decoder(drafter, get_verifier("standard")))
+        with pytest.raises(InvalidInput, match=r"i\.i\.d\. siblings; allowed: decoder=specinfer"):
+            Bound(contexts=1, rollouts=1)(setting, 0)
