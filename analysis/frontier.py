@@ -65,8 +65,7 @@ def read(cells: Iterable[Cell]) -> Loaded:
     every = list(cells)
     bounds = [cell for cell in every if cell.config["task"]["_target_"] == BOUND]
     decoding = [cell for cell in every if cell not in bounds]
-    timed = {cell.config["num_prompts"] for cell in decoding if not cell.labels.get("audit")}
-    longer = [cell for cell in decoding if cell.config["num_prompts"] not in timed]
+    longer = [cell for cell in decoding if cell.config["num_prompts"] == cell.config["prompt_counts"]["long"]]
     decoded = load([cell for cell in decoding if cell not in longer])
     return Loaded(decoded, [_audited(cell) for cell in longer], load_rows(bounds, BoundRow))
 

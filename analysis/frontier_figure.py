@@ -17,6 +17,8 @@ STYLES = {
 }
 SIZES = {"best_16": 16, "best_64": 64, "best_121": 121}
 CEILING = ("^", "none", "0.7")
+BEST = "traversal, optimal weights, on its best tree"
+BEST_STYLE = ("*", "--", "0.15")
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -43,8 +45,7 @@ def _against_temperature(axes: Axes, frame: pd.DataFrame) -> None:
     for verifier in STYLES:
         _line(axes, d5b3[(d5b3.verifier == verifier) & (d5b3.quantity == "accepted_length")], "temperature", _name(verifier))
     best = frame[(frame.tree == "best_121") & (frame.verifier == "traversal_optimal") & (frame.quantity == "accepted_length")]
-    name = f"{_name('traversal_optimal')}, best tree of 121"
-    _line(axes, best.sort_values("temperature"), "temperature", name, ("*", "--", "0.15"))
+    _line(axes, best.sort_values("temperature"), "temperature", BEST, BEST_STYLE)
     ceiling = d5b3[(d5b3.quantity == "ceiling") & (d5b3.verifier == "standard")]
     _line(axes, ceiling, "temperature", "ceiling of exact verifiers", CEILING)
     axes.set_xlabel("temperature", fontsize=9)
@@ -54,14 +55,12 @@ def _against_temperature(axes: Axes, frame: pd.DataFrame) -> None:
 def _against_size(axes: Axes, frame: pd.DataFrame) -> None:
     sized = frame[frame.tree.isin(list(SIZES))]
     sized = sized.assign(size=sized.tree.map(SIZES)).sort_values("size")
-    for verifier in ("standard", "traversal_optimal"):
-        lengths = sized[(sized.verifier == verifier) & (sized.quantity == "accepted_length")]
-        style = ("*", "--", "0.15") if verifier == "traversal_optimal" else None
-        name = f"{_name(verifier)}, best tree of 121" if verifier == "traversal_optimal" else _name(verifier)
-        _line(axes, lengths, "size", name, style)
-    ceiling = sized[(sized.quantity == "ceiling") & (sized.verifier == "standard")]
-    _line(axes, ceiling, "size", "ceiling of exact verifiers", CEILING)
-    axes.set_xlabel("verified positions (best tree of that size for traversal)", fontsize=9)
+    _line(axes, sized[sized.quantity == "accepted_length"], "size", BEST, BEST_STYLE)
+    _line(axes, sized[sized.quantity == "ceiling"], "size", "ceiling of exact verifiers", CEILING)
+    d5b3 = frame[(frame.tree == "d5b3") & (frame.quantity == "accepted_length")].assign(size=SIZES["best_121"])
+    for verifier in STYLES:
+        _line(axes, d5b3[d5b3.verifier == verifier], "size", _name(verifier))
+    axes.set_xlabel("verified positions (the others: d5b3)", fontsize=9)
     _finish(axes)
 
 

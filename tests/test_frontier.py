@@ -24,7 +24,14 @@ TRAVERSAL = [(0.5, [0, 1, 1]), (1.0, [0, 0, 0, 2])]  # 5 in 2 steps + 8 in 2: 13
 
 
 def decoding(cell: FakeCell, num_prompts: int = 2) -> FakeCell:
-    return replace(cell, config={"task": {"_target_": "experiments.tasks.Decode"}, "num_prompts": num_prompts})
+    return replace(
+        cell,
+        config={
+            "task": {"_target_": "experiments.tasks.Decode"},
+            "num_prompts": num_prompts,
+            "prompt_counts": {"timed": 2, "audited": 2, "long": 9},
+        },
+    )
 
 
 def bound_cell(root: Path, tree: str, ratio: float) -> FakeCell:
