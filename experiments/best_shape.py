@@ -7,14 +7,15 @@
 The overrides are those of `experiments.run`. For every map named best_N that their cells use: compute the expected tokens of
 candidate shapes from laws, all candidates on the same drafted trees, over all data sets of the cells that name the map. First
 regular shapes are compared; then, in rounds, the best of every number of levels and the neighbours of those that are the fastest
-at some ratio of the two models' times. The best of every number of levels are measured again on documents that no choice has
-seen, and that is what the map says of them. Every comparison is a cell of its own, kept and resumed like any other; none reads
-documents that the cells measure.
+at some ratio of the two models' times. More contexts decide between the best two of every number of levels, and the winners are
+measured again on documents that no choice has seen, which is what the map says of them. Every comparison is a cell of its own,
+kept and resumed like any other; none reads documents that the cells measure.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import sys
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ from experiments.maps import (
     seconds_of,
     source_of,
 )
-from experiments.shapes import Widths, neighbours, regular, unique
+from experiments.shapes import Widths, neighbours, regular, spread, unique
 from experiments.worker import build
 from resispec import growmap
 from resispec.errors import InvalidInput
@@ -45,8 +46,9 @@ VERIFIER = "traversal_optimal"
 PER_LEVEL = 6  # regular shapes of every number of levels
 FEWEST_LEVELS = 3  # a star of two levels has nothing to verify from the leaves up
 FEWEST_NODES = 4
+NEAR = 3  # shapes whose neighbours are tried, from the one of most tokens to that for the slowest draft model
 ROUNDS = (0.3, 0.15)  # by what share a level's width changes
-CONTEXTS = (2, 2, 3, 8)  # contexts a document: regular shapes, the rounds, the final measurement
+CONTEXTS = (2, 2, 2, 8, 8)  # contexts a document: regular shapes, the rounds, the decision, the final measurement
 
 
 class Value(NamedTuple):
@@ -101,15 +103,8 @@ def main() -> int:
 
 
 def _make(path: Path, cells: list[Cell], chosen: argparse.Namespace) -> None:
-    config = cells[0].config
-    num_nodes = config["tree"]["num_nodes"]
-    if num_nodes is None:
-        raise InvalidInput("tree.num_nodes must be given, like tree.num_nodes=121: shapes of one size are compared")
-    if num_nodes < FEWEST_NODES or chosen.levels < FEWEST_LEVELS:
-        raise InvalidInput(
-            f"a shape of {num_nodes} nodes in up to {chosen.levels} levels; "
-            f"allowed: levels from {FEWEST_LEVELS}, nodes from {FEWEST_NODES}"
-        )
+    config, labels = cells[0].config, cells[0].labels
+    num_nodes = _checked_size(path, cells, chosen)
     stage = Stage(cells, chosen)
     shapes = regular(num_nodes, chosen.levels, PER_LEVEL)
     made_from = [chosen.by, *(cell.cell_id for cell in stage.cells(0, shapes))]
@@ -124,7 +119,7 @@ def _make(path: Path, cells: list[Cell], chosen: argparse.Namespace) -> None:
     best = max(leading, key=lambda shape: found[shape].tokens if chosen.by == "tokens" else -s_per_token(shape, found, times))
     final = stage.compare(len(CONTEXTS) - 1, leading)
     about = {
-        "made_from": made_from, "pair": cells[0].labels["pair"], "temperature": cells[0].labels["temperature"],
+        "made_from": made_from, "pair": labels["pair"], "temperature": labels["temperature"],
         "datasets": sorted({cell.labels["dataset"] for cell in cells}), "verifier": VERIFIER,
         **summary(best, final, times), **source_of(pair),
     }  # fmt: skip
@@ -135,21 +130,35 @@ def _make(path: Path, cells: list[Cell], chosen: argparse.Namespace) -> None:
     )
 
 
+def _checked_size(path: Path, cells: list[Cell], chosen: argparse.Namespace) -> int:
+    """The number of nodes of a map that can be made."""
+    if len({(cell.labels["pair"], cell.labels["temperature"]) for cell in cells}) > 1:
+        raise InvalidInput(f"{path} is asked for with several pairs or temperatures; allowed: one of each, or a path for each")
+    num_nodes = cells[0].config["tree"]["num_nodes"]
+    if num_nodes is None:
+        raise InvalidInput("tree.num_nodes must be given, like tree.num_nodes=121: shapes of one size are compared")
+    if num_nodes < FEWEST_NODES or chosen.levels < FEWEST_LEVELS:
+        raise InvalidInput(
+            f"a shape of {num_nodes} nodes in up to {chosen.levels} levels; "
+            f"allowed: levels from {FEWEST_LEVELS}, nodes from {FEWEST_NODES}"
+        )
+    return int(num_nodes)
+
+
 def search(stage: Stage, shapes: Sequence[Widths], most_levels: int) -> Found:
-    """The values of the last round's shapes, the best of every number of levels among them."""
+    """The values of the best two shapes of every number of levels, by the contexts that decide between them."""
     found = stage.compare(0, shapes)
     for number, share in enumerate(ROUNDS, start=1):
-        near = [shape for win in fastest(found) for shape in neighbours(win, share, most_levels)]
+        near = [shape for win in spread(list(fastest(found)), NEAR) for shape in neighbours(win, share, most_levels)]
         found = stage.compare(number, unique([*leaders(found), *near]))
-    return found
+    return stage.compare(len(ROUNDS) + 1, leaders(found, 2))
 
 
-def leaders(found: Found) -> list[Widths]:
-    """The shape of most expected tokens for every number of levels, by rising number."""
-    best: dict[int, Widths] = {}
-    for shape in sorted(found, key=lambda shape: found[shape].tokens):
-        best[len(shape)] = shape
-    return [best[depth] for depth in sorted(best)]
+def leaders(found: Found, per_level: int = 1) -> list[Widths]:
+    """The shapes of most expected tokens for every number of levels, by rising number."""
+    ranked = sorted(found, key=lambda shape: (len(shape), -found[shape].tokens))
+    by_depth = itertools.groupby(ranked, key=len)
+    return [shape for _, shapes in by_depth for shape in itertools.islice(shapes, per_level)]
 
 
 def fastest(found: Found) -> dict[Widths, float]:

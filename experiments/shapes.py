@@ -75,7 +75,7 @@ def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
         if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2]:
             by_depth.setdefault(len(shape), set()).add(shape)
     found = [sorted(by_depth[depth]) for depth in sorted(by_depth)]
-    return [shape for shapes in found for shape in _spread(shapes, per_level)]
+    return [shape for shapes in found for shape in spread(shapes, per_level)]
 
 
 def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
@@ -87,8 +87,8 @@ def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
         yield from _branched(widths, left - widths[-1], branching)
 
 
-def _spread(shapes: list[Widths], most: int) -> list[Widths]:
-    """At most so many of the shapes, evenly over the list, its ends included."""
+def spread(shapes: Sequence[Widths], most: int) -> list[Widths]:
+    """At most so many of the shapes, evenly over the list, its ends included; `most` is at least 2."""
     places = range(len(shapes)) if len(shapes) <= most else [round(i * (len(shapes) - 1) / (most - 1)) for i in range(most)]
     return [shapes[place] for place in places]
 
