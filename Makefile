@@ -64,8 +64,9 @@ audit: .venv/installed ## is a verifier exact? every registered one, or VERIFIER
 	@$(PY) -m experiments.audit --results $(RESULTS) $(if $(VERIFIER),--verifier '$(VERIFIER)')
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate on the same pair, as ratios within one run
+bench: .venv/installed ## our loops against transformers' generate, and the cost of every rule, as ratios within one run
 	@$(PY) -m experiments.bench
+	@$(PY) -m experiments.bench_rules
 
 .PHONY: test
 test: .venv/installed ## the test suite (CPU, no network)

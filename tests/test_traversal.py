@@ -13,6 +13,7 @@ from resispec.distributions import draw_siblings, probabilities
 from resispec.errors import InvalidInput
 from resispec.topology import Topology, chain, complete, from_child_counts, root_only
 from resispec.verifiers import Law, TopDown, get_rule, get_verifier
+from resispec.verifiers.lookahead import _can_accept
 from resispec.verifiers.traversal import Traversal
 
 WEIGHTS = [
@@ -119,7 +120,8 @@ SHAPES = {"root": root_only(), "chain": chain(3), "d3b3": complete(3, 3), "uneve
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(
-    ("weights", "draws"), [("standard", Draws.IID), ("standard", Draws.WITHOUT_REPLACEMENT), ("naive", Draws.IID)]
+    ("weights", "draws"),
+    [("standard", Draws.IID), ("standard", Draws.WITHOUT_REPLACEMENT), ("naive", Draws.IID), ("optimal", Draws.IID)],
 )
 def test_verify_draws_from_outcomes(shape, weights, draws):
     """Chi-square over (last node, final token), seeded; with a fresh seed it would fail at a rate of 1e-4."""
@@ -200,15 +202,6 @@ def test_an_uneven_tree_by_hand_accepts_fewer_than_token_by_token():
     assert accepted_tokens(get_verifier("standard"), topology, rows, Draws.IID) == pytest.approx(1.125, abs=1e-12)
 
 
-class Counting:
-    def __init__(self):
-        self.rule, self.num_laws = get_rule("standard"), 0
-
-    def law(self, *given):
-        self.num_laws += 1
-        return self.rule.law(*given)
-
-
 def test_laws_are_computed_at_reached_nodes_only():
     topology, sure, uniform = complete(3, 2), torch.tensor([0.0, 1.0, 0.0]), torch.full((3,), 1 / 3)
     tree = Tree(topology, torch.tensor([0, 1, 2, 0, 1, 0, 1]), Draws.IID)
@@ -218,9 +211,69 @@ def test_laws_are_computed_at_reached_nodes_only():
         (torch.stack([sure.roll(1), *[sure] * 6]), (2, 6), 2),  # token 1 cannot be accepted, nor what was drafted below it
         (torch.stack([sure.roll(-1), *[sure] * 6]), (), 1),  # neither can be
     ):
-        rule = Counting()
+        rule = Counting(get_rule("standard"))
         verdict = Traversal(rule).verify(tree, target, draft, torch.Generator().manual_seed(0))
         assert verdict.path == path and rule.num_laws == num_laws
+
+
+# What is passed over
+
+BOUNDED = [
+    *((name, {}, draws) for name in ("standard", "naive") for draws in Draws),
+    ("greedy", {}, Draws.GREEDY),
+    ("kseq", {}, Draws.IID),
+    *(("optimal", {"bins": bins}, Draws.IID) for bins in (1024, 0, 4)),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "draws"), BOUNDED)
+def test_bounded_rules_keep_their_promise(name, options, draws):
+    """See `lookahead`: for a target of mass a, residuals and siblings' weights against the odds a / (1 - a)."""
+    generator, rule = torch.Generator().manual_seed(10), get_rule(name, **options)
+    assert rule.is_bounded
+    for kind, mass, num_siblings in itertools.product(KINDS, (1e-6, 0.01, 0.3, 0.49), (1, 2, 3)):
+        p, q = pair_of_laws(kind, 5, generator)
+        siblings = draw_siblings(q.expand(200, -1), num_siblings, draws, generator).unique(dim=0)
+        law = rule.law(mass * p.expand(len(siblings), -1), q.expand(len(siblings), -1), siblings, draws)
+        odds = mass / (1 - mass)
+        assert (law.residual <= odds * p + 1e-12).all(), (kind, mass)
+        weights = law.select + (1 - law.select.sum(-1, keepdim=True)) * law.residual.gather(-1, siblings)
+        ratios = p[siblings] / (1 if draws is Draws.POINT_MASS else q[siblings].clamp_min(1e-99))
+        assert (weights <= odds * ratios + 1e-12).all(), (kind, mass)
+
+
+class Counting:
+    """A rule that counts its laws; it promises only what it is told to."""
+
+    def __init__(self, rule, is_bounded=False):
+        self.rule, self.is_bounded, self.num_laws = rule, is_bounded, 0
+
+    def law(self, *given):
+        self.num_laws += 1
+        return self.rule.law(*given)
+
+
+@pytest.mark.parametrize("shape", [complete(4, 3), chain(5), DEEP[3], root_only()], ids=str)
+@pytest.mark.parametrize(("name", "options", "draws"), BOUNDED)
+def test_passing_over_subtrees_changes_no_verdict(name, options, draws, shape):
+    """Bit for bit, on laws of which some are close and some are far apart."""
+    every, some = Counting(get_rule(name, **options)), Counting(get_rule(name, **options), is_bounded=True)
+    for seed in range(60):
+        drafted = case(shape, 12, draws, seed, kind=KINDS[seed % len(KINDS)])
+        verdicts = [Traversal(rule).verify(*drafted, torch.Generator().manual_seed(seed)) for rule in (every, some)]
+        assert verdicts[0] == verdicts[1]
+    assert some.num_laws <= every.num_laws and (shape.num_levels < 4 or some.num_laws < every.num_laws)
+
+
+def test_what_can_be_accepted_by_hand():
+    """Odds 1/3 give weights of at most .4 and .3, so masses .4 and, once the first sibling has failed, .3 / .6 = .5."""
+    for coins, expected in (
+        ([0.4, 0.41, 0.51], False),
+        ([0.4, 0.41, 0.49], True),
+        ([0.4, 0.39, 0.51], True),
+        ([0.3, 1, 1], True),
+    ):
+        assert _can_accept(((1, 2), (), ()), coins, [0.0, 1.2, 0.9], (0, 0.25)) is expected
 
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
@@ -281,3 +334,22 @@ def test_names_options_and_draws():
         with pytest.raises(InvalidInput, match="kseq is not exact for draws 'without_replacement'"):
             use(get_verifier("traversal", weights="kseq"))
     assert isinstance(get_verifier("standard"), TopDown)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", ["traversal", "traversal_optimal"])
+def test_traversal_on_cuda(name):
+    """The law of the CPU, and verdicts that are drawn from it."""
+    tree, target, draft = case(complete(4, 3), 50, Draws.IID, seed=11)
+    there = Tree(tree.topology, tree.tokens.cuda(), tree.draws), target.cuda(), draft.cuda()
+    verifier, generator = get_verifier(name), torch.Generator("cuda").manual_seed(0)
+    wanted, found = verifier.outcomes(tree, target, draft), verifier.outcomes(*there)
+    assert torch.allclose(found.stop.cpu(), wanted.stop, atol=1e-9) and torch.allclose(found.final.cpu(), wanted.final, atol=1e-9)
+    counts = torch.zeros_like(wanted.stop)
+    for _ in range(1000):
+        verdict = verifier.verify(*there, generator)
+        counts[verdict.path[-1] if verdict.path else 0] += 1
+        assert tree.tokens[list(verdict.path)].tolist() == list(verdict.tokens[:-1])
+    spread = (1000 * wanted.stop * (1 - wanted.stop)).sqrt()
+    assert (counts[wanted.stop == 0] == 0).all() and ((counts - 1000 * wanted.stop).abs() <= 6 * spread + 3).all()

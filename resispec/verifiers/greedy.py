@@ -6,6 +6,7 @@ It attains the highest acceptance that an exact rule can have with these draws, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,6 +21,8 @@ class Greedy:
 
     r is q without the set D of deterministic siblings, so all of p on D is in that residual; what it gives to D is theirs.
     """
+
+    is_bounded: ClassVar[bool] = True  # see `lookahead`
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are greedy."""

@@ -7,6 +7,7 @@ the best that an exact rule can have with independent draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,9 @@ class KSeq:
     min(p / r, q) A / b, which stays below p iff A / b <= r. Near p = q many factors accept almost equally often, and rounding
     chooses among them.
     """
+
+    # A test passes with a p / q at most, and A / b >= 1 keeps what the residual adds below the rest; see `lookahead`.
+    is_bounded: ClassVar[bool] = True
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""

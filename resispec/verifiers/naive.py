@@ -6,6 +6,7 @@ Exact however the siblings were chosen, and the best exact rule when they were c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from resispec.verifiers.base import Draws, Law
 @dataclass(frozen=True)
 class Naive:
     """Sibling i is emitted with the target's own probability of its token; of equal siblings it is the first."""
+
+    is_bounded: ClassVar[bool] = True  # see `lookahead`
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws, and the draft's law plays no part."""

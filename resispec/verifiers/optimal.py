@@ -39,7 +39,7 @@ class Optimal:
     """
 
     bins: int = 1024
-    # For a target of mass a, d >= 1 - a (all tokens are a prefix), so m >= c0 q >= d q >= (1 - a) q: see `lookahead`.
+    # With a target of mass a, d >= 1 - a since all tokens are a prefix, so m >= c0 q >= d q >= (1 - a) q; see `lookahead`.
     is_bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

@@ -30,9 +30,12 @@ class Recursive:
 
     The law is computed in closed form, without coins: `select[i]` is the product of the rejections before i and the acceptance
     of i. A target of mass a < 1 is a law over V tokens and a null outcome of mass 1 - a that no draft proposes.
+    is_bounded: the shape leaves no token more than the target gives it, and the rejected one nothing; then p_i <= a p / (1 - a),
+    since what all residuals are divided by is never less than 1 - a, and the promise of `lookahead` holds.
     """
 
     shape: Shape
+    is_bounded: bool = False
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws."""

@@ -17,4 +17,4 @@ def shape(target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
 
 def rule() -> Recursive:
     """The rule of SpecInfer, Sequoia and plain speculative sampling (one sibling)."""
-    return Recursive(shape)
+    return Recursive(shape, is_bounded=True)
