@@ -31,12 +31,13 @@ def draw(frame: pd.DataFrame) -> Figure:
     _against_temperature(left, own)
     hottest = own.temperature.max()
     _against_size(right, own[own.temperature == hottest])
-    left.set_title("d5b3, 121 verified positions", fontsize=9)
-    right.set_title(f"trees of different sizes, T = {hottest:g}", fontsize=9)
+    named = labels.name("dataset", dataset)
+    left.set_title(f"{named}, 121 verified positions, d5b3", fontsize=9)
+    right.set_title(f"{named}, T = {hottest:g}", fontsize=9)
+    left.set_ylim(1, own.upper[own.quantity.isin(["accepted_length", "ceiling"])].max() + 0.2 if len(own) else 2)
     handles = {handle.get_label(): handle for axes in (left, right) for handle in axes.get_legend_handles_labels()[0]}
     figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncols=3, frameon=False, fontsize=8)
     left.set_ylabel("accepted length, tokens a step", fontsize=9)
-    figure.suptitle(labels.name("dataset", dataset), fontsize=9)
     return figure
 
 
@@ -79,7 +80,6 @@ def _line(axes: Axes, rows: pd.DataFrame, x: str, name: str, style: tuple[str, s
 
 
 def _finish(axes: Axes) -> None:
-    axes.set_ylim(bottom=1)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=8)
