@@ -9,17 +9,14 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from experiments.law_tasks import identity
+from experiments.contexts import identity, written
 from experiments.law_trees import draft_of
 from experiments.tasks import Context
 from resispec.audit.first_token import rule_of
 from resispec.core import Draws
-from resispec.decode import Decoder
 from resispec.distributions import draw_siblings, probabilities
-from resispec.drafters import NoDraft
 from resispec.law_rows import AcceptanceRow
 from resispec.models import extend
-from resispec.verifiers import get_verifier
 
 
 @dataclass(frozen=True)
@@ -38,12 +35,11 @@ class Acceptance:
     def __call__(self, context: Context, index: int) -> AcceptanceRow:
         """See `Task`."""
         generator, (_, prompt) = context.generator(index), context.prompts[index]
-        writer = Decoder(NoDraft(), get_verifier("standard"))
-        written = list(writer.generate(context.pair, prompt, context.sampling, generator).tokens)
+        tokens = written(context, index, generator)
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for target_probs, draft_probs in _laws(context, prompt, written):
+        for target_probs, draft_probs in _laws(context, prompt, tokens):
             selected += self._selected(context, target_probs, draft_probs, generator)
-        return AcceptanceRow(**identity(context, index, len(written)), selected=selected.tolist())
+        return AcceptanceRow(**identity(context, index, len(tokens)), selected=selected.tolist())
 
     def _selected(self, context: Context, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Tensor:
         """(B,) float64, summed over positions (C, V)."""
@@ -57,10 +53,10 @@ class Acceptance:
         return {"first": f"{sum(row['selected'][0] for row in rows) / sum(row['num_contexts'] for row in rows):.3f}"}
 
 
-def _laws(context: Context, prompt: list[int], written: list[int], block: int = 32) -> list[tuple[Tensor, Tensor]]:
+def _laws(context: Context, prompt: list[int], tokens: list[int], block: int = 32) -> list[tuple[Tensor, Tensor]]:
     """Both models' laws (C, V) of every token that was written, in blocks of positions that bound the memory."""
     models = (context.pair.target, draft_of(context.pair))
-    sequence = [*prompt, *written[:-1]]
+    sequence = [*prompt, *tokens[:-1]]
     features = [extend(model.session(len(sequence)), sequence, model.device)[len(prompt) - 1 :] for model in models]
     blocks = zip(*(rows.split(block) for rows in features), strict=True)
     temperature = context.sampling.temperature

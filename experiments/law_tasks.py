@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from experiments.contexts import identity, prefix_lengths
 from experiments.law_trees import Root, draft_of, expected_emitted, finite, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
@@ -137,7 +138,7 @@ class Scaling:
         shapes = [(reading, int(count)) for reading in READINGS for count in self.num_candidates]
         parts = [READINGS[reading](self.num_levels, count) for reading, count in shapes]
         emitted, ratios, paths = [0.0] * len(parts), [[] for _ in parts], []
-        lengths = context_lengths(len(tokens), self.contexts)
+        lengths = prefix_lengths(len(tokens), self.contexts)
         for length in lengths:
             capacity = len(tokens) + max(largest.num_nodes, rollouts.num_nodes)
             root = Root(context.pair, tokens[:length], context.sampling.temperature, capacity)
@@ -165,27 +166,10 @@ class Scaling:
         return {"accepted_length": f"{sum(row['emitted'][widest] for row in rows) / contexts:.2f}"}
 
 
-def context_lengths(num_tokens: int, count: int) -> list[int]:
-    """`count` prefix lengths in even steps up to the whole prompt; fewer for a prompt of fewer tokens."""
-    return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
-
-
-def identity(context: Context, index: int, num_contexts: int) -> dict[str, Any]:
-    """The fields of `LawRow`."""
-    prompt_id, tokens = context.prompts[index]
-    return {
-        "prompt_index": index,
-        "prompt_id": prompt_id,
-        "seed": context.seed + index,
-        "num_prompt_tokens": len(tokens),
-        "num_contexts": num_contexts,
-    }
-
-
 def _prompt_laws(context: Context, index: int, count: int) -> tuple[dict[str, Any], Tensor, Tensor]:
     """The identity of a prompt, and the target's and the draft's laws (C, V) after each of its contexts."""
     tokens = context.prompts[index][1]
-    lengths = context_lengths(len(tokens), count)
+    lengths = prefix_lengths(len(tokens), count)
     laws = [_laws(model, tokens, lengths, context) for model in (context.pair.target, draft_of(context.pair))]
     return identity(context, index, len(lengths)), laws[0], laws[1]
 

@@ -9,8 +9,10 @@ from torch import Generator, Tensor
 
 from resispec.audit.path_bound import tree_log_ratios
 from resispec.core import Draft, Draws, Tree
+from resispec.decode import Decoder
 from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
 from resispec.law_rows import INFINITE
 from resispec.models import Model, Pair, Session, behind_anything, extend
 from resispec.topology import Topology, chain
@@ -20,6 +22,13 @@ from resispec.verifiers.base import Verifier
 def draft_of(pair: Pair) -> Model:
     """The independent draft model, whose laws are read at any node. Raises InvalidInput when the pair has none."""
     return pair.draft_model()
+
+
+def filled_by_draft_model(decoder: Decoder) -> DraftModel:
+    """A decoder's drafter. Raises InvalidInput unless it is the draft model, on a shape that is fixed beforehand."""
+    if not isinstance(decoder.drafter, DraftModel):
+        raise InvalidInput("trees are measured where the draft model fills them; allowed: decoder=specinfer, sequoia, top_k")
+    return decoder.drafter
 
 
 @dataclass(frozen=True)

@@ -78,13 +78,11 @@ class ScalingRow(LawRow):
 
 @dataclass(frozen=True)
 class ShapesRow(LawRow):
-    """Candidate shapes; both lists have one entry a shape, all of them parts of one drafted tree a context.
+    """Candidate shapes, all of them parts of one drafted tree a context.
 
-    widths: nodes of every level below the root, see `resispec.topology.from_widths`. emitted: expected tokens a step given the
-    drafted tree, summed over contexts.
+    emitted: of every candidate, expected tokens a step given the drafted tree, summed over contexts.
     """
 
-    widths: list[list[int]]
     emitted: list[float]
 
 
