@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import audits, labels, report
+from analysis import audits, frontier_shapes, labels, law_report, report
 from analysis.bootstrap import Interval
 from analysis.frontier_figure import draw
 from analysis.law_load import LawResults, load_rows
+from analysis.law_report import LawTable
 from analysis.load import LABELS, PROMPT_COLUMNS, Results, load, read_cell
 from analysis.measure import measure
 from analysis.report import Table, footer
@@ -33,17 +34,18 @@ QUANTITIES = ("accepted_length", "ceiling", "accepted_length_gain", "tokens_per_
 PICTURE = "![Accepted length of exact verifiers](frontier.png)"
 COMPARED = (
     "Gain and Speedup: over SpecInfer's standard rule on d5b3 with the same pair, data set, temperature and prompts. d5b3 has "
-    "121 verified positions, and so have the trees named by that number; best of N: the tree of at most N positions that was "
-    "found for traversal with optimal weights, on documents that are not measured here. A deeper tree takes more forwards of "
-    "the draft: tokens/s counts them."
+    "121 verified positions, and so have the trees named by that number; best of N: the tree of N positions that was found for "
+    "these draws and this verifier, on documents that are not measured here. A deeper tree takes more forwards of the draft: "
+    "tokens/s counts them."
 )
 DRAWS = (
-    "SpecInfer's rows draw siblings i.i.d.; Sequoia's rows draw them without replacement on a searched tree, and greedy draws "
-    "take the draft's likeliest tokens but for the last sibling: these see other candidates, so they compare decoders, not rules."
+    "SpecInfer's rows draw siblings i.i.d., Sequoia's without replacement; top-k rows take the draft's likeliest tokens, and so "
+    "do greedy draws but for the last sibling. Other draws see other candidates: across them rows compare decoders, not rules."
 )
 CEILING = (
     "Ceiling: no exact verifier emits more on trees drawn like these (a bound over whole paths, held out; brackets: 1.96 "
-    "standard errors, contexts counted as independent). It need not be attained. Contexts are prefixes of the prompts."
+    "standard errors, contexts counted as independent). It need not be attained. Measured in text that the target wrote after "
+    "the same prompts. Draws other than i.i.d. have no ceiling here."
 )
 BIASED = "ResiSpec is not exact (see its audits): its rows show what bias buys, and are no competitors."
 
@@ -52,12 +54,21 @@ BIASED = "ResiSpec is not exact (see its audits): its rows show what bias buys, 
 class Loaded:
     """decoded: cells that decode, and their audits. longer: cells that audit more prompts, with labels, status and statistics.
 
-    bounds: cells that measure ceilings.
+    bounds: cells that measure ceilings. shapes: what the searched trees say of themselves, see `frontier_shapes`.
     """
 
     decoded: Results
     longer: list[dict[str, Any]]
     bounds: LawResults[BoundRow]
+    shapes: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """The table of what was decoded, and the table of searched shapes."""
+
+    table: Table
+    shapes: LawTable
 
 
 def read(cells: Iterable[Cell]) -> Loaded:
@@ -67,7 +78,7 @@ def read(cells: Iterable[Cell]) -> Loaded:
     decoding = [cell for cell in every if cell not in bounds]
     longer = [cell for cell in decoding if cell.config["num_prompts"] == cell.config["prompt_counts"]["long"]]
     decoded = load([cell for cell in decoding if cell not in longer])
-    return Loaded(decoded, [_audited(cell) for cell in longer], load_rows(bounds, BoundRow))
+    return Loaded(decoded, [_audited(cell) for cell in longer], load_rows(bounds, BoundRow), frontier_shapes.read(decoding))
 
 
 def _audited(cell: Cell) -> dict[str, Any]:
@@ -78,18 +89,22 @@ def _audited(cell: Cell) -> dict[str, Any]:
     return entry | {"audited_tokens": np.nan, "verdict": f"audit {entry['status']}"} | found
 
 
-def build(loaded: Loaded, profile: str, command: str) -> Table:
-    """The table of the loaded cells; every cell that decodes has a row."""
+def build(loaded: Loaded, profile: str, command: str) -> Frontier:
+    """The tables of the loaded cells; every cell that decodes has a row."""
     frame = measure(loaded.decoded, baseline=lambda _: REFERENCE)
     frame = pd.concat([frame, _ceilings(frame, loaded.bounds)], ignore_index=True)
-    return Table(
+    table = Table(
         stem="frontier",
         frame=frame,
         keys=("pair", "temperature", "dataset", "tree", "method"),
         caption=f"The frontier of exact verification, {profile} profile.",
-        notes=(PICTURE, BIASED, COMPARED, DRAWS, CEILING, *_longer(loaded.longer), *footer(loaded.decoded, profile, command)),
+        notes=(
+            *(PICTURE, BIASED, COMPARED, DRAWS, CEILING, *frontier_shapes.by_cost(loaded.shapes), *_longer(loaded.longer)),
+            *footer(loaded.decoded, profile, command),
+        ),
         quantities=QUANTITIES,
     )
+    return Frontier(table, frontier_shapes.build(loaded.shapes, profile))
 
 
 def _ceilings(frame: pd.DataFrame, bounds: LawResults[BoundRow]) -> pd.DataFrame:
@@ -121,10 +136,11 @@ def _title(cell: Mapping[str, Any]) -> str:
     return f"{', '.join(words)}, T = {cell['temperature']:g}, {labels.method(cell['decoder'], cell['verifier'])}"
 
 
-def publish(table: Table, folder: Path) -> tuple[str, list[Path]]:
-    """Write the table's files and the figure; return the Markdown and the paths."""
-    text, paths = report.markdown(table), report.write(table, folder)
-    return text, [*paths, *save_figure(draw(table.frame), folder / table.stem)]
+def publish(made: Frontier, folder: Path) -> tuple[str, list[Path]]:
+    """Write the tables' files and the figure; return the main table as Markdown, and the paths."""
+    text, paths = report.markdown(made.table), report.write(made.table, folder)
+    _, others = law_report.publish(made.shapes, folder)
+    return text, [*paths, *others, *save_figure(draw(made.table.frame), folder / made.table.stem)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

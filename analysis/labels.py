@@ -60,6 +60,7 @@ NAMES = {
         "sequoia": "Sequoia",
         "eagle": "EAGLE",
         "greedy": "Greedy draws",
+        "top_k": "Top-k",
         "eagle_softmax": "EAGLE, softmax as q",
         "eagle_sampled": "EAGLE, sampled siblings",
     },

@@ -5,11 +5,9 @@ Usage: python -m analysis.table2 --profile embedded
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -20,6 +18,7 @@ from analysis.measure import measure, same_decoder
 from analysis.report import Table, footer
 from analysis.script import run
 from experiments.cells import Cell
+from resispec import growmap
 
 QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup")
 # (decoder, tree, verifier) -> the published row that it stands for: an L40 grow map has 64 nodes, and the paper's EAGLE gain
@@ -68,16 +67,9 @@ class Loaded:
 def read(cells: Iterable[Cell]) -> Loaded:
     """The loaded cells and the maps that they used."""
     every = list(cells)
-    found = {cell.cell_id: _expected(cell.config["tree"].get("path")) for cell in every if "tree" in cell.labels}
-    return Loaded(load(every), {cell_id: value for cell_id, value in found.items() if value is not None})
-
-
-def _expected(path: str | None) -> float | None:
-    """What a map says about itself; None for a file that is missing or not made by `experiments.grow_map`."""
-    if path is None or Path(path).suffix != ".json" or not Path(path).is_file():
-        return None
-    value = json.loads(Path(path).read_text(encoding="utf-8")).get("about", {}).get("expected_tokens")
-    return None if value is None else float(value)
+    found = {cell.cell_id: growmap.about(cell.config["tree"].get("path", "")) for cell in every if "tree" in cell.labels}
+    expected = {cell_id: about["expected_tokens"] for cell_id, about in found.items() if "expected_tokens" in about}
+    return Loaded(load(every), expected)
 
 
 def build(loaded: Loaded, profile: str, command: str) -> Table:

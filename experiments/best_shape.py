@@ -37,7 +37,7 @@ from resispec.tree_search import Times
 def main() -> int:
     """Make every map that is missing; 1, with one line, for invalid input or a failed measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--levels", type=int, default=12, help="the most levels, the root counted")
+    parser.add_argument("--levels", type=int, default=14, help="the most levels, the root counted")
     parser.add_argument("--prompts", type=int, default=45, help="documents of every data set, split over the stages")
     parser.add_argument(
         "--by", choices=("tokens", "time"), default="tokens", help="most tokens a step, or fewest seconds a token"

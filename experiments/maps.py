@@ -19,6 +19,7 @@ from experiments.cells import Cell, plan
 from experiments.law_trees import draft_of
 from experiments.provenance import provenance
 from experiments.run import CellFailed, run_cell
+from resispec import growmap
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, extend
 from resispec.record import read_status
@@ -43,7 +44,11 @@ def run_command(parser: argparse.ArgumentParser, are_best: bool, implied: Sequen
     parser.add_argument("overrides", nargs="*", help="as for experiments.run")
     chosen = parser.parse_intermixed_args()
     try:
-        for path, cells in by_path([*_still_implied(implied, chosen.overrides), *chosen.overrides], are_best).items():
+        maps = by_path([*_still_implied(implied, chosen.overrides), *chosen.overrides], are_best)
+        if not maps:
+            names = f"{BEST}_16, {BEST}_64, {BEST}_121" if are_best else "growmap, growmap_64, growmap_121"
+            raise InvalidInput(f"no cell of this command line uses a map that is made here; allowed: tree={names}")
+        for path, cells in maps.items():
             make(path, cells, chosen)
     except (InvalidInput, CellFailed) as error:
         sys.stderr.write(f"error: {error}\n")
@@ -141,8 +146,7 @@ def source_of(pair: Pair) -> dict[str, Any]:
 
 def is_made(path: Path, what: str, value: Any) -> bool:
     """Whether a map exists whose `about` has this entry, which is said to people."""
-    content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    found = isinstance(content, dict) and content.get("about", {}).get(what) == value
+    found = growmap.about(path).get(what) == value
     if found:
         sys.stderr.write(f"{path}: made from the same measurement already\n")
     return found

@@ -26,6 +26,7 @@ NEAR = 3  # shapes whose neighbours are tried, from the one of most tokens to th
 ROUNDS = (0.3, 0.15)  # by what share a level's width changes
 DECISION, FINAL = len(ROUNDS) + 1, len(ROUNDS) + 2  # the stages after the first measurement and the rounds
 CONTEXTS = (4, *(4 for _ in ROUNDS), 8, 8)  # contexts a document, by stage
+SHARES = (2, *(2 for _ in ROUNDS), 5, 4)  # of the documents, by stage
 
 
 class Value(NamedTuple):
@@ -55,9 +56,9 @@ class Stages:
     """Measures shapes for one map, on all its data sets; every stage has documents of its own."""
 
     def __init__(self, cells: Sequence[Cell], chosen: argparse.Namespace) -> None:
-        self._overrides, self._count = chosen.overrides, chosen.prompts // len(CONTEXTS)
-        if self._count < 1:
-            raise InvalidInput(f"--prompts is {chosen.prompts}; allowed: at least {len(CONTEXTS)}, one a stage")
+        self._overrides, self._share = chosen.overrides, chosen.prompts // sum(SHARES)
+        if self._share < 1:
+            raise InvalidInput(f"--prompts is {chosen.prompts}; allowed: at least {sum(SHARES)}, split over {len(SHARES)} stages")
         self.num_nodes, self.draws = _checked(cells)
         self.levels = range(FEWEST_LEVELS, chosen.levels + 1)
         if self.num_nodes < FEWEST_NODES or not self.levels:
@@ -98,7 +99,7 @@ class Stages:
     def _measuring(self, stage: int, task: Mapping[str, Any]) -> list[Cell]:
         replaced = {
             **task, "decoder": self._cells[0].labels["decoder"], "verifier": self.search.verifier,
-            "first_prompt": stage * self._count, "num_prompts": self._count,
+            "first_prompt": sum(SHARES[:stage]) * self._share, "num_prompts": SHARES[stage] * self._share,
         }  # fmt: skip
         return [measuring_cell(cell, self._overrides, replaced) for cell in self._cells]
 

@@ -67,6 +67,13 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
         partial.replace(path)
 
 
+def about(path: str | Path) -> dict[str, Any]:
+    """Where a map comes from, as `save` was told; empty when it does not say so, or is missing or no `.json` map."""
+    path = Path(path)
+    content = json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.is_file() else {}
+    return dict(content.get("about") or {}) if isinstance(content, dict) else {}
+
+
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Say in every error which file it is about."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, save_tiny_pair, table_pair
+from toys import TableModel, ToyTokenizer, same_everywhere, save_tiny_pair
 
 from experiments.acceptance import Acceptance
 from experiments.cells import plan
@@ -25,12 +25,6 @@ from resispec.drafters import DraftModel, NoDraft
 from resispec.models import Pair
 from resispec.tree_search import expected_tokens, search
 from resispec.verifiers import get_rule, get_verifier
-
-
-def same_everywhere(vocab=6, seed=5):
-    """A pair whose laws do not depend on the context: what the search assumes is true of it."""
-    p, q = (model.logits[:1].expand(vocab, vocab) for model in (table_pair(vocab, seed).target, table_pair(vocab, seed).draft))
-    return Pair(TableModel(p), TableModel(q), ToyTokenizer())
 
 
 def true_vector(pair, count):

@@ -11,7 +11,8 @@ from toys import save_tiny_pair, table_pair
 
 from experiments import worker
 from experiments.cells import expected_cells, plan
-from experiments.law_tasks import Decay, Kl, Scaling, context_lengths
+from experiments.contexts import prefix_lengths
+from experiments.law_tasks import Decay, Kl, Scaling
 from experiments.law_trees import Root, expected_emitted, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
@@ -49,8 +50,8 @@ def residuals(p, q, count):
 
 
 def test_contexts_are_even_steps_up_to_the_whole_prompt():
-    assert context_lengths(64, 4) == [16, 32, 48, 64] and context_lengths(10, 1) == [10]
-    assert context_lengths(2, 8) == [1, 2]
+    assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
+    assert prefix_lengths(2, 8) == [1, 2]
 
 
 def test_decay_of_the_standard_rule_is_its_closed_recursion():

@@ -1,34 +1,30 @@
-"""Shapes for verification from the leaves up: candidates, their comparison on one drafted tree, and the search for the best."""
+"""Shapes for verification from the leaves up: candidates, their comparison on one drafted tree, and the winners among them."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
-from argparse import Namespace
 from collections import Counter
 from dataclasses import asdict
 
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, save_tiny_pair, table_pair
+from toys import same_everywhere, table_pair
 
-from experiments.best_shape import FEWEST_LEVELS, Stage, Value, fastest, leaders
-from experiments.cells import plan
+from experiments.candidates import filled, neighbours, ordered, regular, spread
+from experiments.contexts import written_contexts
 from experiments.law_trees import Root, part
-from experiments.maps import by_path, mean_and_error
-from experiments.shapes import Shapes, filled, neighbours, regular
+from experiments.maps import mean_and_error
+from experiments.shape_search import Value, fastest, leaders
+from experiments.shapes import Shapes, save_shapes
 from experiments.tasks import Context
-from resispec import growmap
 from resispec.audit.enumerate import sibling_weights
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Pair
 from resispec.topology import chain, complete, from_child_counts, from_widths, parallel_chains, root_only, union
-from resispec.tree_search import Winner, winners
+from resispec.tree_search import Winner, expected_tokens, search, winners
 from resispec.verifiers import get_verifier
 
 
@@ -87,22 +83,31 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
     assert statistic < chi_square_bound(len(possible) - 1)
 
 
-def same_everywhere(vocab=6, seed=5):
-    """A pair whose laws do not depend on the context, so that every step has the same expectation."""
-    models = table_pair(vocab, seed)
-    p, q = (model.logits[:1].expand(vocab, vocab) for model in (models.target, models.draft))
-    return Pair(TableModel(p), TableModel(q), ToyTokenizer())
-
-
-def context(pair, verifier="traversal_optimal", prompts=1, length=1):
+def context(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
     named = [(f"p{index}", [index % 3] * length) for index in range(prompts)]
-    return Context(pair, Decoder(NoDraft(), get_verifier(verifier)), Sampling(1.0, 8, 64), named, seed=0)
+    decoder = Decoder(DraftModel(root_only(), draws), get_verifier(verifier))
+    return Context(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
+
+
+def comparing(path, candidates, contexts=1):
+    """The task for candidates that are given by their widths."""
+    save_shapes([from_widths(widths) for widths in candidates], path / "shapes.json")
+    return Shapes(contexts, str(path / "shapes.json"))
+
+
+def test_contexts_are_even_steps_of_what_the_target_writes():
+    setting = context(table_pair(vocab=6, seed=3), length=2, new_tokens=8)
+    generator = torch.Generator().manual_seed(0)
+    contexts = written_contexts(setting, 0, generator, 4)
+    assert [len(tokens) for tokens in contexts] == [2, 4, 6, 8] and contexts[0] == [0, 0]
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(contexts))
+    assert [len(tokens) for tokens in written_contexts(context(setting.pair, new_tokens=3), 0, generator, 8)] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("verifier", ["traversal_optimal", "traversal", "standard"])
-def test_expected_tokens_are_what_decoding_emits(verifier):
+def test_expected_tokens_are_what_decoding_emits(verifier, tmp_path):
     pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
-    task, setting = Shapes(1, candidates, "iid"), context(pair, verifier, prompts=300)
+    task, setting = comparing(tmp_path, candidates), context(pair, verifier, prompts=300, new_tokens=1)
     rows = [asdict(task(setting, index)) for index in range(300)]
     mean, error = mean_and_error(rows, "emitted")
     for place, widths in enumerate(candidates):
@@ -113,29 +118,26 @@ def test_expected_tokens_are_what_decoding_emits(verifier):
         assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
 
 
-def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
+def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier(tmp_path):
     pair = table_pair(vocab=6, seed=3)
-    task = Shapes(2, [[2, 2], [3], [2, 2]], "without_replacement")
-    one, two, again = (task(context(pair, name, length=6), 0) for name in ("standard", "traversal", "standard"))
-    assert one == again and one.num_contexts == 2 and one.widths == [[2, 2], [3], [2, 2]]
-    assert one.emitted[0] == one.emitted[2] and two.emitted[1] == pytest.approx(
-        one.emitted[1]
-    )  # a star has no depth to gain from
+    task = comparing(tmp_path, [[2, 2], [3], [2, 2]], contexts=2)
+    settings = [context(pair, name, length=6, draws="without_replacement") for name in ("standard", "traversal", "standard")]
+    one, two, again = (task(setting, 0) for setting in settings)
+    assert one == again and one.num_contexts == 2
+    assert one.emitted[0] == one.emitted[2]
+    assert two.emitted[1] == pytest.approx(one.emitted[1])  # a star has no depth to gain from
     assert two.emitted[0] != one.emitted[0]
     row = asdict(one)
     assert json.loads(json.dumps(row)) == row and task.progress([row]) == {"best": f"{max(one.emitted) / 2:.2f}"}
 
 
-@pytest.mark.parametrize(
-    ("widths", "draws", "message"),
-    [
-        ([], "iid", "at least one shape"), ([[2], [0]], "iid", "at least 1; found"),
-        ([[2]], "greedy", "allowed: iid, without_replacement"),
-    ],
-)  # fmt: skip
-def test_bad_candidates_are_one_line(widths, draws, message):
-    with pytest.raises(InvalidInput, match=message):
-        Shapes(1, widths, draws)
+def test_greedy_draws_and_other_drafters_are_refused_in_one_line(tmp_path):
+    pair, task = table_pair(vocab=6, seed=3), comparing(tmp_path, [[2]])
+    with pytest.raises(InvalidInput, match="for draws iid, without_replacement, point_mass; found greedy"):
+        task(context(pair, "standard", draws="greedy"), 0)
+    bare = Context(pair, Decoder(NoDraft(), get_verifier("standard")), Sampling(1.0, 8, 64), [("p", [0])], seed=0)
+    with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
+        task(bare, 0)
 
 
 def test_shapes_are_filled_at_the_bottom():
@@ -193,108 +195,26 @@ def test_winners_by_hand():
 
 
 def test_leaders_and_the_fastest_of_what_was_found():
-    found = {(2, 4): Value(2.0, 0.1), (3, 3): Value(2.1, 0.1), (2, 2, 2): Value(2.15, 0.1), (6,): Value(1.9, 0.1)}
-    assert leaders(found) == [(6,), (3, 3), (2, 2, 2)]
-    assert list(fastest(found)) == [(2, 2, 2), (3, 3), (6,)] and fastest(found)[(6,)] == float("inf")
+    def named(values):
+        return {from_widths(widths): Value(tokens, 0.1) for widths, tokens in values.items()}
+
+    found = named({(2, 4): 2.0, (3, 3): 2.1, (2, 2, 2): 2.15, (6,): 1.9})
+    assert leaders(found) == named({(6,): 1.9, (3, 3): 2.1, (2, 2, 2): 2.15})
+    assert list(leaders(found, 2)) == [from_widths(widths) for widths in ((6,), (3, 3), (2, 4), (2, 2, 2))]
+    assert list(fastest(found)) == [from_widths(widths) for widths in ((2, 2, 2), (3, 3), (6,))]
+    assert fastest(found)[from_widths((6,))] == float("inf")
 
 
-def test_a_stage_measures_every_data_set_on_documents_of_its_own():
-    overrides = ["dataset=embedded_code,embedded_reference", "tree=best_16", "first_tuning_prompt=7", "temperature=0.6,1.0"]
-    maps = by_path(overrides, are_best=True)
-    assert [path.name for path in maps] == ["embedded.T0.6.best_16.json", "embedded.T1.0.best_16.json"]
-    stage = Stage(next(iter(maps.values())), Namespace(overrides=overrides, prompts=20))
-    first, second = stage.cells(0, [(3, 2)]), stage.cells(2, [(3, 2)])
-    for cells, start in ((first, 7), (second, 17)):
-        assert [cell.labels["dataset"] for cell in cells] == ["embedded_code", "embedded_reference"]
-        assert {(cell.config["first_prompt"], cell.config["num_prompts"]) for cell in cells} == {(start, 5)}
-        assert all(cell.config["task"]["widths"] == [[3, 2]] and cell.labels["temperature"] == 0.6 for cell in cells)
+def test_a_spread_keeps_the_ends():
+    assert spread([(1,), (2,), (3,), (4,), (5,)], 3) == [(1,), (3,), (5,)] and spread([(1,)], 3) == [(1,)]
 
 
-def test_each_search_makes_its_own_maps():
-    overrides = ["tree=growmap_64,best_64,d5b3"]
-    assert [path.name for path in by_path(overrides, are_best=True)] == ["embedded.T1.0.best_64.json"]
-    assert [path.name for path in by_path(overrides, are_best=False)] == ["embedded.embedded_reference.T1.0.64.json"]
-
-
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("best")
-    save_tiny_pair(folder)
-    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(16)]
-    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
-        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "first_tuning_prompt=3", "warmup_prompts=0",
-        "prompt_tokens=12",
-        "sampling.max_new_tokens=6", "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
-    ]  # fmt: skip
-
-
-def make(*arguments):
-    command = [sys.executable, "-m", "experiments.best_shape", "--prompts", "8", "--levels", "5", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def rows_of(cell):
-    return [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
-
-
-def test_a_map_is_made_once_says_what_was_measured_and_decodes(toy):
-    done = make(*toy, "tree=best_16")
-    assert done.returncode == 0, done.stderr
-    [(path, cells)] = by_path([*toy, "tree=best_16", "verifier=traversal_optimal"], are_best=True).items()
-    assert str(path).endswith("results/embedded/growmap/llama2_7b__jf68m.T1.0.best_16.json")
-    topology, about = growmap.load(path, num_nodes=16), json.loads(path.read_text())["about"]
-    assert topology == from_widths(about["widths"]) and topology.num_levels == about["num_levels"] <= 5
-    assert about["frontier"][str(topology.num_levels)]["expected_tokens"] == about["expected_tokens"]
-    frontier = about["frontier"]
-    assert all(sum(one["widths"]) == 15 and len(one["widths"]) + 1 == int(levels) for levels, one in frontier.items())
-    assert min(map(int, frontier)) >= FEWEST_LEVELS and set(about["fastest_up_to_ratio"]) <= set(frontier)
-    for one in frontier.values():
-        seconds = (len(one["widths"]) * about["draft_s"] + about["target_s"]["16"]) / one["expected_tokens"]
-        assert one["s_per_token"] == pytest.approx(seconds, rel=0.02)
-    # The last stage's cell is found again, and holds what the map says, on documents of its own.
-    stage = Stage(cells, Namespace(overrides=toy, prompts=8))
-    [final] = stage.cells(3, [tuple(one["widths"]) for one in frontier.values()])
-    rows = rows_of(final)
-    assert [row["prompt_id"] for row in rows] == ["p9", "p10"]
-    mean, error = mean_and_error(rows, "emitted")
-    assert [one["expected_tokens"] for one in frontier.values()] == pytest.approx(mean, abs=1e-4)
-    assert [one["standard_error"] for one in frontier.values()] == pytest.approx(error, abs=1e-4)
-    written = path.read_text()
-    again = make(*toy, "tree=best_16")
-    assert again.returncode == 0 and "made from the same measurement already" in again.stderr and path.read_text() == written
-    command = [sys.executable, "-m", "experiments.run", *toy, "tree=best_16", "verifier=traversal_optimal"]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    [cell] = plan([*toy, "tree=best_16", "verifier=traversal_optimal"])
-    assert sum(row["num_emitted"] for row in rows_of(cell)) >= 18
-
-
-def test_the_fastest_is_chosen_by_time(toy, tmp_path):
-    done = make(*toy, "--by", "time", "tree=best_16", f"tree.path={tmp_path}/best.json")
-    assert done.returncode == 0, done.stderr
-    about = json.loads((tmp_path / "best.json").read_text())["about"]
-    assert about["made_from"][0] == "time"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--prompts", "3", "tree=best_16"], "--prompts is 3; allowed: at least 4"),
-        (["--levels", "2", "tree=best_16"], "16 nodes in up to 2 levels; allowed: levels from 3"),
-        (["tree=best_16", "tree.num_nodes=3"], "3 nodes in up to 5 levels; allowed"),
-        (["tree=best_16", "tree.num_nodes=null"], "tree.num_nodes must be given"),
-        (["tree=best_16", "pair.draft=/nowhere/at/all"], "model folder /nowhere/at/all does not exist"),
-    ],
-)
-def test_what_cannot_be_made_is_one_line(toy, arguments, message):
-    given = [argument.split("=")[0] for argument in arguments]
-    done = make(*(override for override in toy if override.split("=")[0] not in given), *arguments)
-    last = done.stderr.splitlines()[-1]
-    assert done.returncode == 1 and last.startswith("error: ") and message in last and "Traceback" not in done.stderr
-
-
-def test_a_cell_whose_map_is_missing_says_how_to_make_it(toy, tmp_path):
-    command = [sys.executable, "-m", "experiments.run", *toy, "tree=best_16", f"tree.path={tmp_path}/none.json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "experiments.best_shape those named best" in done.stderr
+def test_ordered_shapes_are_those_of_the_search_for_every_number_of_levels_and_flatter_vectors():
+    vector = [0.6, 0.2, 0.1, 0.03, 0.02]
+    found = ordered(vector, 13, range(3, 6))
+    assert {search(vector, 13, 5).topology(13, levels) for levels in range(3, 6)} <= set(found)
+    assert len(set(found)) == len(found) > 3 and all(shape.num_nodes == 13 and shape.num_levels <= 5 for shape in found)
+    best = max(found, key=lambda shape: expected_tokens(shape, vector))
+    assert expected_tokens(best, vector) == pytest.approx(search(vector, 13, 5).expected[13, 5])
+    assert max(len(shape.children[0]) for shape in found) > len(best.children[0])  # flatter vectors ask for more children
+    assert ordered([0.5], 13, range(3, 6)) == []  # a chain of 13 has more levels

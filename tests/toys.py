@@ -71,6 +71,13 @@ def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None 
     return Pair(TableModel(target), TableModel(target + gap * noise), ToyTokenizer(eos))
 
 
+def same_everywhere(vocab: int = 6, seed: int = 5) -> Pair:
+    """A pair whose laws do not depend on the context, so that every step has the same expectation."""
+    models = table_pair(vocab, seed)
+    p, q = (model.logits[:1].expand(vocab, vocab) for model in (models.target, models.draft))
+    return Pair(TableModel(p), TableModel(q), ToyTokenizer())
+
+
 def sequence_law(model: TableModel, first: int, length: int, temperature: float) -> dict[tuple[int, ...], float]:
     """The probability of every continuation of `first`, by the chain rule."""
     rows = torch.softmax(model.logits / temperature, -1)
