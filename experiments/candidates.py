@@ -42,7 +42,7 @@ def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
         yield from _branched(widths, left - widths[-1], branching)
 
 
-def spread(shapes: Sequence[Widths], most: int) -> list[Widths]:
+def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
     """At most so many of the shapes, evenly over the list, its ends included; `most` is at least 2."""
     places = range(len(shapes)) if len(shapes) <= most else [round(i * (len(shapes) - 1) / (most - 1)) for i in range(most)]
     return [shapes[place] for place in places]
