@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from resispec.audit.verdict import Evidence, judge
 from resispec.audit.z_score import Terms
 from resispec.errors import InvalidInput
+from resispec.record import read_rows
 
 QUANTITIES = ("z_surprisal", "z_overdraft", "audited_tokens")
 
@@ -28,7 +28,7 @@ def audit(cell_id: str, folder: Path, prompts: pd.DataFrame) -> dict[str, Any]:
     Raises:
         InvalidInput: when a row lacks a statistic, or the audit decoded other tokens than the throughput cell.
     """
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    rows = read_rows(folder)
     decoded = dict(zip(prompts.prompt_index, prompts.tokens_sha256, strict=True))
     for row in rows:
         if decoded.get(row["prompt_index"], row["tokens_sha256"]) != row["tokens_sha256"]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from analysis import labels
 from analysis.load import LABELS, Cell, read_cell
 from resispec.errors import InvalidInput
 from resispec.law_rows import LawRow
+from resispec.record import read_rows
 
 Row = TypeVar("Row", bound=LawRow)
 SETTING = ("pair", "temperature", "dataset")
@@ -56,17 +56,10 @@ def load_rows(cells: Iterable[Cell], row_type: type[Row]) -> LawResults[Row]:
 
 
 def _read_rows(cell: Cell, row_type: type[Row]) -> list[Row]:
-    path = cell.folder / "rows.jsonl"
-    if not path.exists():
-        raise InvalidInput(f"cell {cell.cell_id}: is done but has no rows.jsonl in {cell.folder}")
     types, rows = get_type_hints(row_type), []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, row in enumerate(read_rows(cell.folder), start=1):
         where = f"cell {cell.cell_id}: rows.jsonl line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"{where} is not JSON ({error})") from error
-        if not isinstance(row, dict) or set(row) != set(types):
+        if set(row) != set(types):
             raise InvalidInput(f"{where} does not have the columns of {row_type.__name__}: {', '.join(types)}")
         wrong = [name for name, kind in types.items() if not _is(row[name], kind)]
         if wrong:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis import audits
 from resispec.errors import InvalidInput
-from resispec.record import PromptRow
+from resispec.record import PromptRow, read_rows
 
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 # An autoregressive cell has neither: its two labels are empty.
@@ -153,17 +153,9 @@ def _read_json(cell: Cell, name: str) -> dict[str, Any]:
 
 def _read_prompts(cell: Cell) -> pd.DataFrame:
     """The rows of a cell that is done, by prompt_index."""
-    path = cell.folder / "rows.jsonl"
-    if not path.exists():
-        raise InvalidInput(f"cell {cell.cell_id}: is done but has no rows.jsonl in {cell.folder}")
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InvalidInput(f"cell {cell.cell_id}: rows.jsonl line {number} is not JSON ({error})") from error
-        problem = _problem(row)
-        if problem:
+    for number, row in enumerate(read_rows(cell.folder), start=1):
+        if problem := _problem(row):
             raise InvalidInput(f"cell {cell.cell_id}: rows.jsonl line {number} {problem}")
         rows.append({"cell_id": cell.cell_id, **row})
     frame = pd.DataFrame(rows, columns=["cell_id", *PROMPT_COLUMNS])
@@ -172,10 +164,8 @@ def _read_prompts(cell: Cell) -> pd.DataFrame:
     return frame.sort_values("prompt_index", ignore_index=True)
 
 
-def _problem(row: Any) -> str | None:
+def _problem(row: dict[str, Any]) -> str | None:
     """What is wrong with one row, or None."""
-    if not isinstance(row, dict):
-        return "is not a JSON object"
     missing, unknown = [name for name in PROMPT_COLUMNS if name not in row], sorted(set(row) - set(PROMPT_COLUMNS))
     if missing or unknown:
         return f"lacks columns {missing} and has unknown columns {unknown}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from experiments.run import CellFailed, run_cell
 from resispec import growmap
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, extend
-from resispec.record import read_status
+from resispec.record import read_rows, read_status
 from resispec.timing import now
 from resispec.tree_search import Times
 
@@ -98,8 +97,7 @@ def measured_rows(cell: Cell, purpose: str) -> list[dict[str, Any]]:
     if read_status(cell.folder)["state"] != "done":
         sys.stderr.write(f"{cell}: {purpose}\n")
         run_cell(cell)
-    lines = (cell.folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    return read_rows(cell.folder)
 
 
 def mean_and_error(rows: Sequence[dict[str, Any]], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

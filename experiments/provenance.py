@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+# What a measurement depends on; tables, tests and documents may change beside it.
+CODE = ("resispec", "experiments", "conf", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "numpy")
 
 
@@ -20,7 +22,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
     """Everything that a reader needs to place a measurement. `device` is the name of the hardware that decoded."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
-        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no")),
+        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
@@ -44,7 +46,7 @@ def device_name(device: torch.device) -> str:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resispec.errors import InvalidInput
+
 if TYPE_CHECKING:  # planning and analysis read records and need no torch
     from resispec.audit.z_score import Terms
     from resispec.decode import Generation
@@ -108,6 +110,25 @@ def read_status(folder: Path) -> dict[str, Any]:
     if not path.exists():
         return {"state": "missing", "reason": "", "seconds": 0.0}
     return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def read_rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows of a cell that is complete, in the order of its file.
+
+    Raises InvalidInput, naming the cell and the line, when there is no such file or a line is no JSON object.
+    """
+    path = folder / "rows.jsonl"
+    if not path.exists():
+        raise InvalidInput(f"cell {folder.name}: is done but has no rows.jsonl in {folder}")
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise InvalidInput(f"cell {folder.name}: rows.jsonl line {number} is not JSON ({error})") from error
+        if not isinstance(rows[-1], dict):
+            raise InvalidInput(f"cell {folder.name}: rows.jsonl line {number} is not a JSON object")
+    return rows
 
 
 class RowLog:

@@ -11,14 +11,15 @@ import torch
 from test_law_tasks import context
 from toy_cells import AUTOREGRESSIVE, RESISPEC, STANDARD, FakeCell, make_audit, make_cell, rows_of, save
 
-from analysis import frontier, report
+from analysis import frontier, frontier_shapes, report
 from experiments.bound import Bound
 from experiments.law_tasks import Scaling
+from resispec import growmap
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
-from resispec.topology import complete
+from resispec.topology import complete, from_widths
 from resispec.verifiers import get_verifier
 
 TRAVERSAL = [(0.5, [0, 1, 1]), (1.0, [0, 0, 0, 2])]  # 5 in 2 steps + 8 in 2: 13/4 = 3.25
@@ -29,6 +30,7 @@ def decoding(cell: FakeCell, num_prompts: int = 2) -> FakeCell:
         cell,
         config={
             "task": {"_target_": "experiments.tasks.Decode"},
+            "tree": {"path": "none.json"},
             "num_prompts": num_prompts,
             "prompt_counts": {"timed": 2, "audited": 2, "long": 9},
         },
@@ -76,7 +78,7 @@ def cells(tmp_path: Path) -> list[FakeCell]:
 
 
 def table_rows(cells: list[Any]) -> dict[tuple[str, str], list[str]]:
-    shown = report.display(frontier.build(frontier.read(cells), "embedded", "command"))
+    shown = report.display(frontier.build(frontier.read(cells), "embedded", "command").table)
     assert list(shown.columns) == [
         *("Tree", "Method", "Accepted length", "Ceiling", "Gain", "Tokens/s", "Speedup", "Speedup vs autoregressive", "Audit"),
     ]
@@ -102,12 +104,47 @@ def test_the_ceiling_is_that_of_the_tree(cells: list[FakeCell]) -> None:
 
 
 def test_longer_audits_are_a_note_and_no_row(cells: list[FakeCell], tmp_path: Path) -> None:
-    table = frontier.build(frontier.read(cells), "embedded", "command")
-    [note] = [note for note in table.notes if note.startswith("Longer audits")]
+    made = frontier.build(frontier.read(cells), "embedded", "command")
+    [note] = [note for note in made.table.notes if note.startswith("Longer audits")]
     assert "Python code, d5b3, T = 1, SpecInfer (standard): exact (z" in note and "10,200 tokens" in note
-    text, paths = frontier.publish(table, tmp_path / "out")
-    assert [path.suffix for path in paths] == [".csv", ".md", ".tex", ".png", ".pdf"] and "frontier.png" in text
-    assert all(path.stat().st_size > 500 for path in paths)
+    text, paths = frontier.publish(made, tmp_path / "out")
+    assert [path.suffix for path in paths] == [".csv", ".md", ".tex"] * 2 + [".png", ".pdf"] and "frontier.png" in text
+    assert all(path.stat().st_size > 100 for path in paths)
+
+
+def shape(widths: list[int], tokens: float) -> dict[str, Any]:
+    return {"widths": widths, "expected_tokens": tokens, "standard_error": 0.1, "s_per_token": 0.002}
+
+
+def searched(root: Path, decoder: str, temperature: float) -> FakeCell:
+    """A cell whose map says that three levels are the fastest from a cost ratio of 0.2 on, five below it, and four nowhere."""
+    path = root / f"{decoder}.{temperature}.json"
+    about = {
+        "temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001,
+        "target_s": {"1": 1, "9": 0.02}, **shape([2, 2, 2, 2], 3.0),
+        "frontier": {"3": shape([3, 5], 2.0), "4": shape([2, 3, 3], 2.1), "5": shape([2, 2, 2, 2], 3.0)},
+        "fastest_up_to_ratio": {"5": 0.2, "3": None},
+    }  # fmt: skip
+    growmap.save(from_widths([2, 2, 2, 2]), path, about)
+    cell = make_cell(root, "traversal", tree="best_9", decoder=decoder, temperature=temperature)
+    return replace(cell, config={"tree": {"path": str(path)}})
+
+
+def test_searched_shapes_are_listed_with_the_costs_at_which_they_are_the_fastest(tmp_path: Path) -> None:
+    cells = [searched(tmp_path, *case) for case in (("sequoia", 1.0), ("specinfer", 0.6), ("specinfer", 1.0), ("specinfer", 1.0))]
+    missing = replace(cells[0], config={"tree": {"path": str(tmp_path / "none.json")}})
+    shapes = frontier_shapes.read([*cells, missing, make_cell(tmp_path, "standard"), make_cell(tmp_path, "autoregressive")])
+    table = frontier_shapes.build(shapes, "embedded")
+    assert [row[:4] + row[7:] for row in table.shown.to_numpy().tolist()] == [
+        ["1", "SpecInfer + traversal", "9", "3", "from 0.200"], ["1", "SpecInfer + traversal", "9", "5", "0.000 to 0.200"],
+        ["1", "Sequoia + traversal", "9", "3", "from 0.200"], ["1", "Sequoia + traversal", "9", "5", "0.000 to 0.200"],
+        ["0.6", "SpecInfer + traversal", "9", "3", "from 0.200"], ["0.6", "SpecInfer + traversal", "9", "5", "0.000 to 0.200"],
+    ]  # fmt: skip
+    assert table.shown.iloc[0].tolist()[4:7] == ["1, 3, 5", "2.00 (0.10)", "2.00"]
+    assert len(table.frame) == 9 and table.frame.fastest_up_to_ratio.isna().sum() == 3  # four levels, in each of three maps
+    [note] = frontier_shapes.by_cost(shapes)
+    assert "at T = 1 5 levels up to 0.200, 3 levels beyond (this pair, here: 0.050); at T = 0.6 5 levels" in note
+    assert frontier_shapes.by_cost([]) == () and frontier_shapes.build([], "embedded").shown.empty
 
 
 def test_a_bound_is_the_one_that_scaling_measures() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Law
+from resispec.verifiers.base import Law, is_first
 
 ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal: what sums over a large vocabulary lose."""
@@ -23,12 +23,6 @@ def accepted(law: Law, siblings: Tensor) -> Tensor:
     rest = 1 - law.select.sum(-1)
     drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
     return law.select.sum(-1) + rest * drafted.sum(-1)
-
-
-def is_first(siblings: Tensor) -> Tensor:
-    """Whether no earlier sibling holds the same token, (..., B) bool."""
-    same = siblings[..., :, None] == siblings[..., None, :]
-    return ~same.tril(-1).any(-1)
 
 
 def check_rows(name: str, rows: Tensor, tolerance: float | None = None) -> None:

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 from resispec.core import Draws, Tree, Verdict
 from resispec.errors import InvalidInput
 
-__all__ = ["Draws", "Law", "Outcomes", "SiblingRule", "Verifier", "require_draws"]
+__all__ = ["Draws", "Law", "Outcomes", "SiblingRule", "Verifier", "is_first", "require_draws"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +65,8 @@ def require_draws(name: str, draws: Draws, supported: tuple[Draws, ...]) -> None
     """Raise InvalidInput unless the rule `name` is defined for these draws."""
     if draws not in supported:
         raise InvalidInput(f"{name} is not exact for draws {draws.value!r}; supported: {', '.join(supported)}")
+
+
+def is_first(siblings: Tensor) -> Tensor:
+    """Whether no earlier sibling holds the same token: (..., B) bool for siblings (..., B)."""
+    return ~(siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)

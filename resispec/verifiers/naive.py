@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import normalise, null_mass
-from resispec.verifiers.base import Draws, Law
+from resispec.verifiers.base import Draws, Law, is_first
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,7 @@ class Naive:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws, and the draft's law plays no part."""
-        is_repeat = (siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)
-        select = torch.where(is_repeat, 0.0, target_probs.gather(-1, siblings))
+        select = torch.where(is_first(siblings), target_probs.gather(-1, siblings), 0.0)
         undrafted = target_probs.scatter(-1, siblings, 0.0)
         return Law(select, normalise(undrafted, target_probs, null_mass(target_probs)))
 

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import choose, draw_one, normalise
-from resispec.verifiers.base import Outcomes, SiblingRule
+from resispec.verifiers.base import Outcomes, SiblingRule, is_first
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class TopDown:
             law = self.rule.law(target_probs[parents], draft_probs[parents], siblings, tree.draws)
             rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
             residual = normalise(law.residual, law.residual)
-            first = (siblings[:, :, None] == siblings[:, None, :]).to(torch.uint8).argmax(-1)
-            is_first = first == torch.arange(siblings.shape[1], device=stop.device)
-            drafted = torch.where(is_first, residual.gather(-1, siblings), 0.0)
+            drafted = torch.where(is_first(siblings), residual.gather(-1, siblings), 0.0)
             enter[children] = law.select + rest * drafted
             leave[parents] = (rest * (1 - drafted.sum(-1, keepdim=True)).clamp_min(0))[:, 0]
             undrafted = residual.scatter(-1, siblings, 0.0)

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one, normalise
 from resispec.topology import Topology
-from resispec.verifiers.base import Law, Outcomes, SiblingRule
+from resispec.verifiers.base import Law, Outcomes, SiblingRule, is_first
 from resispec.verifiers.lookahead import lookahead
 
 
@@ -100,8 +100,7 @@ def _decisions(law: Law, siblings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     # What the residual gives to a drafted token is accepted at that child, which changes no law while its subtree is not yet
     # examined. Afterwards it would: a subtree that failed is no fresh draw from the draft, so the walk cannot go on there.
     rest = 1 - law.select.sum(-1, keepdim=True, dtype=torch.float64)
-    is_first = ~(siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)
-    drafted = torch.where(is_first, law.residual.gather(-1, siblings), 0.0).double()
+    drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0).double()
     weights = law.select + rest.clamp_min(0) * drafted
     tiny = torch.finfo(torch.float64).tiny  # in place of 0, so that 0 / 0 is 0 while NaN stays NaN
     masses = (weights / (1 - (weights.cumsum(-1) - weights)).clamp_min(tiny)).clamp(0, 1)
