@@ -58,9 +58,7 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     refers_to = OmegaConf.to_yaml(config.decoder)
     names = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
     config.audit = config.audit and "verifier" in names  # without a choice of verifier there is nothing to audit
-    config.names = {name: choices[name] for name in ("pair", "dataset", "decoder")} | {
-        "kind": "audited" if config.audit else "timed"
-    }
+    config.names = {name: choices[name] for name in ("pair", "dataset", "decoder")}
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:

@@ -49,8 +49,8 @@ class RunConfig:
     results: str = "results"
     artefact: str | None = None  # the table or figure that a sweep is for
     axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
-    prompt_counts: dict[str, int] = field(default_factory=dict)  # of the frontier's cells, by `names.kind`
-    names: dict[str, str] = field(default_factory=dict)  # set from the choices: pair, dataset, decoder, and the kind of cell
+    prompt_counts: dict[str, int] = field(default_factory=dict)  # of the frontier's cells, and of its longer audits
+    names: dict[str, str] = field(default_factory=dict)  # set from the choices: pair, dataset, decoder
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)

@@ -32,7 +32,7 @@ def decoding(cell: FakeCell, num_prompts: int = 2) -> FakeCell:
             "task": {"_target_": "experiments.tasks.Decode"},
             "tree": {"path": "none.json"},
             "num_prompts": num_prompts,
-            "prompt_counts": {"timed": 2, "audited": 2, "long": 9},
+            "prompt_counts": {"frontier": 2, "long": 9},
         },
     )
 
