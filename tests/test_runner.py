@@ -40,7 +40,11 @@ def pair_folder(tmp_path_factory):
 def toy(pair_folder, tmp_path):
     """Overrides that make any configuration a toy cell: tiny models, prompts and grow maps from local folders."""
     growmap.save(complete(3, 2), tmp_path / "results" / "map.pt")
-    for num_nodes, name in ((64, "jsonl.T1.0.64"), (121, "jsonl.T1.0.121"), *((n, f"T1.0.best_{n}") for n in (16, 64, 121))):
+    for num_nodes, name in (
+        (64, "jsonl.T1.0.64"),
+        (121, "jsonl.T1.0.121"),
+        *((n, f"specinfer.T1.0.best_{n}") for n in (16, 64, 121)),
+    ):
         path = tmp_path / "results" / "embedded" / "growmap" / f"llama2_7b__jf68m.{name}.json"
         growmap.save(complete(2, num_nodes - 1), path)
     return [
