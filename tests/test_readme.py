@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pandas as pd
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -17,6 +19,26 @@ def test_tables_are_those_of_the_committed_results():
         shown = [line for line in between(marker, page).splitlines() if line.startswith("|")]
         committed = (ROOT / "results" / "embedded" / f"{marker}.md").read_text().splitlines()
         assert shown == [line for line in committed if line.startswith("|")], f"{marker} is not that of results/embedded"
+
+
+def test_what_is_said_of_the_frontier_is_in_its_table():
+    frame = pd.read_csv(ROOT / "results" / "embedded" / "frontier.csv")
+    section = " ".join(between("frontier", README).split())
+    for temperature, decoder, tree, verifier, quantity in [
+        *((t, "specinfer", "best_121", "traversal_optimal", "accepted_length") for t in (1.0, 0.6)),
+        *((t, "specinfer", "best_121", "traversal_optimal", "accepted_length_gain") for t in (1.0, 0.6)),
+        *((t, "specinfer", "d5b3", "traversal_optimal", "accepted_length_gain") for t in (1.0, 0.6)),
+        *((t, "specinfer", "d5b3", "resispec", "accepted_length") for t in (1.0, 0.6)),
+        *((t, "sequoia", "best_121", "traversal", "accepted_length") for t in (1.0, 0.6)),
+        *((t, "top_k", "best_121", "naive", "accepted_length") for t in (1.0, 0.6)),
+    ]:
+        wanted = (temperature, decoder, tree, verifier, quantity)
+        rows = frame[(frame[["temperature", "decoder", "tree", "verifier", "quantity"]] == list(wanted)).all(axis=1)]
+        assert len(rows) == 3 and f"{rows.value.min():.2f} to {rows.value.max():.2f}" in section, wanted
+    exact = frame[(frame.verifier != "resispec") & (frame.verdict != "") & frame.verdict.notna()]
+    assert set(exact.verdict) == {"exact"} and set(frame.status) == {"done"}
+    autoregressive = frame[frame.quantity == "speedup_vs_autoregressive"].value.dropna()
+    assert autoregressive.max() < 1  # "none of these trees is faster than one token at a time"
 
 
 def test_every_target_and_option_that_is_named_exists():
