@@ -67,7 +67,7 @@ class Loaded:
 def read(cells: Iterable[Cell]) -> Loaded:
     """The loaded cells and the maps that they used."""
     every = list(cells)
-    found = {cell.cell_id: growmap.about(cell.config["tree"].get("path", "")) for cell in every if "tree" in cell.labels}
+    found = {cell.cell_id: growmap.about(cell.config["tree"].get("path") or "") for cell in every if "tree" in cell.labels}
     expected = {cell_id: about["expected_tokens"] for cell_id, about in found.items() if "expected_tokens" in about}
     return Loaded(load(every), expected)
 
