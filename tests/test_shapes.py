@@ -104,14 +104,20 @@ def test_contexts_are_even_steps_of_what_the_target_writes():
     assert [len(tokens) for tokens in written_contexts(context(setting.pair, new_tokens=3), 0, generator, 8)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("verifier", ["traversal_optimal", "traversal", "standard"])
-def test_expected_tokens_are_what_decoding_emits(verifier, tmp_path):
+@pytest.mark.parametrize(
+    ("verifier", "draws"),
+    [
+        ("traversal_optimal", "iid"), ("traversal", "iid"), ("standard", "iid"),
+        ("traversal", "without_replacement"), ("naive", "point_mass"),
+    ],
+)  # fmt: skip
+def test_expected_tokens_are_what_decoding_emits(verifier, draws, tmp_path):
     pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
-    task, setting = comparing(tmp_path, candidates), context(pair, verifier, prompts=300, new_tokens=1)
+    task, setting = comparing(tmp_path, candidates), context(pair, verifier, prompts=300, new_tokens=1, draws=draws)
     rows = [asdict(task(setting, index)) for index in range(300)]
     mean, error = mean_and_error(rows, "emitted")
     for place, widths in enumerate(candidates):
-        decoder = Decoder(DraftModel(from_widths(widths)), get_verifier(verifier))
+        decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
         done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
         emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
         both = (error[place] ** 2 + float(emitted.var()) / len(emitted)) ** 0.5
