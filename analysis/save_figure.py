@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import os
 from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+
+from resispec.record import replacing
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
@@ -15,10 +15,7 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     mpl.rcParams["pdf.fonttype"] = 42  # text stays text
     paths = []
     for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):
-        content = io.BytesIO()
-        figure.savefig(content, format=suffix, dpi=200, metadata=metadata)
         paths.append(stem.with_name(f"{stem.name}.{suffix}"))
-        partial = paths[-1].with_name(f".{paths[-1].name}.{os.getpid()}")
-        partial.write_bytes(content.getvalue())
-        partial.replace(paths[-1])
+        with replacing(paths[-1]) as partial:
+            figure.savefig(partial, format=suffix, dpi=200, metadata=metadata)
     return paths

@@ -10,7 +10,6 @@ import torch
 from torch import Generator, Tensor
 
 from experiments.contexts import identity, written
-from experiments.law_trees import draft_of
 from experiments.tasks import Context
 from resispec.audit.first_token import rule_of
 from resispec.core import Draws
@@ -55,7 +54,7 @@ class Acceptance:
 
 def _laws(context: Context, prompt: list[int], tokens: list[int], block: int = 32) -> list[tuple[Tensor, Tensor]]:
     """Both models' laws (C, V) of every token that was written, in blocks of positions that bound the memory."""
-    models = (context.pair.target, draft_of(context.pair))
+    models = (context.pair.target, context.pair.draft_model())
     sequence = [*prompt, *tokens[:-1]]
     features = [extend(model.session(len(sequence)), sequence, model.device)[len(prompt) - 1 :] for model in models]
     blocks = zip(*(rows.split(block) for rows in features), strict=True)

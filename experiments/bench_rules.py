@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import statistics
 import sys
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from torch import Generator, Tensor
 from tqdm import tqdm
 
 from experiments.peak_memory import peak_bytes
-from experiments.provenance import device_name
+from experiments.provenance import device_name, device_stem
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
 from resispec.distributions import draw_siblings, probabilities
@@ -238,7 +237,7 @@ def main() -> None:
     page = page_of(frame, size, device)
     stem = options.results / "embedded" / "bench_rules"
     if device.type == "cuda":
-        stem = options.results / "timing" / f"rules_{re.sub('[^a-z0-9]+', '_', device_name(device).lower()).strip('_')}"
+        stem = options.results / "timing" / f"rules_{device_stem(device)}"
     stem.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
     write_atomically(stem.with_suffix(".md"), page)

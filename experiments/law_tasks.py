@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from experiments.contexts import identity, prefix_lengths
-from experiments.law_trees import Root, draft_of, expected_emitted, finite, part
+from experiments.law_trees import Root, expected_emitted, finite, part
 from experiments.tasks import Context
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Plan, estimate
@@ -170,7 +170,7 @@ def _prompt_laws(context: Context, index: int, count: int) -> tuple[dict[str, An
     """The identity of a prompt, and the target's and the draft's laws (C, V) after each of its contexts."""
     tokens = context.prompts[index][1]
     lengths = prefix_lengths(len(tokens), count)
-    laws = [_laws(model, tokens, lengths, context) for model in (context.pair.target, draft_of(context.pair))]
+    laws = [_laws(model, tokens, lengths, context) for model in (context.pair.target, context.pair.draft_model())]
     return identity(context, index, len(lengths)), laws[0], laws[1]
 
 

@@ -19,11 +19,6 @@ from resispec.topology import Topology, chain
 from resispec.verifiers.base import Verifier
 
 
-def draft_of(pair: Pair) -> Model:
-    """The independent draft model, whose laws are read at any node. Raises InvalidInput when the pair has none."""
-    return pair.draft_model()
-
-
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
     """A decoder's drafter. Raises InvalidInput unless it is the draft model, on a shape that is fixed beforehand."""
     if not isinstance(decoder.drafter, DraftModel):
@@ -53,7 +48,7 @@ class Root:
 
     def target_path_ratios(self, shape: Topology, generator: Generator) -> Tensor:
         """log prod p / q along paths that the target draws, (chains, D-1) float64. shape: made by `parallel_chains`."""
-        draft = draft_of(self.pair)
+        draft = self.pair.draft_model()
         drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), shape, generator)
         draft_probs = self.read(draft).laws(drawn.tree)
         paths = []

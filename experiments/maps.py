@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from experiments.cells import Cell, plan
-from experiments.law_trees import draft_of
 from experiments.provenance import provenance
 from experiments.run import CellFailed, run_cell
 from resispec import growmap
@@ -112,7 +111,7 @@ def measure_times(pair: Pair, prompt_tokens: int, sizes: Sequence[int]) -> Times
     """Median seconds of the target's forward over each number of positions, and of the draft's over a level, after a prompt."""
     bar = tqdm(sorted({1, *sizes}), desc="times of forwards", unit="size", dynamic_ncols=True)
     target_s = {size: _forward_s(pair.target, prompt_tokens, size) for size in bar}
-    return Times(target_s, _forward_s(draft_of(pair), prompt_tokens, LEVEL_WIDTH))
+    return Times(target_s, _forward_s(pair.draft_model(), prompt_tokens, LEVEL_WIDTH))
 
 
 @torch.inference_mode()

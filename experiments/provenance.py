@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -42,6 +43,11 @@ def device_name(device: torch.device) -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{names[0] if names else platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
+
+
+def device_stem(device: torch.device) -> str:
+    """The hardware's name for files, like "nvidia_h200"."""
+    return re.sub("[^a-z0-9]+", "_", device_name(device).lower()).strip("_")
 
 
 def _git(*arguments: str) -> str:

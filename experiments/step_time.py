@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from experiments.provenance import device_name
+from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.models import Pair, TransformersModel, build_llama
@@ -132,7 +132,7 @@ def main() -> None:
     ]
     folder = Path(options.results) / "timing"
     folder.mkdir(parents=True, exist_ok=True)
-    stem = "_".join("".join(letter if letter.isalnum() else " " for letter in device_name(device).lower()).split())
+    stem = device_stem(device)
     write_json(folder / f"{stem}.json", {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows})
     write_atomically(folder / f"{stem}.md", "\n".join(lines))
     sys.stdout.write("\n".join(lines) + f"\nwritten: {folder / stem}.md\n")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from resispec.eagle_recipe import EagleRecipe
 from resispec.eagle_training import EagleTraining, Sequences, new_drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair, save_eagle
+from resispec.record import replacing
 
 CHECKPOINT = "checkpoint.pt"
 
@@ -50,9 +50,8 @@ def train(training: EagleTraining, steps: int, folder: Path, save_every: int) ->
     while training.done < steps:
         feature, law = training.step()
         if training.done % save_every == 0 or training.done == steps:
-            partial = checkpoint.with_name(f".{CHECKPOINT}.{os.getpid()}")
-            torch.save(training.state(), partial)
-            partial.replace(checkpoint)
+            with replacing(checkpoint) as partial:
+                torch.save(training.state(), partial)
         bar.set_postfix(feature=f"{feature:.3f}", law=f"{law:.2f}", refresh=False)
         bar.update()
     bar.close()

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 import reprlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.record import write_atomically
+from resispec.record import replacing, write_atomically
 from resispec.topology import Topology, from_child_counts
 
 FORMAT = "resispec grow map 1"
@@ -62,9 +61,8 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
     if suffix == ".json":
         write_atomically(path, text)
     else:
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        torch.save(_pt_content(topology), partial)
-        partial.replace(path)
+        with replacing(path) as partial:
+            torch.save(_pt_content(topology), partial)
 
 
 def about(path: str | Path) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,11 +88,18 @@ def hash_tokens(tokens: Sequence[int]) -> str:
     return hashlib.sha256(",".join(map(str, tokens)).encode()).hexdigest()[:16]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Write a file so that its presence means it is complete."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` when the block ends well: a file's presence means it is complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text, encoding="utf-8")
+    yield partial
     partial.replace(path)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file, see `replacing`."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -9,7 +9,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from toys import save_tiny_pair
+from toys import save_tiny_search
 
 from experiments import best_shape
 from experiments.cells import plan
@@ -68,16 +68,7 @@ def test_each_search_makes_its_own_maps():
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("best")
-    save_tiny_pair(folder)
-    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(20)]
-    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
-        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "first_tuning_prompt=3", "warmup_prompts=0",
-        "prompt_tokens=12",
-        "sampling.max_new_tokens=6", "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
-    ]  # fmt: skip
+    return save_tiny_search(tmp_path_factory.mktemp("best"), 20)
 
 
 def make(*arguments):

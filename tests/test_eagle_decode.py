@@ -7,7 +7,6 @@ import torch
 from scipy.stats import chisquare
 from toys import ToyTokenizer, save_tiny_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
 
-from experiments.law_trees import draft_of
 from experiments.worker import encode
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
@@ -214,7 +213,7 @@ def test_the_wrong_kind_of_pair_is_refused_in_one_line():
     cases = [
         (lambda: generate(plain, Eagle(chain(2)), Sampling(1.0, 4, 64)), "this pair has an independent draft model"),
         (lambda: generate(eagle, DraftModel(chain(2)), Sampling(1.0, 4, 64)), "choose decoder=eagle"),
-        (lambda: draft_of(eagle), "this pair's draft is an EAGLE drafter"),
+        (lambda: eagle.draft_model(), "this pair's draft is an EAGLE drafter"),
         (lambda: generate(eagle, Eagle(complete(2, 70)), Sampling(1.0, 4, 64)), "70 candidates of one parent; .* has 64 tokens"),
         (lambda: generate(eagle, Eagle(DynamicTree(99, 2, 65)), Sampling(1.0, 4, 64)), "65 candidates of one parent"),
         (lambda: generate(eagle, Eagle(DynamicTree(60, 5, 10)), Sampling(1.0, 4, 9)), "tree of 7 levels cannot fit max_length 9"),

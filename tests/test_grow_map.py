@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, same_everywhere, save_tiny_pair
+from toys import TableModel, ToyTokenizer, same_everywhere, save_tiny_search
 
 from experiments.acceptance import Acceptance
 from experiments.cells import plan
@@ -79,15 +79,7 @@ def test_a_found_tree_emits_what_the_search_expects():
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("growmap")
-    save_tiny_pair(folder)
-    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(8)]
-    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
-        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "first_tuning_prompt=3", "warmup_prompts=0",
-        "prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
-    ]  # fmt: skip
+    return save_tiny_search(tmp_path_factory.mktemp("growmap"), 8)
 
 
 def make(*arguments):

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from toys import save_tiny_pair, table_pair
+from toys import save_prompts, save_tiny_pair, table_pair
 
 from experiments import worker
 from experiments.cells import expected_cells, plan
@@ -202,7 +202,7 @@ def toy(tmp_path_factory):
     """Overrides that make any cell a toy: tiny models and prompts from local folders."""
     folder = tmp_path_factory.mktemp("pair")
     save_tiny_pair(folder)
-    (folder / "prompts.jsonl").write_text("".join(json.dumps({"text": "abc def gh " * 3 + letter}) + "\n" for letter in "abc"))
+    save_prompts(folder, 3)
     return [
         "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
         "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "prompt_tokens=12", "num_threads=1",

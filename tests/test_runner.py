@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
-from toys import save_tiny_pair, tiny_eagle
+from toys import save_prompts, save_tiny_pair, tiny_eagle
 
-from experiments import provenance, worker
+from experiments import worker
 from experiments.cells import CONF, Cell, expected_cells, plan
 from experiments.run import CellFailed, run_cell
 from resispec import growmap
@@ -32,8 +31,7 @@ def pair_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pair")
     save_tiny_pair(folder)
     save_eagle(tiny_eagle(), folder / "eagle")
-    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(8)]
-    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+    save_prompts(folder, 8)
     return folder
 
 
@@ -283,20 +281,3 @@ def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, pair_folder
     with pytest.raises(InvalidInput, match=message) as caught:
         run_in_this_process(cell)
     assert "\n" not in str(caught.value) and not (cell.folder / "rows.jsonl").exists()
-
-
-def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
-    names = ["resispec/law.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("one\n")
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "all"]):
-        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
-    found = {}
-    for name in names:
-        (tmp_path / name).write_text("two\n")
-        found[name] = provenance.provenance(torch.device("cpu"))["git_is_dirty"]
-        (tmp_path / name).write_text("one\n")
-    assert found == {name: not name.startswith(("docs", "results")) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -127,3 +128,20 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), v
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for seed, word in enumerate(words):
         save_model(tiny_llama(vocab, seed=seed).module, tokenizer, "<eos>", folder / word)
+
+
+def save_prompts(folder: Path, count: int) -> None:
+    """Write `folder/prompts.jsonl`, documents that `save_tiny_pair`'s tokenizer reads."""
+    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(count)]
+    (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def save_tiny_search(folder: Path, num_documents: int) -> list[str]:
+    """A tiny pair and documents in a folder, and the overrides with which a search for trees uses them."""
+    save_tiny_pair(folder)
+    save_prompts(folder, num_documents)
+    return [
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
+        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "first_tuning_prompt=3", "warmup_prompts=0",
+        "prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
+    ]  # fmt: skip

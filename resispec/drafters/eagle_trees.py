@@ -109,8 +109,9 @@ class DynamicTree:
             tokens.append(best.indices.flatten())
             parents.append(rows + first_row)
             first_row += len(best.values)
-        chosen = highest(torch.cat(scores), self.total_token - 1)
-        if torch.cat(scores).isnan().any():
+        every = torch.cat(scores)
+        chosen = highest(every, self.total_token - 1)
+        if every.isnan().any():
             raise FloatingPointError("the EAGLE drafter's laws are NaN")
         return _connect(torch.cat(tokens)[chosen], chosen, torch.cat(parents)[chosen], torch.cat(forwarded or [chosen[:0]]))
 

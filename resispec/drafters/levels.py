@@ -42,8 +42,7 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         parents = [above.index(topology.parents[node]) for node in nodes if node]
         most = max(len(topology.children[node]) for node in nodes)
         picks = [row * most + rank for row, node in enumerate(nodes) for rank in range(len(topology.children[node]))]
-        places = (torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (nodes, parents, picks))
-        nodes_, parents_, picks_ = places
-        levels.append(Level(nodes_, parents_, slice(ids.stop, ids.stop + len(picks)), picks_, most))
+        places = [torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (nodes, parents, picks)]
+        levels.append(Level(places[0], places[1], slice(ids.stop, ids.stop + len(picks)), places[2], most))
         above = nodes
     return tuple(levels)
