@@ -66,7 +66,7 @@ audit: .venv/installed ## is a verifier exact? every registered one, or VERIFIER
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate, and the cost of every rule, as ratios within one run
 	@$(PY) -m experiments.bench
-	@$(PY) -m experiments.bench_rules
+	@$(PY) -m experiments.bench.rules
 
 .PHONY: test
 test: .venv/installed ## the test suite (CPU, no network)

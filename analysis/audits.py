@@ -32,7 +32,9 @@ def audit(cell_id: str, folder: Path, prompts: pd.DataFrame) -> dict[str, Any]:
     decoded = dict(zip(prompts.prompt_index, prompts.tokens_sha256, strict=True))
     for row in rows:
         if decoded.get(row["prompt_index"], row["tokens_sha256"]) != row["tokens_sha256"]:
-            raise InvalidInput(f"cell {cell_id}: decoded other tokens of prompt {row['prompt_index']} than the timed cell")
+            raise InvalidInput(
+                f"cell {cell_id}: decoded other tokens of prompt {row['prompt_index']} than the timed cell"
+            )
     try:
         scores = Terms(*(_joined(rows, name) for name in Terms.__dataclass_fields__)).scores()
     except KeyError as error:

@@ -75,7 +75,9 @@ ACCEPTED_LENGTH = Ratio("num_emitted", "num_steps")
 TOKENS_PER_S = Ratio("num_emitted", "decode_s")
 
 
-def resample(num_prompts: int, generator: np.random.Generator, num_resamples: int = NUM_RESAMPLES) -> np.ndarray:
+def resample(
+    num_prompts: int, generator: np.random.Generator, num_resamples: int = NUM_RESAMPLES
+) -> np.ndarray:
     """How often each prompt is drawn in each resample.
 
     Returns:

@@ -47,9 +47,15 @@ def lines(results: LawResults[DecayRow]) -> Iterator[Line]:
         every = cells.to_dict("records")
         for cell in every:
             rows = results.rows.get(cell["cell_id"])
-            yield Line(cell, cell["verifier"], _rates(rows, "selected", "tested", rows[0].num_tuples) if rows else None)
+            yield Line(
+                cell,
+                cell["verifier"],
+                _rates(rows, "selected", "tested", rows[0].num_tuples) if rows else None,
+            )
         for cell in [cell for cell in every if cell["status"] == "done"][:1]:
-            yield Line(cell, CEILING, _rates(results.rows[cell["cell_id"]], "ceiling_selected", "ceiling_tested", 1))
+            yield Line(
+                cell, CEILING, _rates(results.rows[cell["cell_id"]], "ceiling_selected", "ceiling_tested", 1)
+            )
 
 
 def method(verifier: str) -> str:

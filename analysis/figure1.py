@@ -54,7 +54,9 @@ def build(results: LawResults[DecayRow], profile: str, command: str) -> tuple[La
     siblings = max((len(line.rates.share) for line in drawn if line.rates), default=1)
     shown = pd.DataFrame([_shown(line, siblings) for line in drawn])
     constant = [key for key in SETTING if len(set(results.cells[key])) == 1]
-    settings = "".join(f" {labels.COLUMNS[key].label}: {labels.text(key, results.cells[key].iloc[0])}." for key in constant)
+    settings = "".join(
+        f" {labels.COLUMNS[key].label}: {labels.text(key, results.cells[key].iloc[0])}." for key in constant
+    )
     definitions = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in DEFINITIONS]
     table = LawTable(
         stem="figure1",
@@ -62,26 +64,37 @@ def build(results: LawResults[DecayRow], profile: str, command: str) -> tuple[La
         shown=shown.drop(columns=[labels.COLUMNS[key].label for key in constant]),
         num_keys=len(SETTING) + 1 - len(constant),
         caption=f"Figure 1 of the paper, {profile} profile: acceptance by sibling index.{settings}",
-        notes=("![Acceptance by sibling index](figure1.png)", *definitions, *footer(results, profile, command)),
+        notes=(
+            "![Acceptance by sibling index](figure1.png)",
+            *definitions,
+            *footer(results, profile, command),
+        ),
     )
     return table, drawn
 
 
 def _records(line: Line, results: LawResults[DecayRow]) -> Iterator[dict[str, Any]]:
     """Rows of the CSV."""
-    shared = {key: line.cell[key] for key in ("cell_id", *SETTING, "status", "reason")} | {"verifier": line.verifier}
+    shared = {key: line.cell[key] for key in ("cell_id", *SETTING, "status", "reason")} | {
+        "verifier": line.verifier
+    }
     shared["num_prompts"] = len(results.rows.get(line.cell["cell_id"], ()))
     if line.rates is None:
         yield shared
         return
-    for quantity, values in (("acceptance_rate", line.rates.acceptance), ("accepted_so_far", line.rates.accepted)):
+    for quantity, values in (
+        ("acceptance_rate", line.rates.acceptance),
+        ("accepted_so_far", line.rates.accepted),
+    ):
         for index, (found, share) in enumerate(zip(values, line.rates.share, strict=True)):
             yield shared | {"sibling": index + 1, "tested_share": share, "quantity": quantity, **vars(found)}
 
 
 def _shown(line: Line, siblings: int) -> dict[str, str]:
     """A printed row."""
-    row = {labels.COLUMNS[key].label: labels.text(key, line.cell[key]) for key in SETTING} | {"Method": method(line.verifier)}
+    row = {labels.COLUMNS[key].label: labels.text(key, line.cell[key]) for key in SETTING} | {
+        "Method": method(line.verifier)
+    }
     if line.rates is None:
         numbers = [*map(str, range(1, siblings + 1)), f"Any of {siblings}"]
         return row | dict.fromkeys(numbers, labels.ABSENT) | {numbers[0]: gap(line.cell)}
@@ -99,12 +112,22 @@ def draw(drawn: Sequence[Line]) -> Figure:
     for axes_row, (pair, temperature) in zip(grid, order, strict=True):
         for axes, dataset in zip(axes_row, datasets, strict=True):
             setting = {"pair": pair, "temperature": temperature, "dataset": dataset}
-            _panel(axes, [line for line in drawn if all(line.cell[key] == value for key, value in setting.items())])
+            _panel(
+                axes,
+                [line for line in drawn if all(line.cell[key] == value for key, value in setting.items())],
+            )
             named = f"{labels.name('pair', pair)}, " if len(pairs) > 1 else ""
             axes.set_title(f"{named}{labels.name('dataset', dataset)}, T = {temperature:g}", fontsize=9)
-    handles = {handle.get_label(): handle for axes in grid.flat for handle in axes.get_legend_handles_labels()[0]}
+    handles = {
+        handle.get_label(): handle for axes in grid.flat for handle in axes.get_legend_handles_labels()[0]
+    }
     figure.legend(
-        handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles) or 1, frameon=False, fontsize=9
+        handles.values(),
+        handles.keys(),
+        loc="outside upper center",
+        ncols=len(handles) or 1,
+        frameon=False,
+        fontsize=9,
     )
     rare = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
     figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=9)
@@ -118,9 +141,21 @@ def _panel(axes: Axes, drawn: Sequence[Line]) -> None:
         marker, style, grey, shift = STYLES.get(line.verifier) or next(others)
         if line.rates is None:
             text = f"{method(line.verifier)}: {line.cell['status']}"
-            axes.text(0.97, 0.97 - 0.1 * len(axes.texts), text, transform=axes.transAxes, ha="right", va="top", fontsize=8)
+            axes.text(
+                0.97,
+                0.97 - 0.1 * len(axes.texts),
+                text,
+                transform=axes.transAxes,
+                ha="right",
+                va="top",
+                fontsize=8,
+            )
             continue
-        points = [(index + 1 + shift, found) for index, found in enumerate(line.rates.acceptance) if found.value == found.value]
+        points = [
+            (index + 1 + shift, found)
+            for index, found in enumerate(line.rates.acceptance)
+            if found.value == found.value
+        ]
         below, above = ([max(0.0, side(found)) for _, found in points] for side in (_below, _above))
         axes.errorbar(
             [place for place, _ in points], [found.value for _, found in points], yerr=(below, above), color=grey,

@@ -46,12 +46,18 @@ def load_rows(cells: Iterable[Cell], row_type: type[Row]) -> LawResults[Row]:
         if entries[-1]["status"] == "done":
             rows[cell.cell_id] = found = _read_rows(cell, row_type)
             measured = [(row.prompt_index, row.prompt_id, row.seed) for row in found]
-            first, expected = prompts.setdefault((cell.labels["pair"], cell.labels["dataset"]), (cell.cell_id, measured))
+            first, expected = prompts.setdefault(
+                (cell.labels["pair"], cell.labels["dataset"]), (cell.cell_id, measured)
+            )
             if measured != expected:
-                raise InvalidInput(f"cell {cell.cell_id}: its prompts or seeds are not those of {first}, compared with it")
+                raise InvalidInput(
+                    f"cell {cell.cell_id}: its prompts or seeds are not those of {first}, compared with it"
+                )
     table = pd.DataFrame(entries, columns=["cell_id", *LABELS, "status", "reason", "device", "commit"])
     keys = ["pair", "temperature", "dataset", "verifier"]
-    ranks = pd.DataFrame({key: [labels.rank(key, value) for value in table[key]] for key in keys}, index=table.index)
+    ranks = pd.DataFrame(
+        {key: [labels.rank(key, value) for value in table[key]] for key in keys}, index=table.index
+    )
     return LawResults(table.loc[ranks.sort_values(keys, kind="stable").index].reset_index(drop=True), rows)
 
 
@@ -60,7 +66,9 @@ def _read_rows(cell: Cell, row_type: type[Row]) -> list[Row]:
     for number, row in enumerate(read_rows(cell.folder), start=1):
         where = f"cell {cell.cell_id}: rows.jsonl line {number}"
         if set(row) != set(types):
-            raise InvalidInput(f"{where} does not have the columns of {row_type.__name__}: {', '.join(types)}")
+            raise InvalidInput(
+                f"{where} does not have the columns of {row_type.__name__}: {', '.join(types)}"
+            )
         wrong = [name for name, kind in types.items() if not _is(row[name], kind)]
         if wrong:
             raise InvalidInput(f"{where} has a wrong {wrong[0]}: {str(row[wrong[0]])[:60]}")

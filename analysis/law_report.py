@@ -89,9 +89,15 @@ def footer(results: LawResults[Any], profile: str, command: str) -> tuple[str, .
 
 def markdown(table: LawTable) -> str:
     """The table for people and terminals, padded."""
-    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in (table.shown.columns, *table.shown.to_numpy().tolist())]
+    rows = [
+        [str(cell).replace("|", "\\|") for cell in row]
+        for row in (table.shown.columns, *table.shown.to_numpy().tolist())
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
+        for row in rows
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n\n".join([f"**{table.caption}**", "\n".join(lines), *table.notes]) + "\n"
 
@@ -114,7 +120,9 @@ def latex(table: LawTable) -> str:
     ])  # fmt: skip
 
 
-def publish(table: LawTable, folder: Path, suffixes: tuple[str, ...] = ("csv", "md", "tex")) -> tuple[str, list[Path]]:
+def publish(
+    table: LawTable, folder: Path, suffixes: tuple[str, ...] = ("csv", "md", "tex")
+) -> tuple[str, list[Path]]:
     """Write `folder/stem.csv`, `.md` and `.tex`, each atomically; return the Markdown and the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = {"csv": table.frame.to_csv(index=False), "md": markdown(table), "tex": latex(table)}

@@ -78,9 +78,13 @@ def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset"
     repeated = table.cell_id[table.cell_id.duplicated()]
     if len(repeated):
         raise InvalidInput(f"cell {repeated.iloc[0]}: listed more than once; expected each cell once")
-    prompts = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["cell_id", *PROMPT_COLUMNS])
+    prompts = (
+        pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["cell_id", *PROMPT_COLUMNS])
+    )
     _check_same_prompts(table, prompts, list(same_prompts))
-    return Results(table, prompts, _read_audits([cell for cell in every if cell.labels.get("audit")], table, prompts))
+    return Results(
+        table, prompts, _read_audits([cell for cell in every if cell.labels.get("audit")], table, prompts)
+    )
 
 
 def _read_audits(cells: list[Cell], table: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
@@ -104,14 +108,21 @@ def read_cell(cell: Cell) -> dict[str, Any]:
     if not (cell.folder / "status.json").exists():
         return row
     stored = _read_json(cell, "cell.json")
-    if stored.get("cell_id") != cell.cell_id or _checked_labels(cell.cell_id, stored.get("labels") or {}) != labels:
-        raise InvalidInput(f"cell {cell.cell_id}: cell.json describes {stored.get('cell_id')} {stored.get('labels')}")
+    if (
+        stored.get("cell_id") != cell.cell_id
+        or _checked_labels(cell.cell_id, stored.get("labels") or {}) != labels
+    ):
+        raise InvalidInput(
+            f"cell {cell.cell_id}: cell.json describes {stored.get('cell_id')} {stored.get('labels')}"
+        )
     status = _read_json(cell, "status.json")
     if status.get("state") == "running":
         status |= {"state": "interrupted", "reason": "running, or killed, when it was read"}
     if status.get("state") not in STATUSES[:3]:
         allowed = ", ".join(STATUSES[:3])
-        raise InvalidInput(f"cell {cell.cell_id}: status.json has state {status.get('state')!r}; allowed: {allowed}")
+        raise InvalidInput(
+            f"cell {cell.cell_id}: status.json has state {status.get('state')!r}; allowed: {allowed}"
+        )
     row |= {"status": status["state"], "reason": " ".join(str(status.get("reason") or "").split())}
     if row["status"] == "done":
         row |= _read_provenance(cell)
@@ -134,7 +145,9 @@ def _checked_labels(cell_id: str, labels: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(labels) - set(LABELS))
     if missing or unknown:
         allowed = ", ".join(LABELS)
-        raise InvalidInput(f"cell {cell_id}: labels lack {missing} and have unknown {unknown}; allowed: {allowed}")
+        raise InvalidInput(
+            f"cell {cell_id}: labels lack {missing} and have unknown {unknown}; allowed: {allowed}"
+        )
     values = {name: str(labels.get(name) or "") for name in LABELS}
     return values | {"temperature": float(labels["temperature"])}
 
@@ -166,7 +179,10 @@ def _read_prompts(cell: Cell) -> pd.DataFrame:
 
 def _problem(row: dict[str, Any]) -> str | None:
     """What is wrong with one row, or None."""
-    missing, unknown = [name for name in PROMPT_COLUMNS if name not in row], sorted(set(row) - set(PROMPT_COLUMNS))
+    missing, unknown = (
+        [name for name in PROMPT_COLUMNS if name not in row],
+        sorted(set(row) - set(PROMPT_COLUMNS)),
+    )
     if missing or unknown:
         return f"lacks columns {missing} and has unknown columns {unknown}"
     wrong = [name for name, kind in _TYPES.items() if not _is(row[name], kind)]
@@ -191,7 +207,9 @@ def _is(value: Any, kind: str) -> bool:
 
 def _check_same_prompts(cells: pd.DataFrame, prompts: pd.DataFrame, labels: list[str]) -> None:
     """Raise InvalidInput unless cells that share `labels` measured the same prompts with the same seeds."""
-    measured = {cell_id: frame[_IDENTITY].to_numpy().tolist() for cell_id, frame in prompts.groupby("cell_id")}
+    measured = {
+        cell_id: frame[_IDENTITY].to_numpy().tolist() for cell_id, frame in prompts.groupby("cell_id")
+    }
     for _, group in cells[cells.status == "done"].groupby(labels, sort=False):
         first = group.cell_id.iloc[0]
         for cell_id in group.cell_id:

@@ -15,7 +15,13 @@ from analysis.load import LABELS, Results
 from resispec.errors import InvalidInput
 
 AUDITED = audits.QUANTITIES
-QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup", "speedup_vs_autoregressive")
+QUANTITIES = (
+    "accepted_length",
+    "tokens_per_s",
+    "accepted_length_gain",
+    "speedup",
+    "speedup_vs_autoregressive",
+)
 COLUMNS = [
     *("cell_id", *LABELS, "status", "reason", "num_prompts", "quantity"),
     *("value", "lower", "upper", "paper_low", "paper_high", "verdict"),
@@ -32,7 +38,9 @@ def same_decoder(cell: Mapping[str, Any]) -> dict[str, str]:
 
 
 def measure(
-    results: Results, order: tuple[str, ...] = ("pair", "temperature", "dataset"), baseline: Baseline = same_decoder
+    results: Results,
+    order: tuple[str, ...] = ("pair", "temperature", "dataset"),
+    baseline: Baseline = same_decoder,
 ) -> pd.DataFrame:
     """The long frame of an artefact, COLUMNS, with `paper_low` and `paper_high` still NaN.
 
@@ -46,7 +54,10 @@ def measure(
         baseline: what a cell is compared with.
     """
     prompts = dict(iter(results.prompts.groupby("cell_id", sort=False)))
-    counts = {size: resample(size, np.random.default_rng(SEED)) for size in {len(frame) for frame in prompts.values()}}
+    counts = {
+        size: resample(size, np.random.default_rng(SEED))
+        for size in {len(frame) for frame in prompts.values()}
+    }
     audited = {row["cell_id"]: row for row in results.audits.to_dict("records")}
     rows = []
     for cell in _ordered(results.cells, order).to_dict("records"):
@@ -58,7 +69,9 @@ def measure(
         measured |= {name: Interval(float(audit[name]), np.nan, np.nan) for name in AUDITED if name in audit}
         for quantity in (*QUANTITIES, *AUDITED):
             found = measured.get(quantity, ABSENT)
-            rows.append(shared | {"quantity": quantity, **vars(found), "paper_low": np.nan, "paper_high": np.nan})
+            rows.append(
+                shared | {"quantity": quantity, **vars(found), "paper_low": np.nan, "paper_high": np.nan}
+            )
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -81,7 +94,10 @@ def _quantities(
     if own is None:
         return {}
     drawn = counts[len(own)]
-    found = {"accepted_length": ACCEPTED_LENGTH.interval(own, drawn), "tokens_per_s": TOKENS_PER_S.interval(own, drawn)}
+    found = {
+        "accepted_length": ACCEPTED_LENGTH.interval(own, drawn),
+        "tokens_per_s": TOKENS_PER_S.interval(own, drawn),
+    }
     if cell["decoder"] == "autoregressive":
         return found
     setting = {key: cell[key] for key in ("pair", "dataset", "temperature")}
@@ -99,5 +115,7 @@ def _only(cells: pd.DataFrame, wanted: dict[str, Any]) -> str:
     """The cell with these labels, or an empty string. Raises InvalidInput when there are several."""
     matches = cells.cell_id[(cells[list(wanted)] == pd.Series(wanted)).all(axis=1)].tolist()
     if len(matches) > 1:
-        raise InvalidInput(f"cell {matches[1]}: has the labels of {matches[0]}; a baseline must be one cell ({wanted})")
+        raise InvalidInput(
+            f"cell {matches[1]}: has the labels of {matches[0]}; a baseline must be one cell ({wanted})"
+        )
     return matches[0] if matches else ""

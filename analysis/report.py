@@ -93,10 +93,13 @@ def display(table: Table) -> pd.DataFrame:
                 line.append(labels.published(quantity, number.paper_low, number.paper_high))
         if has_audits:
             line.append(
-                audits.text(by_quantity.value[list(audits.QUANTITIES)].to_dict() | {"verdict": first.verdict}) or labels.ABSENT
+                audits.text(by_quantity.value[list(audits.QUANTITIES)].to_dict() | {"verdict": first.verdict})
+                or labels.ABSENT
             )
         if first.status != "done":
-            line[len(varying)] = _shortened(f"{first.status}: {first.reason}" if first.reason else first.status)
+            line[len(varying)] = _shortened(
+                f"{first.status}: {first.reason}" if first.reason else first.status
+            )
         lines.append(line)
     header = [labels.COLUMNS[key].label for key in varying]
     for quantity in table.quantities:
@@ -141,7 +144,11 @@ def caption(table: Table) -> str:
     """The caption and the keys that are the same in every row."""
     fixed = [key for key in table.keys if key not in _varying(table)]
     values = {key: next((value for value in table.frame.get(key, ()) if value != ""), "") for key in fixed}
-    parts = [f"{labels.COLUMNS[key].label}: {labels.text(key, value)}" for key, value in values.items() if value != ""]
+    parts = [
+        f"{labels.COLUMNS[key].label}: {labels.text(key, value)}"
+        for key, value in values.items()
+        if value != ""
+    ]
     return table.caption + (f" {', '.join(parts)}." if parts else "")
 
 

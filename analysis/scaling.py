@@ -101,7 +101,9 @@ def _emitted(rows: Sequence[ScalingRow], reading: str) -> np.ndarray:
     return np.array([[row.emitted[place] for place in places] for row in rows], np.float64)
 
 
-def _curve(row: ScalingRow, places: list[int], lengths: list[Interval], gain: Callable[[int, int], Interval]) -> Curve:
+def _curve(
+    row: ScalingRow, places: list[int], lengths: list[Interval], gain: Callable[[int, int], Interval]
+) -> Curve:
     """gain: (index, candidates by which to divide) -> the gain over the point before."""
     points: list[Point] = []
     for index, place in enumerate(places):

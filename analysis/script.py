@@ -42,7 +42,9 @@ def run(
     description = f"Writes {artefact} from the cells that exist."
     parser = argparse.ArgumentParser(prog=f"python -m analysis.{artefact}", description=description)
     parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of raw/ and <profile>/")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="the folder of raw/ and <profile>/"
+    )
     parser.add_argument("overrides", nargs="*", help="what the sweep was run with, such as num_prompts=8")
     chosen = parser.parse_args(arguments)
     try:

@@ -57,7 +57,12 @@ def build(results: Results, profile: str, command: str) -> Table:
         frame=frame,
         keys=("pair", "temperature", "dataset", "tree", "method"),
         caption=f"Table 1 of the paper, {profile} profile: accepted length and throughput of ResiSpec and SpecInfer.",
-        notes=(*biased, SAME_SETTING if is_same else OTHER_SETTING, COMPARED, *footer(results, profile, command)),
+        notes=(
+            *biased,
+            SAME_SETTING if is_same else OTHER_SETTING,
+            COMPARED,
+            *footer(results, profile, command),
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from analysis.measure import measure, same_decoder
 from analysis.report import Table, footer
 from analysis.script import run
 from experiments.cells import Cell
-from resispec import growmap
+from resispec.trees import grow_map
 
 QUANTITIES = ("accepted_length", "tokens_per_s", "accepted_length_gain", "speedup")
 # (decoder, tree, verifier) -> the published row that it stands for: an L40 grow map has 64 nodes, and the paper's EAGLE gain
@@ -67,8 +67,14 @@ class Loaded:
 def read(cells: Iterable[Cell]) -> Loaded:
     """The loaded cells and the maps that they used."""
     every = list(cells)
-    found = {cell.cell_id: growmap.about(cell.config["tree"].get("path") or "") for cell in every if "tree" in cell.labels}
-    expected = {cell_id: about["expected_tokens"] for cell_id, about in found.items() if "expected_tokens" in about}
+    found = {
+        cell.cell_id: grow_map.about(cell.config["tree"].get("path") or "")
+        for cell in every
+        if "tree" in cell.labels
+    }
+    expected = {
+        cell_id: about["expected_tokens"] for cell_id, about in found.items() if "expected_tokens" in about
+    }
     return Loaded(load(every), expected)
 
 
@@ -79,13 +85,22 @@ def build(loaded: Loaded, profile: str, command: str) -> Table:
     published = paper.read("table2", ("decoder", "verifier", "temperature", *QUANTITIES))
     figures = [_published(row, published) for row in frame.to_dict("records")]
     frame["paper_low"], frame["paper_high"] = figures, figures
-    about = ((SEQUOIA,) if (frame.decoder == "sequoia").any() else ()) + ((EAGLE,) if (frame.decoder == "eagle").any() else ())
+    about = ((SEQUOIA,) if (frame.decoder == "sequoia").any() else ()) + (
+        (EAGLE,) if (frame.decoder == "eagle").any() else ()
+    )
     return Table(
         stem="table2",
         frame=frame,
         keys=("pair", "temperature", "dataset", "tree", "method"),
         caption=f"Table 2 of the paper, {profile} profile: other decoders with their own rule and with ResiSpec.",
-        notes=(BIASED, PUBLISHED, COMPARED, *about, *_agreement(frame, loaded.expected), *footer(results, profile, command)),
+        notes=(
+            BIASED,
+            PUBLISHED,
+            COMPARED,
+            *about,
+            *_agreement(frame, loaded.expected),
+            *footer(results, profile, command),
+        ),
     )
 
 
@@ -106,13 +121,17 @@ def _published(row: dict[str, Any], published: pd.DataFrame) -> float:
 
 def _agreement(frame: pd.DataFrame, expected: dict[str, float]) -> tuple[str, ...]:
     """Tokens per step that the search expected of its maps, beside what the standard rule was measured to emit on them."""
-    rows = frame[(frame.quantity == "accepted_length") & (frame.verifier == "standard") & frame.cell_id.isin(expected)]
+    rows = frame[
+        (frame.quantity == "accepted_length") & (frame.verifier == "standard") & frame.cell_id.isin(expected)
+    ]
     found = [
         f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: {expected[row['cell_id']]:.2f} and "
         + labels.interval("accepted_length", row["value"], row["lower"], row["upper"])
         for row in rows.to_dict("records")
     ]
-    intro = "Tokens per step that the tree search expected, and accepted length that the standard rule measured: "
+    intro = (
+        "Tokens per step that the tree search expected, and accepted length that the standard rule measured: "
+    )
     return (intro + "; ".join(found) + ".",) if found else ()
 
 

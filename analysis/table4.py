@@ -25,7 +25,18 @@ from resispec.law_rows import KlRow
 # verifier -> the rows' column with the proxy that the paper gives it, and its name in results/paper/table4.csv
 PROXIES = {"resispec": "paper_kl_resispec", "standard": "paper_kl_standard"}
 PUBLISHED = {"resispec": "resispec", "standard": "specinfer"}
-COLUMNS = ["cell_id", *LABELS, "status", "reason", "num_prompts", "quantity", "value", "lower", "upper", "paper_low"]
+COLUMNS = [
+    "cell_id",
+    *LABELS,
+    "status",
+    "reason",
+    "num_prompts",
+    "quantity",
+    "value",
+    "lower",
+    "upper",
+    "paper_low",
+]
 COLUMNS += ["paper_high"]
 # quantity -> the printed header and number format
 SHOWN = {
@@ -66,7 +77,9 @@ def build(results: LawResults[KlRow], profile: str, command: str) -> LawTable:
         measured = _quantities(cell["verifier"], rows)
         low, high = _published(cell, published)
         lines.append(_line(cell, measured, _range(low, high)))
-        shared = {key: cell[key] for key in ("cell_id", *LABELS, "status", "reason")} | {"num_prompts": len(rows)}
+        shared = {key: cell[key] for key in ("cell_id", *LABELS, "status", "reason")} | {
+            "num_prompts": len(rows)
+        }
         for quantity in SHOWN:
             figures = (low, high) if quantity == "paper_kl" else (np.nan, np.nan)
             found = vars(measured[quantity]) | dict(zip(("paper_low", "paper_high"), figures, strict=True))
@@ -74,11 +87,14 @@ def build(results: LawResults[KlRow], profile: str, command: str) -> LawTable:
     shown = pd.DataFrame(lines, columns=HEADERS)
     if len(set(results.cells.pair)) == 1:
         shown = shown.drop(columns="Pair")
-    same = set(results.cells.pair) <= {"llama2_7b__jf68m"} and set(results.cells.dataset) <= set(published.dataset)
+    same = set(results.cells.pair) <= {"llama2_7b__jf68m"} and set(results.cells.dataset) <= set(
+        published.dataset
+    )
     every = [row for rows in results.rows.values() for row in rows]
     errors = [_pooled_error(rows) for rows in results.rows.values()]
     detects = DETECTS.format(
-        tuples=", ".join(dict.fromkeys(f"{row.num_tuples:,}" for row in every)) or "no", visible=4 * max(errors, default=math.nan)
+        tuples=", ".join(dict.fromkeys(f"{row.num_tuples:,}" for row in every)) or "no",
+        visible=4 * max(errors, default=math.nan),
     )
     return LawTable(
         stem="table4",
@@ -98,7 +114,9 @@ def _quantities(verifier: str, rows: list[KlRow]) -> dict[str, Interval]:
     contexts = [row.num_contexts for row in rows]
 
     def mean(name: str, magnitude: bool = False) -> Interval:
-        return ratio([sum(map(abs, getattr(row, name)) if magnitude else getattr(row, name)) for row in rows], contexts)
+        return ratio(
+            [sum(map(abs, getattr(row, name)) if magnitude else getattr(row, name)) for row in rows], contexts
+        )
 
     variation = mean("total_variation")
     return {

@@ -61,7 +61,9 @@ CONSISTENT = (
     "and data, next to 2.48 here for N = 4, which is 85 positions as a complete tree and 13 as chains."
 )
 SAME_SETTING = "(paper): the published figures, whose method is not named; they stand beside the standard rule of both readings."
-OTHER_SETTING = SAME_SETTING[:-1] + ": Llama-2-7B + 68M on CNN/DM, other models and other text, given for their form."
+OTHER_SETTING = (
+    SAME_SETTING[:-1] + ": Llama-2-7B + 68M on CNN/DM, other models and other text, given for their form."
+)
 
 
 @dataclass(frozen=True)
@@ -77,22 +79,37 @@ class Line:
 def build(results: LawResults[ScalingRow], profile: str, command: str) -> LawTable:
     """The table of the loaded cells; a cell that is not done has a row that says so."""
     published = paper.read("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
-    lines = [line for _, cells in results.cells.groupby(list(SETTING), sort=False) for line in _lines(cells, results)]
+    lines = [
+        line
+        for _, cells in results.cells.groupby(list(SETTING), sort=False)
+        for line in _lines(cells, results)
+    ]
     records = [record for line in lines for record in _records(line, results, published)]
     shown = pd.DataFrame([row for line in lines for row in _shown(line, published)])
     constant = [key for key in SETTING if len(set(results.cells[key])) == 1]
-    settings = ", ".join(f"{HEADERS[key]}: {labels.text(key, results.cells[key].iloc[0])}" for key in constant)
+    settings = ", ".join(
+        f"{HEADERS[key]}: {labels.text(key, results.cells[key].iloc[0])}" for key in constant
+    )
     keys = [key for key in HEADERS if key not in constant]
     header = [*keys, *(column for column in shown.columns if column not in HEADERS)]
     same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
-    forms = [note for _, cells in results.cells.groupby(list(SETTING), sort=False) for note in _form(cells, results, published)]
+    forms = [
+        note
+        for _, cells in results.cells.groupby(list(SETTING), sort=False)
+        for note in _form(cells, results, published)
+    ]
     return LawTable(
         stem="table5",
         frame=pd.DataFrame(records, columns=COLUMNS),
         shown=shown[header].rename(columns=HEADERS),
         num_keys=len(keys),
         caption=f"Table 5 of the paper, {profile} profile: what more candidates gain. {settings}.",
-        notes=(*DEFINITIONS, SAME_SETTING if same else OTHER_SETTING, *forms, *footer(results, profile, command)),
+        notes=(
+            *DEFINITIONS,
+            SAME_SETTING if same else OTHER_SETTING,
+            *forms,
+            *footer(results, profile, command),
+        ),
     )
 
 
@@ -103,14 +120,23 @@ def _lines(cells: pd.DataFrame, results: LawResults[ScalingRow]) -> Iterator[Lin
     for reading in READINGS:
         for cell in every:
             rows = results.rows.get(cell["cell_id"])
-            yield Line(cell, labels.name("verifier", cell["verifier"]), reading, curve(rows, reading) if rows else None)
+            yield Line(
+                cell,
+                labels.name("verifier", cell["verifier"]),
+                reading,
+                curve(rows, reading) if rows else None,
+            )
         for cell in done[:1]:
             yield Line(cell, CEILING, reading, ceiling_curve(results.rows[cell["cell_id"]], reading))
 
 
-def _records(line: Line, results: LawResults[ScalingRow], published: pd.DataFrame) -> Iterator[dict[str, Any]]:
+def _records(
+    line: Line, results: LawResults[ScalingRow], published: pd.DataFrame
+) -> Iterator[dict[str, Any]]:
     """Rows of the CSV."""
-    shared = {key: line.cell[key] for key in ("cell_id", *SETTING, "status", "reason")} | {"reading": line.reading}
+    shared = {key: line.cell[key] for key in ("cell_id", *SETTING, "status", "reason")} | {
+        "reading": line.reading
+    }
     shared |= {"verifier": CEILING if line.method == CEILING else line.cell["verifier"]}
     shared["num_prompts"] = len(results.rows.get(line.cell["cell_id"], ()))
     if line.curve is None:
@@ -162,10 +188,18 @@ def _form(cells: pd.DataFrame, results: LawResults[ScalingRow], published: pd.Da
         sentences = []
         for view in VIEWS:
             closer, other = sorted(READINGS, key=lambda reading: found[reading][view].value)
-            share = np.mean(found[closer][view].resampled < found[other][view].resampled) if len(rows) > 1 else np.nan
-            values = " and ".join(f"{found[reading][view].value:.3f} for {READINGS[reading]}" for reading in (closer, other))
+            share = (
+                np.mean(found[closer][view].resampled < found[other][view].resampled)
+                if len(rows) > 1
+                else np.nan
+            )
+            values = " and ".join(
+                f"{found[reading][view].value:.3f} for {READINGS[reading]}" for reading in (closer, other)
+            )
             order = f"the same order in {number(float(share), '.0%')} of the resamples"
-            sentences.append(f"{FORMS[view]}: {values} ({order}{'' if share >= LEVEL else ', so undecided'}).")
+            sentences.append(
+                f"{FORMS[view]}: {values} ({order}{'' if share >= LEVEL else ', so undecided'})."
+            )
         yield " ".join((ASKED, *sentences, CONSISTENT))
 
 

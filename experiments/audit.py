@@ -37,7 +37,7 @@ from resispec.embedded import NAMES, EmbeddedDataset, ensure_pair, load_pair
 from resispec.errors import InvalidInput
 from resispec.models import Pair, extend
 from resispec.record import write_atomically
-from resispec.topology import complete
+from resispec.trees import complete
 from resispec.verifiers import BASELINES, Draws, TopDown, available, get_verifier
 
 NUM_SIBLINGS = 3
@@ -77,21 +77,27 @@ def gather_material() -> Material:
     texts = [prompt.text for name in NAMES for prompt in EmbeddedDataset(name).prompts(PROMPTS_PER_DATASET)]
     prompts = [pair.tokenizer.encode(text)[:PROMPT_TOKENS] for text in texts]
     recorded = [laws for prompt in prompts for laws in recorded_laws(pair, prompt)]
-    return Material(pair, prompts, {"synthetic": [synthetic_laws(Generator().manual_seed(0))], "recorded": recorded})
+    return Material(
+        pair, prompts, {"synthetic": [synthetic_laws(Generator().manual_seed(0))], "recorded": recorded}
+    )
 
 
 def synthetic_laws(generator: Generator) -> tuple[Tensor, Tensor]:
     """A Zipf-like target over V = 32,000 tokens and a draft whose logits differ from it by normal noise; float32."""
     logits = -1.2 * torch.arange(1, VOCABULARY + 1, dtype=torch.float32).log()
     target = logits + 0.5 * torch.randn(VOCABULARY, generator=generator)
-    return probabilities(target, 1.0), probabilities(target + torch.randn(VOCABULARY, generator=generator), 1.0)
+    return probabilities(target, 1.0), probabilities(
+        target + torch.randn(VOCABULARY, generator=generator), 1.0
+    )
 
 
 def recorded_laws(pair: Pair, prompt: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Both models' laws of the next token at some positions of a prompt, T = 1."""
     assert pair.draft is not None
     target, draft = (
-        probabilities(model.head(extend(model.session(len(prompt)), prompt, model.device)), SAMPLING.temperature)
+        probabilities(
+            model.head(extend(model.session(len(prompt)), prompt, model.device)), SAMPLING.temperature
+        )
         for model in (pair.target, pair.draft)
     )
     yield from ((target[position], draft[position]) for position in CONTEXTS)
@@ -102,7 +108,11 @@ def audit(name: str, draws: Draws, material: Material) -> Audit:
     verifier = get_verifier(name)
     rule = CheckedRule(rule_of(verifier), name)
     num_siblings, trees = (NUM_SIBLINGS, TREES) if supported_draws(rule) else (1, CHAINS)
-    worst = worst_error(rule, draws) if isinstance(verifier, TopDown) else worst_tree_error(verifier, draws, trees=trees)
+    worst = (
+        worst_error(rule, draws)
+        if isinstance(verifier, TopDown)
+        else worst_tree_error(verifier, draws, trees=trees)
+    )
     generator = Generator().manual_seed(1)
     tuples = {"synthetic": SYNTHETIC_TUPLES, "recorded": RECORDED_TUPLES}
     estimates: dict[str, list[Estimate]] = {}
@@ -132,7 +142,9 @@ def audit_all(rows: list[tuple[str, Draws]]) -> list[Audit]:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.audit"])
     with ProcessPoolExecutor(2, context, _prepare) as pool:
-        return list(tqdm(pool.map(_audit_row, rows), desc="audit", unit="row", total=len(rows), dynamic_ncols=True))
+        return list(
+            tqdm(pool.map(_audit_row, rows), desc="audit", unit="row", total=len(rows), dynamic_ncols=True)
+        )
 
 
 _MATERIAL: list[Material] = []
@@ -165,7 +177,9 @@ def decode_terms(decoder: Decoder, material: Material) -> Terms:
     whole: list[Terms] = []
     for index, prompt in enumerate(material.prompts):
         observed.clear()
-        generation = decoder.generate(material.pair, prompt, SAMPLING, Generator().manual_seed(index), on_step=observe)
+        generation = decoder.generate(
+            material.pair, prompt, SAMPLING, Generator().manual_seed(index), on_step=observe
+        )
         whole.append(cut(join(observed), len(generation.tokens)))
     return join(whole)
 
@@ -196,9 +210,21 @@ def frame_of(audits: list[Audit]) -> pd.DataFrame:
 
 def page_of(frame: pd.DataFrame) -> str:
     """The table for people."""
-    columns = ("enumerated error", "TV, V = 32,000 (z)", "TV, embedded pair (z)", "z surprisal", "z overdraft", "tokens")
+    columns = (
+        "enumerated error",
+        "TV, V = 32,000 (z)",
+        "TV, embedded pair (z)",
+        "z surprisal",
+        "z overdraft",
+        "tokens",
+    )
     header = ("verifier", "draws", *columns, "acceptance", "ceiling", "verdict")
-    lines = ["# Audit: which verifiers are exact?", "", f"| {' | '.join(header)} |", "|---|---|" + "---:|" * 8 + "---|"]
+    lines = [
+        "# Audit: which verifiers are exact?",
+        "",
+        f"| {' | '.join(header)} |",
+        "|---|---|" + "---:|" * 8 + "---|",
+    ]
     for row in frame.to_dict("records"):
         lines.append(
             f"| {row['verifier']} | {row['draws']} | {row['enumerated_error']:.1e} "
@@ -220,9 +246,13 @@ def page_of(frame: pd.DataFrame) -> str:
 
 def main() -> int:
     """Audit, print, write results/embedded/audit.{csv,md}; 1 when a baseline is not found exact or the input is invalid."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
-        "--verifier", default="", help="a registered name or path/to/file.py:Class; every registered one by default"
+        "--verifier",
+        default="",
+        help="a registered name or path/to/file.py:Class; every registered one by default",
     )
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of the results")
     chosen = parser.parse_args()
@@ -242,10 +272,16 @@ def main() -> int:
         write_atomically(folder / "audit.csv", frame.to_csv(index=False))
         write_atomically(folder / "audit.md", page)
     for found in audits:
-        sys.stdout.write(f"{found.name}, {found.draws}: {found.judgement.finding}: {'; '.join(found.judgement.reasons)}\n")
-    failed = [found for found in audits if found.name in BASELINES and found.judgement.finding is not Finding.EXACT]
+        sys.stdout.write(
+            f"{found.name}, {found.draws}: {found.judgement.finding}: {'; '.join(found.judgement.reasons)}\n"
+        )
+    failed = [
+        found for found in audits if found.name in BASELINES and found.judgement.finding is not Finding.EXACT
+    ]
     for found in failed:
-        sys.stderr.write(f"error: the baseline {found.name} with {found.draws} draws is {found.judgement.finding}\n")
+        sys.stderr.write(
+            f"error: the baseline {found.name} with {found.draws} draws is {found.judgement.finding}\n"
+        )
     return 1 if failed else 0
 
 
@@ -253,7 +289,9 @@ def _draws(name: str) -> tuple[Draws, ...]:
     rule = rule_of(get_verifier(name))
     found = supported_draws(rule) or supported_draws(rule, num_siblings=1)
     if not found:
-        raise InvalidInput(f"verifier {name!r} is defined for no kind of draws; allowed: at least one of {', '.join(Draws)}")
+        raise InvalidInput(
+            f"verifier {name!r} is defined for no kind of draws; allowed: at least one of {', '.join(Draws)}"
+        )
     return found
 
 

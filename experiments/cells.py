@@ -57,7 +57,9 @@ def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
     """The cell of a composed configuration. Raises InvalidInput when a value is missing or cannot be resolved."""
     refers_to = OmegaConf.to_yaml(config.decoder)
     names = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
-    config.audit = config.audit and "verifier" in names  # without a choice of verifier there is nothing to audit
+    config.audit = (
+        config.audit and "verifier" in names
+    )  # without a choice of verifier there is nothing to audit
     config.names = {name: choices[name] for name in ("pair", "dataset", "decoder")}
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
@@ -98,7 +100,9 @@ def expected_cells(artefact: str, profile: str, overrides: Sequence[str] = ()) -
 def sweeps(artefact: str) -> list[str]:
     """The experiments of an artefact: conf/experiment/ARTEFACT.yaml, or ARTEFACT_PART.yaml where its parts need other pairs."""
     folder = CONF / "experiment"
-    return sorted(path.stem for path in (*folder.glob(f"{artefact}.yaml"), *folder.glob(f"{artefact}_*.yaml")))
+    return sorted(
+        path.stem for path in (*folder.glob(f"{artefact}.yaml"), *folder.glob(f"{artefact}_*.yaml"))
+    )
 
 
 def _plan(overrides: Sequence[str]) -> list[Cell]:
@@ -107,7 +111,9 @@ def _plan(overrides: Sequence[str]) -> list[Cell]:
     fixed = [override for override in parsed if not override.is_sweep_override()]
     base = compose("run", [str(override.input_line) for override in fixed], return_hydra_config=True)
     given = {override.get_key_element() for override in parsed}
-    sweep = OmegaConf.to_container(base.hydra.sweeper.params, resolve=True) if base.hydra.sweeper.params else {}
+    sweep = (
+        OmegaConf.to_container(base.hydra.sweeper.params, resolve=True) if base.hydra.sweeper.params else {}
+    )
     assert isinstance(sweep, dict)
     lines = [f"{key}={values}" for key, values in sweep.items() if key not in given]
     lists = [
@@ -118,7 +124,9 @@ def _plan(overrides: Sequence[str]) -> list[Cell]:
     ]
     cells: dict[str, Cell] = {}
     for point in itertools.product(*lists):
-        config = compose("run", [*(str(override.input_line) for override in fixed), *point], return_hydra_config=True)
+        config = compose(
+            "run", [*(str(override.input_line) for override in fixed), *point], return_hydra_config=True
+        )
         choices = dict(config.hydra.runtime.choices)
         cell = cell_of(without_hydra(config), choices)
         cells.setdefault(cell.cell_id, cell)
@@ -153,7 +161,11 @@ def _identity(node: Any) -> Any:
     """A configuration in which local files and folders stand for what they hold: a changed file is another cell."""
     if isinstance(node, dict):
         return {key: _identity(value) for key, value in node.items()}
-    is_path = isinstance(node, str) and "\n" not in node and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
+    is_path = (
+        isinstance(node, str)
+        and "\n" not in node
+        and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
+    )
     path = Path(node).expanduser() if is_path else None
     if path is None or not path.exists():
         return node

@@ -40,7 +40,9 @@ class RunConfig:
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
-    first_tuning_prompt: int = MISSING  # documents from here on are for choosing trees and are not measured by our artefacts
+    first_tuning_prompt: int = (
+        MISSING  # documents from here on are for choosing trees and are not measured by our artefacts
+    )
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
@@ -48,8 +50,12 @@ class RunConfig:
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
     artefact: str | None = None  # the table or figure that a sweep is for
-    axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
-    prompt_counts: dict[str, int] = field(default_factory=dict)  # of the frontier's cells, and of its longer audits
+    axes: dict[str, str] = field(
+        default_factory=dict
+    )  # the pairs and data sets that the profile's sweeps go over
+    prompt_counts: dict[str, int] = field(
+        default_factory=dict
+    )  # of the frontier's cells, and of its longer audits
     names: dict[str, str] = field(default_factory=dict)  # set from the choices: pair, dataset, decoder
 
 
@@ -70,4 +76,6 @@ def _embedded_eagle_fingerprint() -> str:
 
 # A pair that is trained on this machine is identified by what it is trained from.
 OmegaConf.register_new_resolver("embedded_fingerprint", _embedded_fingerprint, use_cache=True, replace=True)
-OmegaConf.register_new_resolver("embedded_eagle_fingerprint", _embedded_eagle_fingerprint, use_cache=True, replace=True)
+OmegaConf.register_new_resolver(
+    "embedded_eagle_fingerprint", _embedded_eagle_fingerprint, use_cache=True, replace=True
+)

@@ -52,7 +52,9 @@ def device_stem(device: torch.device) -> str:
 
 def _git(*arguments: str) -> str:
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent)
+        done = subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
+        )
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()

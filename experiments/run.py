@@ -123,7 +123,9 @@ def run_job(config: DictConfig) -> None:
 def run_cell(cell: Cell) -> None:
     """Run a cell in a process of its own. Raises CellFailed with its reason."""
     cell.folder.mkdir(parents=True, exist_ok=True)
-    with (cell.folder / ".lock").open("w") as lock:  # the system lets go of it when this process ends, however it ends
+    with (cell.folder / ".lock").open(
+        "w"
+    ) as lock:  # the system lets go of it when this process ends, however it ends
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -20,8 +20,8 @@ from tqdm import tqdm
 
 from experiments.cells import plan
 from experiments.worker import build, encode
-from resispec.eagle_recipe import EagleRecipe
-from resispec.eagle_training import EagleTraining, Sequences, new_drafter
+from resispec.training.recipe import EagleRecipe
+from resispec.training.eagle import EagleTraining, Sequences, new_drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair, save_eagle
 from resispec.record import replacing
@@ -36,7 +36,9 @@ def prepare(config: dict[str, Any], num_documents: int, context: int) -> tuple[P
     pair: Pair = build(node)
     if context > pair.target.context:
         raise InvalidInput(f"a context of {context} tokens; the target has {pair.target.context} positions")
-    encoded = (encode(pair.tokenizer, document.text, context, config["prompt_template"]) for document in documents)
+    encoded = (
+        encode(pair.tokenizer, document.text, context, config["prompt_template"]) for document in documents
+    )
     return pair, Sequences([tokens for tokens in encoded if len(tokens) > 2])
 
 
@@ -60,17 +62,23 @@ def train(training: EagleTraining, steps: int, folder: Path, save_every: int) ->
 
 def main(arguments: list[str]) -> int:
     """Train, and say where the drafter is; 1 when the input is invalid."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder of the drafter and its checkpoint")
     parser.add_argument("--documents", type=int, default=1000, help="documents of the data set")
     parser.add_argument("--context", type=int, default=2048, help="tokens of a document")
     parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
     for field in dataclasses.fields(EagleRecipe):
-        parser.add_argument(f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default)
+        parser.add_argument(
+            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
+        )
     parser.add_argument("overrides", nargs="*", help="as for experiments.run")
     chosen = parser.parse_args(arguments)
     try:
-        recipe = EagleRecipe(**{field.name: getattr(chosen, field.name) for field in dataclasses.fields(EagleRecipe)})
+        recipe = EagleRecipe(
+            **{field.name: getattr(chosen, field.name) for field in dataclasses.fields(EagleRecipe)}
+        )
         config = plan(chosen.overrides)[0].config
         if config["num_threads"] is not None:
             torch.set_num_threads(config["num_threads"])

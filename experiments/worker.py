@@ -33,7 +33,11 @@ def main(folder: Path) -> int:
     try:
         run(folder)
     except Exception as error:  # noqa: BLE001 - whatever happened is recorded as the cell's reason, and the sweep goes on
-        reason = first_line(error) if isinstance(error, InvalidInput) else f"{type(error).__name__}: {first_line(error)}"
+        reason = (
+            first_line(error)
+            if isinstance(error, InvalidInput)
+            else f"{type(error).__name__}: {first_line(error)}"
+        )
         (folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
         write_status(folder, "failed", reason, time.perf_counter() - started)
         return 1
@@ -88,7 +92,9 @@ def run(folder: Path) -> None:
     if len(log.rows) < len(encoded):
         for index in range(config["warmup_prompts"]):
             task(context, index % len(encoded))
-    bar = tqdm(range(len(encoded)), desc=cell["title"], unit="prompt", initial=len(log.rows), dynamic_ncols=True)
+    bar = tqdm(
+        range(len(encoded)), desc=cell["title"], unit="prompt", initial=len(log.rows), dynamic_ncols=True
+    )
     for index in range(len(log.rows), len(encoded)):
         log.append(task(context, index))
         bar.set_postfix(task.progress(log.rows), refresh=False)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.topology import Topology
+from resispec.trees import Topology
 
 __all__ = ["Draft", "Draws", "InvalidInput", "Tree", "Verdict"]
 

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from resispec import hub
+from resispec.models import hub
 from resispec.errors import InvalidInput, first_line
 
 
@@ -63,7 +63,10 @@ class HubDataset:
 
     def _rows(self) -> Iterable[dict[str, Any]]:
         offline = hub.is_offline("dataset", self.repo, self.revision)
-        from datasets import DownloadConfig, load_dataset  # takes over a second to import, and most runs do without
+        from datasets import (
+            DownloadConfig,
+            load_dataset,
+        )  # takes over a second to import, and most runs do without
 
         files = {self.split: self.data_files} if self.data_files else None
         try:
@@ -87,7 +90,9 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
     missing or empty; and when there are fewer than `count` lines.
     """
     if not path.is_file():
-        raise InvalidInput(f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line")
+        raise InvalidInput(
+            f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
+        )
     with path.open(encoding="utf-8") as lines:
         return _require(list(islice(_documents(lines, path, field), count)), count, str(path))
 
@@ -99,15 +104,21 @@ def _documents(lines: Iterable[str], path: Path, field: str) -> Iterator[Prompt]
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise InvalidInput(f"{path}, line {number} is not JSON ({error.msg}): {line.strip()[:60]!r}") from error
+            raise InvalidInput(
+                f"{path}, line {number} is not JSON ({error.msg}): {line.strip()[:60]!r}"
+            ) from error
         text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
         if not isinstance(text, str) or not text:
             found = repr(line.strip()[:60])
-            raise InvalidInput(f"{path}, line {number} has no text: expected an object with a non-empty {field!r}, found {found}")
+            raise InvalidInput(
+                f"{path}, line {number} has no text: expected an object with a non-empty {field!r}, found {found}"
+            )
         yield Prompt(str(row.get("id", number - 1)), text)
 
 
 def _require(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
     if len(prompts) < count:
-        raise InvalidInput(f"{count} prompts were asked for and {source} has {len(prompts)}; lower num_prompts")
+        raise InvalidInput(
+            f"{count} prompts were asked for and {source} has {len(prompts)}; lower num_prompts"
+        )
     return prompts

@@ -19,7 +19,7 @@ from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair, behind_anything, extend
 from resispec.timing import Stopwatch, now
-from resispec.topology import Topology
+from resispec.trees import Topology
 from resispec.verifiers.base import Verifier
 
 
@@ -38,7 +38,9 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
-            raise InvalidInput(f"temperature must be positive and finite; found {self.temperature} (1e-4 is as good as greedy)")
+            raise InvalidInput(
+                f"temperature must be positive and finite; found {self.temperature} (1e-4 is as good as greedy)"
+            )
         if self.max_new_tokens < 1:
             raise InvalidInput(f"max_new_tokens must be at least 1; found {self.max_new_tokens}")
 

@@ -76,7 +76,9 @@ def draw_one(weights: Tensor, generator: Generator) -> int:
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
     index, total = torch.cat((_invert(cumulative, uniform).double(), cumulative[-1:])).tolist()
     if not 0.0 < total < float("inf"):
-        raise FloatingPointError(f"cannot draw from a law whose mass is {total}; masses are positive and finite")
+        raise FloatingPointError(
+            f"cannot draw from a law whose mass is {total}; masses are positive and finite"
+        )
     return int(index)
 
 
@@ -89,7 +91,9 @@ def choose(chances: Tensor, generator: Generator) -> int:
     *masses, share = torch.cat((chances, uniform)).tolist()
     cumulative = list(accumulate(masses))
     if not cumulative[-1] < 1 + 1e-3:
-        raise FloatingPointError(f"cannot choose with chances {masses}; each is a number and they sum to at most 1")
+        raise FloatingPointError(
+            f"cannot choose with chances {masses}; each is a number and they sum to at most 1"
+        )
     return bisect_right(cumulative, share)
 
 
@@ -107,7 +111,9 @@ def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Gene
     if draws is Draws.GREEDY:
         largest = draft_probs.topk(count - 1, dim=-1).indices
         return torch.cat((largest, draw(without(draft_probs, largest), 1, generator)), -1)
-    uniform = torch.rand(draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64)
+    uniform = torch.rand(
+        draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
+    )
     never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
     arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)
     return arrival.topk(count, dim=-1, largest=False, sorted=True).indices

@@ -40,7 +40,9 @@ class PromptRow:
     tokens_sha256: str
 
     @classmethod
-    def of(cls, index: int, prompt_id: str, seed: int, num_prompt_tokens: int, generation: Generation) -> PromptRow:
+    def of(
+        cls, index: int, prompt_id: str, seed: int, num_prompt_tokens: int, generation: Generation
+    ) -> PromptRow:
         """The row of one generation."""
         counts = generation.num_emitted
         return cls(
@@ -79,7 +81,9 @@ class AuditRow(PromptRow):
         """A prompt's row with its statistics."""
         values: dict[str, Any] = asdict(row)
         for field in fields(terms):
-            values[field.name] = [None if value != value else value for value in getattr(terms, field.name).tolist()]
+            values[field.name] = [
+                None if value != value else value for value in getattr(terms, field.name).tolist()
+            ]
         return cls(**values)
 
 
@@ -133,7 +137,9 @@ def read_rows(folder: Path) -> list[dict[str, Any]]:
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError as error:
-            raise InvalidInput(f"cell {folder.name}: rows.jsonl line {number} is not JSON ({error})") from error
+            raise InvalidInput(
+                f"cell {folder.name}: rows.jsonl line {number} is not JSON ({error})"
+            ) from error
         if not isinstance(rows[-1], dict):
             raise InvalidInput(f"cell {folder.name}: rows.jsonl line {number} is not a JSON object")
     return rows

@@ -55,7 +55,9 @@ def make_row(index: int, decode_s: float, histogram: list[int]) -> dict[str, Any
     return asdict(row)
 
 
-def save(cell: FakeCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "") -> FakeCell:
+def save(
+    cell: FakeCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = ""
+) -> FakeCell:
     """Write a cell's folder; `rows.jsonl` only when there are rows."""
     cell.folder.mkdir(parents=True, exist_ok=True)
     provenance = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
@@ -64,7 +66,9 @@ def save(cell: FakeCell, rows: list[dict[str, Any]] | None, state: str = "done",
     for file, content in (("cell", cell_json), ("status", status), ("provenance", provenance)):
         (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
     if rows is not None:
-        (cell.folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        (cell.folder / "rows.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+        )
     return cell
 
 
@@ -74,7 +78,9 @@ def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
 
 def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None) -> FakeCell:
     """The audit cell of a throughput cell: two prompts whose surprisals deviate by `shift` standard deviations a token."""
-    audit = FakeCell(f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit"))
+    audit = FakeCell(
+        f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit")
+    )
     rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
     for row in rows:
         for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):

@@ -55,7 +55,9 @@ class TableSession:
         known = torch.cat((self.positions, positions))
         assert visible.shape == (len(tokens), len(known)) and len(known) <= self.capacity
         for row, position in zip(visible, positions, strict=True):
-            assert known[row].sort().values.tolist() == list(range(int(position) + 1))  # one token at every earlier position
+            assert known[row].sort().values.tolist() == list(
+                range(int(position) + 1)
+            )  # one token at every earlier position
         self.positions = known
         self.model.forwarded.append(tokens.tolist())
         return self.model.logits[tokens]
@@ -79,7 +81,9 @@ def same_everywhere(vocab: int = 6, seed: int = 5) -> Pair:
     return Pair(TableModel(p), TableModel(q), ToyTokenizer())
 
 
-def sequence_law(model: TableModel, first: int, length: int, temperature: float) -> dict[tuple[int, ...], float]:
+def sequence_law(
+    model: TableModel, first: int, length: int, temperature: float
+) -> dict[tuple[int, ...], float]:
     """The probability of every continuation of `first`, by the chain rule."""
     rows = torch.softmax(model.logits / temperature, -1)
     law = {}
@@ -132,7 +136,10 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), v
 
 def save_prompts(folder: Path, count: int) -> None:
     """Write `folder/prompts.jsonl`, documents that `save_tiny_pair`'s tokenizer reads."""
-    lines = [json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]}) for index in range(count)]
+    lines = [
+        json.dumps({"id": f"p{index}", "text": "abc def gh " * 3 + "abcdefgh"[index % 8]})
+        for index in range(count)
+    ]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
 
 

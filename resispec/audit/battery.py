@@ -11,11 +11,15 @@ from torch import Generator, Tensor
 
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
 from resispec.errors import InvalidInput
-from resispec.topology import Topology, chain, complete, from_child_counts
+from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
 
 KINDS = ("random", "sparse", "peaked", "one-hot", "p = q", "disjoint")
-TREES: tuple[tuple[Topology, int], ...] = ((complete(3, 2), 2), (chain(3), 3), (from_child_counts([[2], [0, 2]]), 3))
+TREES: tuple[tuple[Topology, int], ...] = (
+    (complete(3, 2), 2),
+    (chain(3), 3),
+    (from_child_counts([[2], [0, 2]]), 3),
+)
 """Topologies, each with its vocabulary: at most 81 drafted trees a pair."""
 CHAINS: tuple[tuple[Topology, int], ...] = ((chain(2), 4), (chain(3), 3))
 """The same for verifiers of chains."""
@@ -53,7 +57,11 @@ def worst_error(rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3
 
 
 def worst_tree_error(
-    verifier: Verifier, draws: Draws, seed: int = 0, repeats: int = 1, trees: Sequence[tuple[Topology, int]] = TREES
+    verifier: Verifier,
+    draws: Draws,
+    seed: int = 0,
+    repeats: int = 1,
+    trees: Sequence[tuple[Topology, int]] = TREES,
 ) -> Worst:
     """The same over whole trees: the law of the first D emitted tokens for bigram pairs on `trees`. A few seconds."""
     found = []
@@ -92,7 +100,9 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
         return (p, q) if bool(torch.rand((), generator=generator) < 0.5) else (q, p)
     power = 12.0 if kind == "peaked" else 1.0
     count = vocab // 2 if kind == "sparse" else 0
-    p, q = (_law(vocab, generator, torch.randperm(vocab, generator=generator)[:count], power) for _ in range(2))
+    p, q = (
+        _law(vocab, generator, torch.randperm(vocab, generator=generator)[:count], power) for _ in range(2)
+    )
     return (p, p) if kind == "p = q" else (p, q)
 
 

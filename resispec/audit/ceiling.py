@@ -35,7 +35,9 @@ def ceiling(target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws:
     check_rows("draft probabilities", draft_probs, 1e-4)
     vocab = target_probs.shape[-1]
     if num_siblings < 1 or (draws is not Draws.IID and num_siblings > vocab):
-        raise InvalidInput(f"{num_siblings} siblings of {vocab} tokens; allowed: at least 1, and distinct ones at most {vocab}")
+        raise InvalidInput(
+            f"{num_siblings} siblings of {vocab} tokens; allowed: at least 1, and distinct ones at most {vocab}"
+        )
     p, q = target_probs.double(), draft_probs.double()
     p, q = p / p.sum(-1, keepdim=True), q / q.sum(-1, keepdim=True)
     if draws is Draws.POINT_MASS:

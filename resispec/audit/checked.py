@@ -36,7 +36,9 @@ class CheckedRule:
             self._check_given(*given)
             copies = [tensor.clone(memory_format=torch.contiguous_format) for tensor in given]
             law = self.rule.law(copies[0], copies[1], copies[2], draws)
-            for quantity, copy, tensor in zip(("target_probs", "draft_probs", "siblings"), copies, given, strict=True):
+            for quantity, copy, tensor in zip(
+                ("target_probs", "draft_probs", "siblings"), copies, given, strict=True
+            ):
                 if not torch.equal(copy, tensor):
                     raise InvalidInput(
                         f"{where(first_row((copy != tensor).any(-1)))}the rule changed its input {quantity} in place"
@@ -58,14 +60,22 @@ class CheckedRule:
         outside = (siblings < 0) | (siblings >= shapes[0][-1])
         if bool(outside.any()):
             row = first_row(outside)
-            raise InvalidInput(f"{where(row[:-1])}sibling {int(siblings[row])}; allowed: tokens below {shapes[0][-1]}")
+            raise InvalidInput(
+                f"{where(row[:-1])}sibling {int(siblings[row])}; allowed: tokens below {shapes[0][-1]}"
+            )
 
     def _check_returned(self, law: Law, target_probs: Tensor, siblings: Tensor) -> None:
         for quantity, shape in (("select", siblings.shape), ("residual", target_probs.shape)):
             found = getattr(law, quantity, None)
             if not isinstance(found, Tensor) or found.shape != shape or found.dtype != target_probs.dtype:
-                described = f"{tuple(found.shape)} {found.dtype}" if isinstance(found, Tensor) else type(found).__name__
-                raise InvalidInput(f"{quantity} is {described}; allowed: a tensor {tuple(shape)} {target_probs.dtype}")
+                described = (
+                    f"{tuple(found.shape)} {found.dtype}"
+                    if isinstance(found, Tensor)
+                    else type(found).__name__
+                )
+                raise InvalidInput(
+                    f"{quantity} is {described}; allowed: a tensor {tuple(shape)} {target_probs.dtype}"
+                )
             finite_and_positive(f"entries of {quantity}", found)
         _check_mass("entries of select", law.select)
         _check_mass("entries of residual", law.residual)
@@ -77,7 +87,9 @@ class CheckedRule:
             if bool(short.any()):
                 row = first_row(short)
                 total = float(law.residual[row].sum(dtype=torch.float64))
-                raise InvalidInput(f"{where(row)}entries of residual sum to {total:.9g}; allowed: 1 within {tolerance:g}")
+                raise InvalidInput(
+                    f"{where(row)}entries of residual sum to {total:.9g}; allowed: 1 within {tolerance:g}"
+                )
 
 
 def _check_mass(name: str, rows: Tensor) -> None:
@@ -86,4 +98,6 @@ def _check_mass(name: str, rows: Tensor) -> None:
     total, tolerance = rows.sum(-1, dtype=torch.float64), sum_tolerance(rows)
     if bool((total > 1 + tolerance).any()):
         row = first_row(total > 1 + tolerance)
-        raise InvalidInput(f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: at most 1 within {tolerance:g}")
+        raise InvalidInput(
+            f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: at most 1 within {tolerance:g}"
+        )

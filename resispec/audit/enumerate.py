@@ -15,7 +15,7 @@ from resispec.audit.laws import check_rows, emitted
 from resispec.core import Tree
 from resispec.distributions import without
 from resispec.errors import InvalidInput
-from resispec.topology import Topology
+from resispec.trees import Topology
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
 
 MAX_ELEMENTS = 1 << 22
@@ -29,7 +29,9 @@ def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tens
     all but the last, which has q's law without them.
     """
     if draws is Draws.POINT_MASS:
-        return (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)
+        return (
+            (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)
+        )
     if draws is Draws.IID:
         return draft_probs.gather(-1, siblings).prod(-1)
     count = siblings.shape[-1]
@@ -44,7 +46,9 @@ def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tens
     return weight
 
 
-def emitted_law(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws) -> Tensor:
+def emitted_law(
+    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws
+) -> Tensor:
     """The law of the emitted token at one node, exact up to rounding: the sum over all V^B sibling tuples of weight times law.
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. Returns (V,) in the same precision.
@@ -62,11 +66,15 @@ def emitted_law(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, nu
     rows = max(1, MAX_ELEMENTS // vocab)
     for tokens, weight in zip(siblings.split(rows), weights.split(rows), strict=True):
         shape = (len(tokens), vocab)
-        total += weight @ emitted(rule.law(target_probs.expand(shape), draft_probs.expand(shape), tokens, draws), tokens)
+        total += weight @ emitted(
+            rule.law(target_probs.expand(shape), draft_probs.expand(shape), tokens, draws), tokens
+        )
     return total
 
 
-def tree_law(verifier: Verifier, topology: Topology, target_rows: Tensor, draft_rows: Tensor, draws: Draws) -> Tensor:
+def tree_law(
+    verifier: Verifier, topology: Topology, target_rows: Tensor, draft_rows: Tensor, draws: Draws
+) -> Tensor:
     """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
 
     target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token is 0. Where a step
@@ -80,7 +88,9 @@ def tree_law(verifier: Verifier, topology: Topology, target_rows: Tensor, draft_
     tokens = torch.cat((torch.zeros_like(drafted[:, :0].new_zeros(len(drafted), 1)), drafted), 1)
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
-        weights = weights * sibling_weights(draft_rows[tokens[:, parents]], tokens[:, children], draws).prod(-1)
+        weights = weights * sibling_weights(draft_rows[tokens[:, parents]], tokens[:, children], draws).prod(
+            -1
+        )
     stopped = [target_rows.new_zeros(vocab ** (level + 1)) for level in range(topology.num_levels)]
     depths, ancestors = topology.depths.tolist(), topology.ancestors
     for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
@@ -113,4 +123,6 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 def _tuples(vocab: int, length: int) -> Tensor:
     """All (V^length, length) tuples of tokens, int64."""
     axes = torch.meshgrid(*[torch.arange(vocab)] * length, indexing="ij") if length else ()
-    return torch.stack([axis.flatten() for axis in axes], -1) if axes else torch.zeros(1, 0, dtype=torch.int64)
+    return (
+        torch.stack([axis.flatten() for axis in axes], -1) if axes else torch.zeros(1, 0, dtype=torch.int64)
+    )

@@ -100,7 +100,9 @@ def resolution(mass: float, num_tuples: int, eps: float) -> float:
     return rare + ROUNDING_EPS * max(eps, torch.finfo(torch.float64).eps)
 
 
-def estimate(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan: Plan, generator: Generator) -> Estimate:
+def estimate(
+    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan: Plan, generator: Generator
+) -> Estimate:
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64. The first half of
@@ -113,7 +115,10 @@ def estimate(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan:
     if plan.draws is Draws.POINT_MASS:
         first = second = draw_siblings(draft_probs[None], plan.num_siblings, plan.draws, generator)
     else:
-        first, second = (run.draw(count, generator) for count in (plan.num_tuples // 2, plan.num_tuples - plan.num_tuples // 2))
+        first, second = (
+            run.draw(count, generator)
+            for count in (plan.num_tuples // 2, plan.num_tuples - plan.num_tuples // 2)
+        )
     none = torch.zeros_like(target_probs, dtype=torch.bool)
     one = run.sums(first, none)
     two = run.sums(second, one.mean > target_probs)
@@ -126,7 +131,9 @@ def estimate(rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan:
     spread = ((square - mean * mean).clamp_min(0) / max(1, count - 1)).sqrt()
     hits = torch.cat([part.accepted for part in both])
     if not bool(mean.isfinite().all()):
-        raise FloatingPointError("the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where")
+        raise FloatingPointError(
+            "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
+        )
     return Estimate(mean, spread, halves, float(hits.mean()), _standard_error(hits), count)
 
 
@@ -184,13 +191,20 @@ class _Pass:
             return draw(self.draft_probs, count * self.plan.num_siblings, generator).view(count, -1)
         sizes = [min(self.rows, count - start) for start in range(0, count, self.rows)]
         draft = self.draft_probs
-        return torch.cat([draw_siblings(draft.expand(n, -1), self.plan.num_siblings, self.plan.draws, generator) for n in sizes])
+        return torch.cat(
+            [
+                draw_siblings(draft.expand(n, -1), self.plan.num_siblings, self.plan.draws, generator)
+                for n in sizes
+            ]
+        )
 
     def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of emitted laws (C, V) and acceptances (C,)."""
         for tokens in siblings.split(self.rows):
             shape = (len(tokens), len(self.target_probs))
-            law = self.rule.law(self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.plan.draws)
+            law = self.rule.law(
+                self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.plan.draws
+            )
             yield emitted(law, tokens), accepted(law, tokens).double()
 
     def sums(self, siblings: Tensor, chosen: Tensor) -> _Sums:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from resispec.core import Tree
-from resispec.topology import complete
+from resispec.trees import complete
 from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier
 from resispec.verifiers.top_down import TopDown
 
@@ -31,7 +31,12 @@ class FirstToken:
         """See `SiblingRule.law`. select: the probability of stopping at a child; residual: the final token's law at the root."""
         vocab, count = target_probs.shape[-1], siblings.shape[-1]
         topology = complete(2, count)
-        rows = zip(target_probs.reshape(-1, vocab), draft_probs.reshape(-1, vocab), siblings.reshape(-1, count), strict=True)
+        rows = zip(
+            target_probs.reshape(-1, vocab),
+            draft_probs.reshape(-1, vocab),
+            siblings.reshape(-1, count),
+            strict=True,
+        )
         select, residual = [], []
         for p, q, tokens in rows:
             tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)

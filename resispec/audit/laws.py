@@ -35,7 +35,9 @@ def check_rows(name: str, rows: Tensor, tolerance: float | None = None) -> None:
     total = rows.sum(-1, dtype=torch.float64)
     if not bool(((total - 1).abs() <= tolerance).all()):
         row = first_row((total - 1).abs() > tolerance)
-        raise InvalidInput(f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: 1 within {tolerance:g}")
+        raise InvalidInput(
+            f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: 1 within {tolerance:g}"
+        )
 
 
 def finite_and_positive(name: str, values: Tensor) -> None:
@@ -44,7 +46,9 @@ def finite_and_positive(name: str, values: Tensor) -> None:
     if bool(bad.any()):
         *row, entry = first_row(bad)
         found = float(values[(*row, entry)])
-        raise InvalidInput(f"{where(tuple(row))}{name} hold {found:.6g} at entry {entry}; allowed: finite values, not negative")
+        raise InvalidInput(
+            f"{where(tuple(row))}{name} hold {found:.6g} at entry {entry}; allowed: finite values, not negative"
+        )
 
 
 def sum_tolerance(rows: Tensor) -> float:

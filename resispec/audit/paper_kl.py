@@ -63,7 +63,9 @@ def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
     return total + reach * current
 
 
-def paper_kl(target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator) -> Tensor:
+def paper_kl(
+    target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator
+) -> Tensor:
     """D_KL(p_hat || p) (...), as the appendix computes it for `num_candidates` candidates, in the inputs' own precision.
 
     target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own. The three give the

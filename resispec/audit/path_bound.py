@@ -57,7 +57,9 @@ def path_bound(target_log_ratios: Tensor, tree_max_log_ratios: Tensor) -> PathBo
     """
     for name, ratios in (("target rollouts", target_log_ratios), ("drafted trees", tree_max_log_ratios)):
         if ratios.ndim != 2 or len(ratios) < 4 or bool(ratios.isnan().any()):
-            raise InvalidInput(f"{name}: path ratios of shape {tuple(ratios.shape)}; allowed: (at least 4, D-1), without NaN")
+            raise InvalidInput(
+                f"{name}: path ratios of shape {tuple(ratios.shape)}; allowed: (at least 4, D-1), without NaN"
+            )
     if target_log_ratios.shape[1] != tree_max_log_ratios.shape[1]:
         raise InvalidInput(
             f"{target_log_ratios.shape[1]} levels of rollouts and {tree_max_log_ratios.shape[1]} of trees; allowed: equal"

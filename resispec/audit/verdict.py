@@ -84,7 +84,11 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     biased = [*_enumeration(evidence), *_deviations(evidence), *_z_scores(evidence, _is_biased)]
     missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
     tokens = max((score.n for score in evidence.z_scores.values()), default=0)
-    few = [f"{tokens} audited tokens; at least {MIN_TOKENS} are needed"] if evidence.z_scores and tokens < MIN_TOKENS else []
+    few = (
+        [f"{tokens} audited tokens; at least {MIN_TOKENS} are needed"]
+        if evidence.z_scores and tokens < MIN_TOKENS
+        else []
+    )
     undecided = [*few, *_z_scores(evidence, _is_weak), *missing]
     rate = min(1.0, 6.34e-5 * evidence.num_statistics)
     if biased:
@@ -103,7 +107,10 @@ def _enumeration(evidence: Evidence) -> list[str]:
 
 
 def _deviations(evidence: Evidence) -> list[str]:
-    kinds = (("total variation", evidence.total_variations), ("acceptance above its ceiling", evidence.excesses))
+    kinds = (
+        ("total variation", evidence.total_variations),
+        ("acceptance above its ceiling", evidence.excesses),
+    )
     return [
         f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
         for kind, deviations in kinds

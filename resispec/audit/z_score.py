@@ -66,7 +66,9 @@ def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tenso
     infinitely.
     """
     p = target_probs.double()
-    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p below, so what stands where p = 0 does not matter
+    surprisal = -torch.where(
+        p > 0, p, 1.0
+    ).log()  # weighted by p below, so what stands where p = 0 does not matter
     entropy = (p * surprisal).sum(-1)
     variance = (p * (surprisal - entropy[:, None]).square()).sum(-1)
     return -p.gather(-1, tokens[:, None])[:, 0].log() - entropy, variance
@@ -122,7 +124,9 @@ def step_terms(step: Step) -> Terms:
     overdraft = torch.full_like(surprisal[0], math.nan), torch.full_like(surprisal[0], math.nan)
     if drafted:
         draft = step.draft.probs[[nodes[rank] for rank in drafted]]
-        for whole, part in zip(overdraft, overdraft_terms(target[drafted], draft, tokens[drafted]), strict=True):
+        for whole, part in zip(
+            overdraft, overdraft_terms(target[drafted], draft, tokens[drafted]), strict=True
+        ):
             whole[drafted] = part
     return Terms(*surprisal, *overdraft, *rank_terms(target, tokens))
 

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Draft, Verdict
 from resispec.models import Pair
-from resispec.topology import Topology
+from resispec.trees import Topology
 
 
 class DraftSession(Protocol):
@@ -28,7 +28,9 @@ class Drafter(Protocol):
     def topology(self) -> Topology:
         """A tree with as many nodes and levels as any that this drafter proposes."""
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
+    def start(
+        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
+    ) -> DraftSession:
         """Begin a sequence; `prompt` holds at least one token, its last is the first root. capacity: positions in all.
 
         features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.

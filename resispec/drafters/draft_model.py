@@ -15,7 +15,7 @@ from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, behind_anything, extend
-from resispec.topology import Topology
+from resispec.trees import Topology
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,21 @@ class DraftModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
         if not isinstance(self.topology, Topology):
-            raise InvalidInput(f"a draft model fills a tree of fixed shape; found {self.topology}; a dynamic tree is EAGLE's")
+            raise InvalidInput(
+                f"a draft model fills a tree of fixed shape; found {self.topology}; a dynamic tree is EAGLE's"
+            )
         # A level is drawn at once and cut to each node's number of children, but of greedy siblings the last one is special.
-        counts = [{len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels]
+        counts = [
+            {len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels
+        ]
         if self.draws is Draws.GREEDY and any(len(found) > 1 for found in counts):
             raise InvalidInput(
                 "greedy draws: nodes of one level differ in their number of children; allowed: equal numbers, or none"
             )
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
+    def start(
+        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
+    ) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
             return NoDraft().start(pair, prompt, temperature, capacity, features)
@@ -58,14 +64,20 @@ class _Attention:
 
 
 @lru_cache(maxsize=8)
-def _plan(topology: Topology, device: torch.device, capacity: int) -> tuple[tuple[_Attention, ...], dict[int, int]]:
+def _plan(
+    topology: Topology, device: torch.device, capacity: int
+) -> tuple[tuple[_Attention, ...], dict[int, int]]:
     """What each level that is drafted from sees, itself included, and every cached node's row after the committed ones."""
     seen, rows = [], dict[int, int]()
     for depth, level in enumerate(inner_levels(topology, device)):
         nodes = level.nodes.tolist()
         if depth:
             rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
-        seen.append(_Attention(len(rows), behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)))
+        seen.append(
+            _Attention(
+                len(rows), behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)
+            )
+        )
     return tuple(seen), rows
 
 
@@ -114,4 +126,6 @@ class DraftModelSession:
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
         cached = [self._rows[node] for node in verdict.path if node in self._rows]
         self._session.keep(self._past, cached)
-        self._pending = [token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows]
+        self._pending = [
+            token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows
+        ]

@@ -20,7 +20,7 @@ from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, EagleSession, Pair
-from resispec.topology import Topology, root_only
+from resispec.trees import Topology, root_only
 
 
 class Reading(StrEnum):
@@ -59,7 +59,9 @@ class Eagle:
             raise InvalidInput(f"unknown reading {self.reading!r}; allowed: {', '.join(Reading)}")
         object.__setattr__(self, "reading", Reading(self.reading))  # a config gives the plain word
         if self.reading is Reading.SAMPLED and isinstance(self.tree, DynamicTree):
-            raise InvalidInput("sampled candidates need a tree of fixed shape; found a dynamic one, which prunes them by score")
+            raise InvalidInput(
+                "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes them by score"
+            )
 
     @property
     def topology(self) -> Topology:
@@ -76,7 +78,9 @@ class Eagle:
         """Rows that one step speculates, at most."""
         return self.tree.num_rows if isinstance(self.tree, DynamicTree) else self.tree.num_nodes
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> DraftSession:
+    def start(
+        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
+    ) -> DraftSession:
         """See `Drafter.start`. Raises InvalidInput when the pair has no EAGLE model or fewer tokens than candidates."""
         if self.topology.num_nodes == 1:
             return NoDraft().start(pair, prompt, temperature, capacity, features)
@@ -92,7 +96,9 @@ class Eagle:
 class _EagleDrafts:
     """The drafter's cache, and the committed tokens and true features that are not in it yet."""
 
-    def __init__(self, drafter: Eagle, pair: Pair, model: EagleModel, temperature: float, capacity: int) -> None:
+    def __init__(
+        self, drafter: Eagle, pair: Pair, model: EagleModel, temperature: float, capacity: int
+    ) -> None:
         self._drafter, self._head, self._temperature = drafter, pair.target.head, temperature
         self._session: EagleSession = model.session(capacity + drafter.num_rows)
         self._tokens: Sequence[int] = ()
@@ -112,7 +118,10 @@ class _EagleDrafts:
         """
         device = self._session.device
         if self._features is None:
-            return Draft(Tree(root_only(), torch.tensor([root], device=device), Draws.IID), torch.empty(1, 0, device=device))
+            return Draft(
+                Tree(root_only(), torch.tensor([root], device=device), Draws.IID),
+                torch.empty(1, 0, device=device),
+            )
         predicted = self._session.extend(self._tokens, self._features)[-1:]
         past = self._session.length
         growth = Growth(self._session, self._head, predicted, self._temperature)
@@ -121,7 +130,9 @@ class _EagleDrafts:
         self._session.keep(past)
         tokens = torch.cat((grown.tokens.new_tensor([root]), grown.tokens))
         laws = torch.cat(growth.laws)
-        probs = laws.new_empty(len(tokens), laws.shape[1]).index_copy_(0, grown.nodes, laws.index_select(0, grown.rows))
+        probs = laws.new_empty(len(tokens), laws.shape[1]).index_copy_(
+            0, grown.nodes, laws.index_select(0, grown.rows)
+        )
         return Draft(Tree(grown.topology, tokens, reading.draws), probs)
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:

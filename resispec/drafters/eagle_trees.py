@@ -12,7 +12,7 @@ from torch import Tensor
 from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, behind_anything
-from resispec.topology import Topology, from_child_counts
+from resispec.trees import Topology, from_child_counts
 
 
 class Growth:
@@ -22,7 +22,9 @@ class Growth:
     temperature.
     """
 
-    def __init__(self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, temperature: float) -> None:
+    def __init__(
+        self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, temperature: float
+    ) -> None:
         self._session, self._head, self._temperature = session, head, temperature
         self._past = session.length
         self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
@@ -74,7 +76,9 @@ class DynamicTree:
 
     def __post_init__(self) -> None:
         if self.total_token < 2 or self.depth < 0 or self.top_k < 1:
-            raise InvalidInput(f"a dynamic tree has total_token >= 2, depth >= 0 and top_k >= 1; found {self}")
+            raise InvalidInput(
+                f"a dynamic tree has total_token >= 2, depth >= 0 and top_k >= 1; found {self}"
+            )
 
     @cached_property
     def largest(self) -> Topology:
@@ -113,7 +117,12 @@ class DynamicTree:
         chosen = highest(every, self.total_token - 1)
         if every.isnan().any():
             raise FloatingPointError("the EAGLE drafter's laws are NaN")
-        return _connect(torch.cat(tokens)[chosen], chosen, torch.cat(parents)[chosen], torch.cat(forwarded or [chosen[:0]]))
+        return _connect(
+            torch.cat(tokens)[chosen],
+            chosen,
+            torch.cat(parents)[chosen],
+            torch.cat(forwarded or [chosen[:0]]),
+        )
 
 
 def highest(scores: Tensor, count: int) -> Tensor:
@@ -131,7 +140,10 @@ def _connect(tokens: Tensor, places: Tensor, parents: Tensor, forwarded: Tensor)
     forwarded: (R,) places of the rows that were forwarded below the root.
     """
     node_at = {place: node for node, place in enumerate(places.tolist(), start=1)}
-    nodes = [0, *(node_at.get(place, -1) for place in forwarded.tolist())]  # of every forwarded row, -1 where it was not kept
+    nodes = [
+        0,
+        *(node_at.get(place, -1) for place in forwarded.tolist()),
+    ]  # of every forwarded row, -1 where it was not kept
     topology = Topology((-1, *(nodes[row] for row in parents.tolist())))
     inner = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
     rows = places.new_tensor(inner)

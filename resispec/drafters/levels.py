@@ -8,7 +8,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from resispec.topology import Topology
+from resispec.trees import Topology
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,14 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
             break
         parents = [above.index(topology.parents[node]) for node in nodes if node]
         most = max(len(topology.children[node]) for node in nodes)
-        picks = [row * most + rank for row, node in enumerate(nodes) for rank in range(len(topology.children[node]))]
-        places = [torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (nodes, parents, picks)]
+        picks = [
+            row * most + rank
+            for row, node in enumerate(nodes)
+            for rank in range(len(topology.children[node]))
+        ]
+        places = [
+            torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (nodes, parents, picks)
+        ]
         levels.append(Level(places[0], places[1], slice(ids.stop, ids.stop + len(picks)), places[2], most))
         above = nodes
     return tuple(levels)

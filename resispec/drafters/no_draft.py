@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.models import Pair
-from resispec.topology import Topology, root_only
+from resispec.trees import Topology, root_only
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,9 @@ class NoDraft:
         """The root."""
         return root_only()
 
-    def start(self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None) -> NoDraftSession:
+    def start(
+        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
+    ) -> NoDraftSession:
         """See `Drafter.start`; the draft model is not used."""
         return NoDraftSession(pair.target.device)
 

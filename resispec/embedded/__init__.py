@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resispec.data import Prompt, read_jsonl
-from resispec.eagle_recipe import EagleRecipe
+from resispec.training.recipe import EagleRecipe
 from resispec.embedded import store
 from resispec.embedded.corpus import NAMES, read_sources
 from resispec.embedded.recipe import Recipe
@@ -39,7 +39,11 @@ __all__ = [
 DEFAULT_RECIPE = Recipe()
 # The published loss; so small a drafter learns at a higher rate in fewer steps.
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
-_EAGLE_MODULES = ("embedded/eagle.py", "eagle_training.py", "models/eagle.py")  # the files that decide the drafter
+_EAGLE_MODULES = (
+    "embedded/eagle.py",
+    "eagle_training.py",
+    "models/eagle.py",
+)  # the files that decide the drafter
 
 
 @cache
@@ -48,7 +52,9 @@ def fingerprint(recipe: Recipe = DEFAULT_RECIPE) -> str:
     return store.make_key(read_sources(), repr(recipe))
 
 
-def ensure_pair(recipe: Recipe = DEFAULT_RECIPE, cache_root: Path | None = None, expected: str | None = None) -> Path:
+def ensure_pair(
+    recipe: Recipe = DEFAULT_RECIPE, cache_root: Path | None = None, expected: str | None = None
+) -> Path:
     """The folder with `target/`, `draft/` and the prompt files, trained first if it is absent.
 
     cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`. expected: the fingerprint that the caller was promised.
@@ -98,7 +104,9 @@ def ensure_eagle(
     """
     found = eagle_fingerprint(recipe, pair_recipe)
     if expected not in (None, found):
-        raise InvalidInput(f"the embedded EAGLE drafter {expected} was asked for; this installation makes {found}")
+        raise InvalidInput(
+            f"the embedded EAGLE drafter {expected} was asked for; this installation makes {found}"
+        )
     pair_folder = ensure_pair(pair_recipe, cache_root)
 
     def build(folder: Path) -> dict[str, object]:
@@ -135,5 +143,9 @@ class EmbeddedDataset:
 
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` documents, after training the pair whose held-out text they are, if it is absent."""
-        path = Path(self.path) if self.path is not None else ensure_pair(expected=self.fingerprint) / f"{self.name}.jsonl"
+        path = (
+            Path(self.path)
+            if self.path is not None
+            else ensure_pair(expected=self.fingerprint) / f"{self.name}.jsonl"
+        )
         return read_jsonl(path, count)

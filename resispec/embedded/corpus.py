@@ -74,10 +74,16 @@ def read_sources() -> dict[str, bytes]:
     """
     stdlib = Path(sysconfig.get_paths()["stdlib"])
     roots = {"stdlib": stdlib} | {package: _package_folder(package) for package in _PACKAGES}
-    files = {f"{name}/{path.relative_to(root).as_posix()}": path for name, root in roots.items() for path in _python_files(root)}
+    files = {
+        f"{name}/{path.relative_to(root).as_posix()}": path
+        for name, root in roots.items()
+        for path in _python_files(root)
+    }
     files[_TOPICS] = stdlib / "pydoc_data" / "topics.py"
     if not files[_TOPICS].is_file():
-        raise InvalidInput(f"the embedded pair needs the language reference at {files[_TOPICS]}; this Python lacks it")
+        raise InvalidInput(
+            f"the embedded pair needs the language reference at {files[_TOPICS]}; this Python lacks it"
+        )
     return {name: files[name].read_bytes() for name in sorted(files)}
 
 
@@ -93,7 +99,9 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     library = [name for name in training if name.startswith("stdlib/")]
     splits = {
         "embedded_reference": _reference(sources[_TOPICS]),
-        "embedded_docstrings": Split(_until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))),
+        "embedded_docstrings": Split(
+            _until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))
+        ),
         "embedded_code": Split(
             _until(max_chars, _modules(sources, library)),
             list(_module_chunks(sources, [name for name in held_out if name.startswith("stdlib/")])),
@@ -120,14 +128,20 @@ def _share(name: str) -> float:
 def _package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InvalidInput(f"the embedded pair is trained on the docstrings of {package}, which is not installed")
+        raise InvalidInput(
+            f"the embedded pair is trained on the docstrings of {package}, which is not installed"
+        )
     return Path(spec.origin).parent
 
 
 def _python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith("config-")]
-        yield from (Path(folder, name) for name in files if name.endswith(".py") and not name.startswith("test_"))
+        folders[:] = [
+            name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith("config-")
+        ]
+        yield from (
+            Path(folder, name) for name in files if name.endswith(".py") and not name.startswith("test_")
+        )
 
 
 def _reference(source: bytes) -> Split:
@@ -136,7 +150,9 @@ def _reference(source: bytes) -> Split:
     held_out: list[Document] = []
     seen: set[str] = set()
     for topic, text in sorted(_topics(source).items()):
-        fresh = [part for part in _paragraphs(text) if not _seen_before(part, seen)]  # topics quote each other's sections
+        fresh = [
+            part for part in _paragraphs(text) if not _seen_before(part, seen)
+        ]  # topics quote each other's sections
         run: list[str] = []
         for number, chunk in enumerate(_pack(fresh, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
@@ -180,7 +196,9 @@ def _docstrings(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Doc
 
 def _parse(source: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old files warn about invalid escapes, which is not the user's concern
+        warnings.simplefilter(
+            "ignore"
+        )  # old files warn about invalid escapes, which is not the user's concern
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError):
@@ -228,9 +246,15 @@ def _separate(splits: dict[str, Split]) -> dict[str, Split]:
     """Drop repeated held-out texts, and every training paragraph that is in a held-out text."""
     seen: set[str] = set()
     held_out = {
-        name: [document for document in split.held_out if not _seen_before(document.text, seen)] for name, split in splits.items()
+        name: [document for document in split.held_out if not _seen_before(document.text, seen)]
+        for name, split in splits.items()
     }
-    hidden = {paragraph_key(part) for documents in held_out.values() for text in documents for part in _paragraphs(text.text)}
+    hidden = {
+        paragraph_key(part)
+        for documents in held_out.values()
+        for text in documents
+        for part in _paragraphs(text.text)
+    }
     return {name: Split(_without(split.training, hidden), held_out[name]) for name, split in splits.items()}
 
 

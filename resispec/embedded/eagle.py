@@ -9,15 +9,17 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from resispec.eagle_recipe import EagleRecipe
-from resispec.eagle_training import EagleTraining, Sequences, new_drafter
+from resispec.training.recipe import EagleRecipe
+from resispec.training.eagle import EagleTraining, Sequences, new_drafter
 from resispec.embedded.corpus import NAMES, build_corpus, read_sources
 from resispec.embedded.recipe import Recipe
 from resispec.embedded.train import EOS_ID
 from resispec.models import Tokenizer, load_pair, save_eagle
 
 
-def train_drafter(recipe: EagleRecipe, pair_recipe: Recipe, pair_folder: Path, folder: Path) -> dict[str, Any]:
+def train_drafter(
+    recipe: EagleRecipe, pair_recipe: Recipe, pair_folder: Path, folder: Path
+) -> dict[str, Any]:
     """Write the drafter into `folder`; return what is worth remembering of the training. Shows one progress bar."""
     started = time.perf_counter()
     pair: Any = load_pair(str(pair_folder / "target"), None)
@@ -54,7 +56,9 @@ def _sequences(recipe: Recipe, tokenizer: Tokenizer) -> Sequences:
     for name, share in zip(NAMES, recipe.mixture, strict=True):
         texts = (tokenizer.encode(document.text) for document in corpus[name].training)
         stream = [token for tokens in texts for token in (*tokens, EOS_ID)]
-        found = [stream[start : start + recipe.context] for start in range(0, len(stream) - 2, recipe.context)]
+        found = [
+            stream[start : start + recipe.context] for start in range(0, len(stream) - 2, recipe.context)
+        ]
         windows += found
         weights += [share / len(found)] * len(found)
     return Sequences(windows, torch.tensor(weights))

@@ -35,7 +35,9 @@ class Muon(torch.optim.Optimizer):
                 updates = orthogonalise(torch.stack([self._direction(matrix) for matrix in matrices]))
                 scale = _ADAM_RMS * max(shape) ** 0.5
                 for matrix, update in zip(matrices, updates, strict=True):
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"] * scale)
+                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(
+                        update, alpha=group["lr"] * scale
+                    )
 
     def _direction(self, matrix: Any) -> Tensor:
         """Nesterov's momentum of a matrix's gradient."""

@@ -101,7 +101,9 @@ def _verify(folder: Path) -> None:
     """Raise InvalidInput, naming the first problem, unless every file is as it was written."""
     problem = _problem(folder)
     if problem:
-        raise InvalidInput(f"the embedded pair in {folder} is damaged: {problem}; delete that folder and run again")
+        raise InvalidInput(
+            f"the embedded pair in {folder} is damaged: {problem}; delete that folder and run again"
+        )
 
 
 def _problem(folder: Path) -> str | None:

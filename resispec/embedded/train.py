@@ -49,7 +49,9 @@ def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[
         bar.set_description("embedded pair: tokenizer")
         tokenizer = train_tokenizer(corpus, recipe.vocab_size)
         for name in NAMES:
-            write_prompts(folder / f"{name}.jsonl", choose_prompts(name, corpus[name].held_out, tokenizer, recipe))
+            write_prompts(
+                folder / f"{name}.jsonl", choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
+            )
         streams = [_stream(corpus[name].training, tokenizer, recipe.context) for name in NAMES]
         prepared = time.perf_counter()
         bar.reset()  # the time left counts steps only
@@ -78,7 +80,9 @@ def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def choose_prompts(name: str, documents: list[Document], tokenizer: Tokenizer, recipe: Recipe) -> list[Document]:
+def choose_prompts(
+    name: str, documents: list[Document], tokenizer: Tokenizer, recipe: Recipe
+) -> list[Document]:
     """Held-out documents long enough to be prompts, no two with the same beginning, in a fixed mixed order.
 
     Raises InvalidInput when the installation's text gives fewer than `min_prompts`.
@@ -86,13 +90,17 @@ def choose_prompts(name: str, documents: list[Document], tokenizer: Tokenizer, r
     documents = sorted(documents, key=lambda document: stable_rank(document.id))
     chosen: list[Document] = []
     beginnings: set[tuple[int, ...]] = set()
-    for document, encoding in zip(documents, tokenizer.encode_batch([document.text for document in documents]), strict=True):
+    for document, encoding in zip(
+        documents, tokenizer.encode_batch([document.text for document in documents]), strict=True
+    ):
         beginning = tuple(encoding.ids[:64])
         if len(encoding.ids) >= recipe.min_prompt_tokens and beginning not in beginnings:
             beginnings.add(beginning)
             chosen.append(document)
     if len(chosen) < recipe.min_prompts:
-        raise InvalidInput(f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed")
+        raise InvalidInput(
+            f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed"
+        )
     return chosen[: recipe.num_prompts]
 
 
@@ -105,9 +113,13 @@ def write_prompts(path: Path, documents: Iterable[Document]) -> None:
 def build_models(recipe: Recipe) -> tuple[Any, Any]:
     """A fresh target and draft, seeded by the recipe, in float32."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(recipe.seed)  # the CPU's only: torch.manual_seed would reseed the devices too
+        torch.default_generator.manual_seed(
+            recipe.seed
+        )  # the CPU's only: torch.manual_seed would reseed the devices too
         target, draft = (
-            build_llama(vocab_size=recipe.vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **asdict(shape)).float()
+            build_llama(
+                vocab_size=recipe.vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **asdict(shape)
+            ).float()
             for shape in (recipe.target, recipe.draft)
         )
     return target, draft
@@ -133,7 +145,9 @@ def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: An
     with _one_thread_each(), ThreadPoolExecutor(recipe.shards) as pool:
         for step in range(recipe.steps):
             windows = _windows(streams, recipe, generator)
-            history.append(_set_gradients((target, draft), list(pool.map(work, windows.chunk(recipe.shards)))))
+            history.append(
+                _set_gradients((target, draft), list(pool.map(work, windows.chunk(recipe.shards))))
+            )
             list(pool.map(partial(_update, _schedule(step, recipe)), optimizers))
             bar.set_postfix(target=f"{history[-1][0]:.2f}", draft=f"{history[-1][1]:.2f}", refresh=False)
             bar.update()
@@ -145,11 +159,17 @@ def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: An
 def _optimizers(model: Any, learning_rate: float, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, in as many parts as there are shards; AdamW for the embeddings and the norms' gains."""
     rest = {
-        id(weight) for weight in (*model.get_input_embeddings().parameters(), *(w for w in model.parameters() if w.dim() == 1))
+        id(weight)
+        for weight in (
+            *model.get_input_embeddings().parameters(),
+            *(w for w in model.parameters() if w.dim() == 1),
+        )
     }
     matrices = [weight for weight in model.parameters() if id(weight) not in rest]
     others = [weight for weight in model.parameters() if id(weight) in rest]
-    adam = torch.optim.AdamW(others, lr=learning_rate, betas=_BETAS, weight_decay=recipe.weight_decay, fused=True)
+    adam = torch.optim.AdamW(
+        others, lr=learning_rate, betas=_BETAS, weight_decay=recipe.weight_decay, fused=True
+    )
     parts = [matrices[part :: recipe.shards] for part in range(recipe.shards)]
     optimizers = [adam, *(Muon(part, learning_rate, recipe.weight_decay) for part in parts if part)]
     for optimizer in optimizers:
@@ -175,7 +195,9 @@ def _schedule(step: int, recipe: Recipe) -> float:
 
 def _windows(streams: list[Tensor], recipe: Recipe, generator: torch.Generator) -> Tensor:
     """Random contiguous windows with one token more than the context: (batch_size, context + 1) int64."""
-    kinds = torch.multinomial(torch.tensor(recipe.mixture), recipe.batch_size, replacement=True, generator=generator)
+    kinds = torch.multinomial(
+        torch.tensor(recipe.mixture), recipe.batch_size, replacement=True, generator=generator
+    )
     rows = []
     for kind in kinds.tolist():
         start = int(torch.randint(len(streams[kind]) - recipe.context, (1,), generator=generator))
@@ -192,7 +214,9 @@ def _gradients(target: Any, draft: Any, distillation: float, windows: Tensor) ->
     draft_logits = draft(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
     text_loss = functional.cross_entropy(draft_logits, labels)
     taught = functional.cross_entropy(draft_logits, target_logits.detach().softmax(-1))
-    draft_gradients = torch.autograd.grad(distillation * taught + (1 - distillation) * text_loss, list(draft.parameters()))
+    draft_gradients = torch.autograd.grad(
+        distillation * taught + (1 - distillation) * text_loss, list(draft.parameters())
+    )
     return [*target_gradients, *draft_gradients], torch.stack([target_loss.detach(), text_loss.detach()])
 
 

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
 from transformers.utils import logging as transformers_logging
 
-from resispec import hub
+from resispec.models import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.models.pair import Pair
-from resispec.models.slab_cache import SlabCache
+from resispec.models.kv_cache import SlabCache
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -65,7 +71,9 @@ class TransformersModel:
         config = module.config
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
-            raise InvalidInput(f"{config._name_or_path}: every layer must use full attention; found {sorted(kinds)}")
+            raise InvalidInput(
+                f"{config._name_or_path}: every layer must use full attention; found {sorted(kinds)}"
+            )
         self.module = module.eval()
         self._head = module.get_output_embeddings()
         self.vocab_size: int = config.vocab_size
@@ -128,7 +136,9 @@ def load_pair(
     for draft_model, draft_tokenizer in others:
         shared = min(target_model.vocab_size, draft_model.vocab_size)
         if _vocabulary(tokenizer, shared) != _vocabulary(draft_tokenizer, shared):
-            raise InvalidInput(f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share")
+            raise InvalidInput(
+                f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share"
+            )
     return Pair(target_model, others[0][0] if others else None, tokenizer)
 
 
@@ -138,22 +148,30 @@ def check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         allowed = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-        raise InvalidInput(f"device {device!r} cannot be used; this machine has {', '.join(allowed)}") from error
+        raise InvalidInput(
+            f"device {device!r} cannot be used; this machine has {', '.join(allowed)}"
+        ) from error
 
 
 def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[int, str]:
     return {index: token for token, index in tokenizer.inner.get_vocab().items() if index < size}
 
 
-def _load(name: str, revision: str | None, device: str, dtype: str) -> tuple[TransformersModel, TransformersTokenizer]:
+def _load(
+    name: str, revision: str | None, device: str, dtype: str
+) -> tuple[TransformersModel, TransformersTokenizer]:
     if hub.looks_like_path(name) and not Path(name).expanduser().is_dir():
-        raise InvalidInput(f"model folder {name} does not exist; give a folder with config.json or a hub name like owner/model")
+        raise InvalidInput(
+            f"model folder {name} does not exist; give a folder with config.json or a hub name like owner/model"
+        )
     source = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     options: dict[str, Any] = {"revision": revision}
     if source == name and not Path(name).is_dir():
         options["local_files_only"] = hub.is_offline("model", name, revision)
     try:
-        module: Any = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options)
+        module: Any = AutoModelForCausalLM.from_pretrained(
+            source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options
+        )
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     except (OSError, ValueError, SafetensorError) as error:
         raise InvalidInput(f"model {name} cannot be loaded: {first_line(error)}") from error

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from resispec.models.slab_cache import SlabCache
+from resispec.models.kv_cache import SlabCache
 
 
 class EagleModule(nn.Module):

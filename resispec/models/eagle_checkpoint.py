@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from resispec import hub
+from resispec.models import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.models.causal import load_pair
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
@@ -29,7 +29,9 @@ CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there
 EMBEDDING = "embed_tokens.weight"
 BIAS = "fc.bias"
-_DERIVED = "layers.0.self_attn.rotary_emb.inv_freq"  # follows from the configuration; old checkpoints stored it
+_DERIVED = (
+    "layers.0.self_attn.rotary_emb.inv_freq"  # follows from the configuration; old checkpoints stored it
+)
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
     *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings",
@@ -98,7 +100,9 @@ def save_eagle(module: EagleModule, folder: Path) -> None:
         "torch_dtype": str(module.fc.weight.dtype).removeprefix("torch."),
     }
     (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    save_file({name: weight.contiguous() for name, weight in module.state_dict().items()}, folder / WEIGHTS[0])
+    save_file(
+        {name: weight.contiguous() for name, weight in module.state_dict().items()}, folder / WEIGHTS[0]
+    )
 
 
 def _folder(name: str, revision: str | None) -> Path:
@@ -107,10 +111,16 @@ def _folder(name: str, revision: str | None) -> Path:
     if path.is_dir():
         return path
     if hub.looks_like_path(name):
-        raise InvalidInput(f"EAGLE folder {name} does not exist; give a folder with {CONFIG} or a hub name like owner/model")
+        raise InvalidInput(
+            f"EAGLE folder {name} does not exist; give a folder with {CONFIG} or a hub name like owner/model"
+        )
     offline = hub.is_offline("model", name, revision)
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[CONFIG, *WEIGHTS], local_files_only=offline))
+        return Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=[CONFIG, *WEIGHTS], local_files_only=offline
+            )
+        )
     except OSError as error:
         raise InvalidInput(f"EAGLE drafter {name} cannot be loaded: {first_line(error)}") from error
 
@@ -121,11 +131,17 @@ def _read_config(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{path} cannot be read: {first_line(error)}") from error
-    absent = [name for name in _REQUIRED if not isinstance(content, dict) or not isinstance(content.get(name), int)]
+    absent = [
+        name for name in _REQUIRED if not isinstance(content, dict) or not isinstance(content.get(name), int)
+    ]
     if absent:
-        raise InvalidInput(f"{path} lacks {', '.join(absent)}; an EAGLE drafter's configuration gives whole numbers for them")
+        raise InvalidInput(
+            f"{path} lacks {', '.join(absent)}; an EAGLE drafter's configuration gives whole numbers for them"
+        )
     if content.get("num_hidden_layers", 1) != 1:
-        raise InvalidInput(f"{path} has num_hidden_layers {content['num_hidden_layers']}; an EAGLE-1 or EAGLE-2 drafter has 1")
+        raise InvalidInput(
+            f"{path} has num_hidden_layers {content['num_hidden_layers']}; an EAGLE-1 or EAGLE-2 drafter has 1"
+        )
     return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
 
 
@@ -135,7 +151,11 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     if path is None:
         raise InvalidInput(f"EAGLE folder {folder} has no weights; expected {' or '.join(WEIGHTS)}")
     try:
-        found = load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+        found = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
     except (OSError, ValueError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
         raise InvalidInput(f"{path} cannot be read: {first_line(error)}") from error
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
@@ -145,9 +165,14 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
 
 def _check(name: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Raise InvalidInput unless the keys and shapes are those of the drafter."""
-    for what, keys in (("lacks", expected.keys() - found.keys()), ("has unknown", found.keys() - expected.keys())):
+    for what, keys in (
+        ("lacks", expected.keys() - found.keys()),
+        ("has unknown", found.keys() - expected.keys()),
+    ):
         if keys:
-            raise InvalidInput(f"EAGLE drafter {name} {what} {', '.join(sorted(keys)[:6])}; it holds {', '.join(expected)}")
+            raise InvalidInput(
+                f"EAGLE drafter {name} {what} {', '.join(sorted(keys)[:6])}; it holds {', '.join(expected)}"
+            )
     for key, weight in expected.items():
         if found[key].shape != weight.shape:
             raise InvalidInput(

@@ -28,7 +28,9 @@ class Pair:
         if self.draft is None:
             raise InvalidInput("a draft model is needed and the pair has none; give pair.draft")
         if isinstance(self.draft, EagleModel):
-            raise InvalidInput("a draft model is needed and this pair's draft is an EAGLE drafter; choose decoder=eagle")
+            raise InvalidInput(
+                "a draft model is needed and this pair's draft is an EAGLE drafter; choose decoder=eagle"
+            )
         return self.draft
 
     def eagle_model(self) -> EagleModel:

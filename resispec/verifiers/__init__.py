@@ -19,7 +19,18 @@ from resispec.verifiers.block import Block
 from resispec.verifiers.top_down import TopDown
 from resispec.verifiers.traversal import Traversal
 
-__all__ = ["BASELINES", "Draws", "Law", "Outcomes", "SiblingRule", "TopDown", "Verifier", "available", "get_rule", "get_verifier"]
+__all__ = [
+    "BASELINES",
+    "Draws",
+    "Law",
+    "Outcomes",
+    "SiblingRule",
+    "TopDown",
+    "Verifier",
+    "available",
+    "get_rule",
+    "get_verifier",
+]
 
 ENTRY_POINTS = "resispec.verifiers"
 
@@ -71,7 +82,9 @@ def _make(name: str, options: dict[str, Any]) -> Any:
     except TypeError as error:
         raise InvalidInput(f"verifier {name!r}: {first_line(error)}") from error
     if not hasattr(made, "law") and not hasattr(made, "verify"):
-        raise InvalidInput(f"verifier {name!r} has neither `law` (a sibling rule) nor `verify` and `outcomes` (a tree verifier)")
+        raise InvalidInput(
+            f"verifier {name!r} has neither `law` (a sibling rule) nor `verify` and `outcomes` (a tree verifier)"
+        )
     return made
 
 
@@ -84,7 +97,9 @@ def _from_file(path: str, attribute: str) -> Callable[..., Any]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise InvalidInput(f"verifier file {path} cannot be loaded: {type(error).__name__}: {first_line(error)}") from error
+        raise InvalidInput(
+            f"verifier file {path} cannot be loaded: {type(error).__name__}: {first_line(error)}"
+        ) from error
     if not hasattr(module, attribute):
         public = [name for name in vars(module) if not name.startswith("_")]
         raise InvalidInput(f"verifier file {path} has no {attribute!r}; it has {', '.join(public)}")

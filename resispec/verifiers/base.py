@@ -64,7 +64,9 @@ class Verifier(Protocol):
 def require_draws(name: str, draws: Draws, supported: tuple[Draws, ...]) -> None:
     """Raise InvalidInput unless the rule `name` is defined for these draws."""
     if draws not in supported:
-        raise InvalidInput(f"{name} is not exact for draws {draws.value!r}; supported: {', '.join(supported)}")
+        raise InvalidInput(
+            f"{name} is not exact for draws {draws.value!r}; supported: {', '.join(supported)}"
+        )
 
 
 def is_first(siblings: Tensor) -> Tensor:

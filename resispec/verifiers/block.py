@@ -66,7 +66,9 @@ def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Te
     final = target_probs.clone()
     final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
     kept = final.sum(-1).double()
-    accept = torch.where(weight == 1, 1.0, kept / (kept + 1 - weight))  # with w = 1 nothing is lacking, even where p = q
+    accept = torch.where(
+        weight == 1, 1.0, kept / (kept + 1 - weight)
+    )  # with w = 1 nothing is lacking, even where p = q
     accept[-1] = weight[-1]
     # Rounding alone can lead to a prefix that leaves no residual.
     return accept, torch.where(kept[:, None] > 0, final, target_probs)

@@ -36,12 +36,16 @@ class KSeq:
         require_draws("kseq", draws, (Draws.IID,))
         factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)
         tiny = torch.finfo(target_probs.dtype).tiny
-        accept = target_probs.gather(-1, siblings) / (factor * draft_probs.gather(-1, siblings)).clamp_min(tiny)
+        accept = target_probs.gather(-1, siblings) / (factor * draft_probs.gather(-1, siblings)).clamp_min(
+            tiny
+        )
         accept = accept.clamp_max(1)
         passed = torch.cat((torch.zeros_like(factor), accept[..., :-1]), -1)
         select = accept * (1 - passed).cumprod(-1)
         common = torch.minimum(target_probs / factor, draft_probs)
-        ratio = _mean_tests(common.sum(-1, keepdim=True, dtype=torch.float64), siblings.shape[-1]).to(target_probs.dtype)
+        ratio = _mean_tests(common.sum(-1, keepdim=True, dtype=torch.float64), siblings.shape[-1]).to(
+            target_probs.dtype
+        )
         residual = (target_probs - common * ratio).clamp_min(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
 

@@ -35,7 +35,9 @@ def lookahead(
     return coins, lambda node, mass: _can_accept(tree.topology.children, coins, ratio, (node, mass))
 
 
-def _can_accept(children: tuple[tuple[int, ...], ...], coins: list[float], ratio: list[float], start: tuple[int, float]) -> bool:
+def _can_accept(
+    children: tuple[tuple[int, ...], ...], coins: list[float], ratio: list[float], start: tuple[int, float]
+) -> bool:
     """Follow the most that every mass can be, from a node and its mass downwards; what is not a number counts as yes."""
     pending = [start]
     while pending:

@@ -53,7 +53,9 @@ class Optimal:
         # On a CPU gather takes a third of the time where there is a leading dimension.
         chosen = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)
         tiny = torch.finfo(target_probs.dtype).tiny
-        accept = (target_probs.gather(-1, siblings) / chosen.gather(-1, siblings).clamp_min(tiny)).clamp_max(1)
+        accept = (target_probs.gather(-1, siblings) / chosen.gather(-1, siblings).clamp_min(tiny)).clamp_max(
+            1
+        )
         select = _win_chances(log_chain, groups.gather(-1, siblings)).to(accept.dtype) * accept
         residual = (target_probs - chosen).clamp_min_(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))

@@ -34,7 +34,9 @@ class ProxyShape:
     def __post_init__(self) -> None:
         for name, allowed in (("spread", SPREADS), ("budget", BUDGETS)):
             if getattr(self, name) not in allowed:
-                raise InvalidInput(f"resispec: unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}")
+                raise InvalidInput(
+                    f"resispec: unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
+                )
 
     def __call__(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """See `Shape`. With a point mass for the draft the proxy has no freedom and r is the standard residual."""

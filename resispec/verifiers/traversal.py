@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one, normalise
-from resispec.topology import Topology
+from resispec.trees import Topology
 from resispec.verifiers.base import Law, Outcomes, SiblingRule, is_first
 from resispec.verifiers.lookahead import lookahead
 
@@ -55,7 +55,9 @@ class Traversal:
             masses, stay, residual = _decisions(law, siblings)
             *found, stays = torch.cat((masses, stay)).tolist()
             if not all(0 <= value <= 1 for value in (*found, stays)):
-                raise FloatingPointError(f"cannot decide at node {node} with chances {found} and {stays}; allowed: 0 to 1")
+                raise FloatingPointError(
+                    f"cannot decide at node {node} with chances {found} and {stays}; allowed: 0 to 1"
+                )
             pending.append((node, stays if node else 1.0, residual))  # the root is never rejected
             for child, mass in zip(reversed(children[node]), reversed(found), strict=True):
                 if mass > 0:

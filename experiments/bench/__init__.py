@@ -1,0 +1,1 @@
+"""What decoding and verification cost, as ratios within one run."""

@@ -1,0 +1,158 @@
+"""Time one step at real shapes with random weights: `python -m experiments.bench.step_time [--device cuda] [--results FOLDER]`.
+
+Llama-2-7B and Llama-68M shapes in bfloat16, d5b3, batch size 1, against the time in which the device reads the target's weights
+once. Random weights give true timings and meaningless text: accepted lengths are not reported, only milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.provenance import device_name, device_stem
+from resispec.decode import Decoder, Sampling, Step
+from resispec.drafters import Drafter, DraftModel, NoDraft
+from resispec.models import Pair, TransformersModel, build_llama
+from resispec.record import write_atomically, write_json
+from resispec.timing import Stopwatch, now
+from resispec.trees import complete
+from resispec.verifiers import get_verifier
+
+COMMON = {"vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": False}
+LLAMA_2_7B = COMMON | {
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+}
+LLAMA_68M = COMMON | {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 12,
+}
+PROMPT_TOKENS = 128
+SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_eos=True)
+
+
+class NoTokenizer:
+    """Random weights speak no language."""
+
+    eos_token_id = None
+
+    def encode(self, text: str) -> list[int]:
+        """Nothing to encode."""
+        raise NotImplementedError
+
+    def decode(self, token_ids: list[int]) -> str:
+        """Nothing to decode."""
+        raise NotImplementedError
+
+
+def random_model(shape: dict[str, Any], device: torch.device) -> TransformersModel:
+    """A model of the given shape, initialised on the device in bfloat16."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with device:
+            return TransformersModel(build_llama(**shape))
+    finally:
+        torch.set_default_dtype(before)
+
+
+def weight_bytes(model: TransformersModel) -> int:
+    """Bytes of what a step reads: every parameter but the embedding table, of which a step gathers a few rows."""
+    parameters = model.module.named_parameters()
+    return sum(
+        value.numel() * value.element_size() for name, value in parameters if "embed_tokens" not in name
+    )
+
+
+def copy_rate(device: torch.device) -> float:
+    """Bytes per second, read and written, of a copy within the device's memory."""
+    source = torch.empty(2**31 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
+    target, seconds = torch.empty_like(source), []
+    for _ in range(8):
+        started = now(device)
+        target.copy_(source)
+        seconds.append(now(device) - started)
+    return 2 * source.numel() / statistics.median(seconds)
+
+
+def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
+    """Median milliseconds of a step without synchronisation inside, and the split of another run that has it."""
+    device = pair.target.device
+    decoder = Decoder(drafter, get_verifier(verifier))
+    prompt = torch.randint(32000, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
+    marks: list[float] = []
+
+    def mark(_step: Step) -> None:
+        marks.append(now(device))
+
+    for _ in range(2):  # the first run warms up
+        marks.clear()
+        decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), on_step=mark)
+    watch = Stopwatch(device)
+    result = decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), stopwatch=watch)
+    steps = [1e3 * (after - before) for before, after in zip(marks, marks[1:], strict=False)]
+    split = {f"{name}_ms": 1e3 * seconds / len(result.num_emitted) for name, seconds in watch.seconds.items()}
+    return {"step_ms": statistics.median(steps), "num_steps": len(steps), **split}
+
+
+def main() -> None:
+    """Measure, print, and write results/timing/DEVICE.{json,md}."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", help="a torch device")
+    parser.add_argument("--results", default="results", help="folder of the results")
+    parser.add_argument("--layers", type=int, default=32, help="layers of the target; fewer for a quick look")
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    target = random_model(LLAMA_2_7B | {"num_hidden_layers": options.layers}, device)
+    pair = Pair(target, random_model(LLAMA_68M, device), NoTokenizer())
+    weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
+    read_ms = weights_gb / rate_tb
+    rows = {
+        "autoregressive": time_steps(pair, NoDraft(), "standard"),
+        "specinfer d5b3, standard": time_steps(pair, DraftModel(complete(5, 3)), "standard"),
+        "specinfer d5b3, resispec": time_steps(pair, DraftModel(complete(5, 3)), "resispec"),
+    }
+    columns = ("step_ms", "draft_ms", "target_ms", "verify_ms", "commit_ms")
+    lines = [
+        f"# Timing only: a step at Llama-2-7B + Llama-68M shapes on {device_name(device)}",
+        "",
+        f"Random bfloat16 weights ({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch",
+        f"{torch.__version__}; `python -m experiments.bench.step_time`. The text is noise, so accepted lengths mean nothing here. The",
+        "step is timed whole; the split comes from a second run that synchronises the device after every part.",
+        "",
+        f"Reading the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the measured copy rate of",
+        f"{rate_tb:.2f} TB/s (bytes read plus bytes written).",
+        "",
+        "| decoder | step, ms | steps' ratio to one reading | draft, ms | target forward, ms | verify, ms | commit, ms |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        *(
+            f"| {name} | {row['step_ms']:.2f} | {row['step_ms'] / read_ms:.2f} | "
+            + " | ".join(f"{row[column]:.2f}" for column in columns[1:])
+            + " |"
+            for name, row in rows.items()
+        ),
+        "",
+    ]
+    folder = Path(options.results) / "timing"
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = device_stem(device)
+    write_json(
+        folder / f"{stem}.json", {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows}
+    )
+    write_atomically(folder / f"{stem}.md", "\n".join(lines))
+    sys.stdout.write("\n".join(lines) + f"\nwritten: {folder / stem}.md\n")
+
+
+if __name__ == "__main__":
+    main()

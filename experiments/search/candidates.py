@@ -1,0 +1,106 @@
+"""Which topologies to try for a number of nodes; experiments.search.best_shape compares them.
+
+Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of every level below the
+root: `resispec.trees.from_widths`. Where draws have an order, as without replacement, the first children deserve the larger
+subtrees, and the candidates are those of Sequoia's search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from resispec.trees import Topology
+from resispec.trees.search import IMPOSSIBLE, search
+
+Widths = tuple[int, ...]
+Shape = TypeVar("Shape", Widths, Topology)
+FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: its own, and more even ones
+
+
+def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
+    """Shapes of so many nodes, the root counted: branchings that do not increase from level to level, then chains.
+
+    The last level, which holds the rest, has at least a quarter of the nodes above. Of more than `per_level` shapes with as many
+    levels some are taken, evenly over the list of them by widths.
+    """
+    by_depth: dict[int, set[Widths]] = {}
+    for widths in _branched((), num_nodes - 1, num_nodes - 1):
+        shape = filled(widths, num_nodes - 1)
+        if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2]:
+            by_depth.setdefault(len(shape), set()).add(shape)
+    found = [sorted(by_depth[depth]) for depth in sorted(by_depth)]
+    return [shape for shapes in found for shape in spread(shapes, per_level)]
+
+
+def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
+    """The widths of every way to branch below `above` with so many nodes left and at most `limit` children a node."""
+    last = above[-1] if above else 1
+    for branching in range(2, min(limit, left // last) + 1):
+        widths = (*above, last * branching)
+        yield widths
+        yield from _branched(widths, left - widths[-1], branching)
+
+
+def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
+    """At most so many of the shapes, evenly over the list, its ends included; `most` is at least 2."""
+    places = (
+        range(len(shapes))
+        if len(shapes) <= most
+        else [round(i * (len(shapes) - 1) / (most - 1)) for i in range(most)]
+    )
+    return [shapes[place] for place in places]
+
+
+def filled(widths: Sequence[int], total: int) -> Widths:
+    """Widths of sum `total`: those given, cut at the bottom or continued as chains there, the last level holding the rest."""
+    found: list[int] = []
+    bottom = max(widths[-2:])  # the last level of a shape may hold a rest
+    for width in (*widths[:-1], *[bottom] * total):
+        found.append(min(width, total))
+        total -= found[-1]
+        if total == 0:
+            break
+    return tuple(found)
+
+
+def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
+    """Shapes of as many nodes in which one of the first three levels is wider or narrower, alone or with all levels below it.
+
+    share: of the level's width, by which it changes; at least 1. The bottom makes room or takes what is left, see `filled`.
+    most_levels: the root counted.
+    """
+    found = []
+    for place in range(min(3, len(widths))):
+        step = max(1, round(widths[place] * share))
+        for change in (step, -step):
+            for reach in (place + 1, len(widths)):
+                changed = [width + change * (place <= level < reach) for level, width in enumerate(widths)]
+                if min(changed) >= 1:
+                    found.append(filled(changed, sum(widths)))
+    return [shape for shape in unique(found) if shape != widths and 1 < len(shape) < most_levels]
+
+
+def unique(shapes: Iterable[Shape]) -> list[Shape]:
+    """Each shape once, in order."""
+    return list(dict.fromkeys(shapes))
+
+
+def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
+    """Trees of so many nodes that are the best in up to each number of levels (the root counted), if siblings are accepted so.
+
+    acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up accepts later siblings and
+    deeper nodes more often than such a vector says, so flatter vectors of the same sum count too.
+    """
+    found = []
+    for power in FLATTER:
+        flatter = [chance**power for chance in acceptance]
+        plans = search(
+            [chance * sum(acceptance) / sum(flatter) for chance in flatter], num_nodes, max(levels)
+        )
+        found += [
+            plans.topology(num_nodes, limit)
+            for limit in levels
+            if plans.expected[num_nodes, limit] > IMPOSSIBLE
+        ]
+    return unique(found)

@@ -1,0 +1,71 @@
+"""What every task shares: what it gets, what it must do, and the fields that every row has.
+
+A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and compared alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import torch
+
+from resispec.decode import Decoder, Sampling
+from resispec.models import Pair
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measured prompt. Rows hold counts, sums and times; means and rates are derived in analysis.
+
+    prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place.
+    """
+
+    prompt_index: int
+    prompt_id: str
+    seed: int
+    num_prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a cell works with. prompts: (id, token ids) in order; prompt i uses seed + i for every random stream."""
+
+    pair: Pair
+    decoder: Decoder
+    sampling: Sampling
+    prompts: Sequence[tuple[str, list[int]]]
+    seed: int
+
+    def generator(self, index: int) -> torch.Generator:
+        """The only source of randomness of a prompt."""
+        return torch.Generator(self.pair.target.device).manual_seed(self.seed + index)
+
+
+class Task(Protocol):
+    """Measures one prompt. row: the dataclass of its rows."""
+
+    row: ClassVar[type[Row]]
+
+    def __call__(self, context: Context, index: int) -> Row:
+        """Measure prompt `index`."""
+
+    def progress(self, rows: Sequence[Any]) -> dict[str, str]:
+        """What the progress line shows of the rows so far, at least one."""
+
+
+def identity(context: Context, index: int) -> dict[str, Any]:
+    """The fields of `Row` for one prompt."""
+    prompt_id, tokens = context.prompts[index]
+    return {
+        "prompt_index": index,
+        "prompt_id": prompt_id,
+        "seed": context.seed + index,
+        "num_prompt_tokens": len(tokens),
+    }
+
+
+def share(part: float, whole: float, spec: str) -> str:
+    """A ratio for the progress line; "none" where there is nothing to divide by."""
+    return format(part / whole, spec) if whole else "none"

@@ -1,0 +1,114 @@
+"""Drafted trees and target rollouts after a context, with both models' laws at their nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.path_bound import tree_log_ratios
+from resispec.core import Draft, Draws, Tree
+from resispec.decode import Decoder
+from resispec.distributions import probabilities
+from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
+from resispec.law_rows import INFINITE
+from resispec.models import Model, Pair, Session, behind_anything, extend
+from resispec.trees import Topology, chain
+from resispec.verifiers.base import Verifier
+
+
+def filled_by_draft_model(decoder: Decoder) -> DraftModel:
+    """A decoder's drafter. Raises InvalidInput unless it is the draft model, on a shape that is fixed beforehand."""
+    if not isinstance(decoder.drafter, DraftModel):
+        raise InvalidInput(
+            "trees are measured where the draft model fills them; allowed: decoder=specinfer, sequoia, top_k"
+        )
+    return decoder.drafter
+
+
+@dataclass(frozen=True)
+class Root:
+    """The end of a context, where trees begin: their root is its last token. capacity: positions of a session."""
+
+    pair: Pair
+    prefix: list[int]
+    temperature: float
+    capacity: int
+
+    def draft(self, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
+        """Let the draft model fill a shape, as decoding does."""
+        return self._filled(self.pair, shape, generator, draws)
+
+    def read(self, model: Model) -> Reader:
+        """A model that has read the context."""
+        session = model.session(self.capacity)
+        if self.prefix[:-1]:
+            extend(session, self.prefix[:-1], model.device)
+        return Reader(model, session, self.temperature)
+
+    def target_path_ratios(self, shape: Topology, generator: Generator) -> Tensor:
+        """log prod p / q along paths that the target draws, (chains, D-1) float64. shape: made by `parallel_chains`."""
+        draft = self.pair.draft_model()
+        drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), shape, generator)
+        draft_probs = self.read(draft).laws(drawn.tree)
+        paths = []
+        for index in range(len(shape.children[0])):
+            nodes = [0, *(level.start + index for level in shape.levels[1:])]
+            path = Tree(chain(len(nodes) - 1), drawn.tree.tokens[nodes], Draws.IID)
+            paths.append(tree_log_ratios(path, drawn.probs[nodes], draft_probs[nodes]))
+        return torch.stack(paths)
+
+    def _filled(self, pair: Pair, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
+        session = DraftModel(shape, draws).start(pair, self.prefix, self.temperature, self.capacity, None)
+        return session.draft(self.prefix[-1], generator)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A model with a session that holds a context without its last token; trees leave no trace in it."""
+
+    model: Model
+    session: Session
+    temperature: float
+
+    def laws(self, tree: Tree) -> Tensor:
+        """(N, V) laws of the next token at nodes with children; at leaves, whose tokens are never tested, the uniform law."""
+        device, past = self.model.device, self.session.length
+        nodes = torch.tensor([node for node, children in enumerate(tree.topology.children) if children])
+        visible = behind_anything(tree.topology.ancestors[nodes][:, nodes], past).to(device)
+        positions = (tree.topology.depths[nodes] + past).to(device)
+        features = self.session.forward(tree.tokens[nodes.to(device)], positions, visible)
+        self.session.keep(past, ())
+        inner = probabilities(self.model.head(features), self.temperature)
+        laws = inner.new_full((tree.topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
+        return laws.index_copy_(0, nodes.to(device), inner)
+
+
+def part(draft: Draft, target_probs: Tensor, shape: Topology) -> tuple[Draft, Tensor]:
+    """The part of a drafted tree that has this shape, first siblings first, and its rows of `target_probs` (N, V).
+
+    Its law is that of what the draft model would have drafted for the shape itself, unless draws are greedy, where the last
+    sibling is special. Raises IndexError when the shape does not fit.
+    """
+    nodes = [0] * shape.num_nodes
+    for node, children in enumerate(shape.children):
+        for rank, child in enumerate(children):
+            nodes[child] = draft.tree.topology.children[nodes[node]][rank]
+    tree = Tree(shape, draft.tree.tokens[nodes], draft.tree.draws)
+    return Draft(tree, draft.probs[nodes]), target_probs[nodes]
+
+
+def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> float:
+    """Expected tokens of one step given the drafted tree, sum over nodes of Pr(the walk stops there) * (depth + 1).
+
+    target_probs: (N, V).
+    """
+    stop = verifier.outcomes(draft.tree, target_probs, draft.probs).stop.double()
+    return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
+
+
+def finite(log_ratios: Tensor) -> list[float]:
+    """A row of path ratios for JSON, infinities as plus or minus `INFINITE`."""
+    return [float(value) for value in log_ratios.clamp(-INFINITE, INFINITE)]

@@ -1,0 +1,99 @@
+"""Files that are either complete or absent, checksums that show damage, and locks that die with their process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from resispec.errors import InvalidInput, first_line
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a path to write to, which takes the place of `path` when the block ends well.
+
+    So a file's presence means that it is complete. When the block raises, what it wrote is removed.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file, see `replacing`."""
+    with replacing(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON atomically, indented, with a newline at the end."""
+    write_atomically(path, json.dumps(content, indent=2, sort_keys=True, default=str) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises InvalidInput, one line that names the file, when it is missing, unreadable or holds no object.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{path} cannot be read as JSON ({first_line(error)})") from error
+    if not isinstance(content, dict):
+        raise InvalidInput(f"{path} holds a {type(content).__name__}; expected a JSON object")
+    return content
+
+
+def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 of files by their names, which are relative to the folder."""
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+
+
+def damage(folder: Path, expected: Any) -> str | None:
+    """Say what is wrong with the first file that is not what `checksums` saw; None when all are.
+
+    expected: what `checksums` returned. Anything that is no such mapping counts as damage, too.
+    """
+    if not isinstance(expected, dict) or not expected:
+        return "its list of files is missing"
+    for name, digest in expected.items():
+        try:
+            [found] = checksums(folder, [name]).values()
+        except OSError as error:
+            return f"{name} cannot be read ({first_line(error)})"
+        if found != digest:
+            return f"{name} is not what was written"
+    return None
+
+
+@contextmanager
+def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on a file that is made for it; the system frees it when the process ends, however it ends.
+
+    on_wait: called once when another process holds the lock, before waiting for it; None means not to wait.
+    Raises TimeoutError when the lock is held and there is no `on_wait`.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        if on_wait is None:
+            raise TimeoutError(f"{path} is held by another process") from error
+        on_wait()
+        lock.acquire(poll_interval=0.2)
+    try:
+        yield
+    finally:
+        lock.release()

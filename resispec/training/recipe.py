@@ -1,0 +1,32 @@
+"""What decides how an EAGLE drafter is trained; naming it takes no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resispec.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class EagleRecipe:
+    """How a drafter is trained; the defaults are the published ones, but for the number of steps and a cosine after the warm-up.
+
+    batch_size: sequences. law_weight: of the cross-entropy, beside the regression's 1. noise: width of the uniform noise at 512
+    tokens; shorter sequences get more in proportion. clip: of every gradient's absolute value.
+    Raises InvalidInput for sizes below 1.
+    """
+
+    steps: int = 20_000
+    batch_size: int = 4
+    learning_rate: float = 3e-5
+    warmup_steps: int = 2000
+    law_weight: float = 0.1
+    noise: float = 0.2
+    clip: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.steps, self.batch_size) < 1 or self.learning_rate <= 0 or self.warmup_steps < 0:
+            raise InvalidInput(
+                f"steps and batch_size are at least 1, learning_rate is positive; found {self}"
+            )

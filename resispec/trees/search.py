@@ -1,0 +1,234 @@
+"""The best topology for a budget of nodes, found by dynamic programming (Sequoia, arXiv 2402.12374, tree construction).
+
+The model behind it: whatever the context, the b-th child in draw order is the accepted one with probability p_b. A node is then
+reached with the product of the probabilities on its path, and a step emits as many tokens in the mean as nodes are reached,
+the root counted: the token that ends every step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from resispec.errors import InvalidInput
+from resispec.trees import Topology, from_child_counts
+
+IMPOSSIBLE = -math.inf
+"""The value of a size that no tree within the limits has."""
+
+
+def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
+    """Expected tokens a step: the sum over nodes of the product of the acceptance probabilities on their paths.
+
+    acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, the same at every node.
+    Raises InvalidInput when the probabilities are none, or when a node has more children than there are probabilities.
+    """
+    chances = _checked(acceptance)
+    reached = [1.0] * topology.num_nodes
+    for node, children in enumerate(topology.children):
+        if len(children) > len(chances):
+            raise InvalidInput(
+                f"node {node} has {len(children)} children; allowed: at most {len(chances)}, one a probability"
+            )
+        for chance, child in zip(chances, children, strict=False):
+            reached[child] = reached[node] * chance
+    return math.fsum(reached)
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The best tree of every size and depth, see `search`; N the most nodes and D the most levels, the root counted in both.
+
+    expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l levels, -inf where there is no
+    such tree. num_children: (N + 1, D + 1) int64, the root's children in the best one. kept: (B + 1, N + 1, D + 1) int64;
+    [b, m, l] is how many of m nodes are left in the best tree with b children when the last child's subtree is taken off.
+    """
+
+    expected: NDArray[np.float64]
+    num_children: NDArray[np.int64]
+    kept: NDArray[np.int64]
+
+    def topology(self, num_nodes: int, num_levels: int) -> Topology:
+        """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels; of equal ones the root has fewest children.
+
+        Raises InvalidInput when there is none, or when it was not searched for.
+        """
+        most_nodes, most_levels = (size - 1 for size in self.expected.shape)
+        if not (1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels):
+            raise InvalidInput(
+                f"{num_nodes} nodes in {num_levels} levels were not searched for; allowed: 1 to {most_nodes}, 1 to {most_levels}"
+            )
+        if self.expected[num_nodes, num_levels] == IMPOSSIBLE:
+            raise InvalidInput(
+                f"no tree has {num_nodes} nodes in {num_levels} levels with {len(self.kept) - 1} children a node"
+            )
+        counts, level = [], [num_nodes]
+        for left in range(num_levels, 0, -1):
+            families = [self._subtrees(size, left) for size in level]
+            counts.append([len(family) for family in families])
+            level = [size for family in families for size in family]
+        return from_child_counts(counts)
+
+    def _subtrees(self, num_nodes: int, num_levels: int) -> list[int]:
+        """Nodes in the subtree of each child of the root, in draw order."""
+        sizes = []
+        for rank in range(int(self.num_children[num_nodes, num_levels]), 0, -1):
+            rest = int(self.kept[rank, num_nodes, num_levels])
+            sizes.append(num_nodes - rest)
+            num_nodes = rest
+        return sizes[::-1]
+
+
+def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Plans:
+    """The best tree of every size up to `num_nodes` and every depth up to `num_levels`, the root counted in both.
+
+    With E_b[m, l] the best value when the root has b children (Sequoia's recurrence):
+        E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1, l] = 1.
+    acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children win.
+    Raises InvalidInput when the probabilities are none or a limit is below one.
+    """
+    if num_nodes < 1 or num_levels < 1:
+        raise InvalidInput(
+            f"at least 1 node and 1 level, the root; found {num_nodes} nodes, {num_levels} levels"
+        )
+    chances = _checked(acceptance)[
+        : num_nodes - 1
+    ]  # no node has more children than there are nodes below the root
+    best = np.full((num_nodes + 1, num_levels + 1), IMPOSSIBLE)
+    num_children = np.zeros(best.shape, dtype=np.int64)
+    kept = np.zeros((len(chances) + 1, *best.shape), dtype=np.int64)
+    sizes = np.arange(num_nodes + 1)
+    rest = np.maximum(
+        sizes[:, None] - sizes, 0
+    )  # [m, y] = m - y, and 0 nodes, which are impossible, where y exceeds m
+    for level in range(1, num_levels + 1):
+        values = np.full((len(chances) + 1, num_nodes + 1), IMPOSSIBLE)
+        values[0, 1] = 1
+        subtree = best[rest, level - 1]
+        for rank, chance in enumerate(chances, start=1):
+            # A multiplication would turn -inf * 0 into NaN.
+            gain = np.multiply(
+                chance, subtree, out=np.full_like(subtree, IMPOSSIBLE), where=subtree > IMPOSSIBLE
+            )
+            totals = values[rank - 1] + gain
+            kept[rank, :, level] = totals.argmax(1)
+            values[rank] = totals.max(1)
+        num_children[:, level] = values.argmax(0)
+        best[:, level] = values.max(0)
+    return Plans(best, num_children, kept)
+
+
+def _checked(acceptance: Sequence[float]) -> list[float]:
+    chances = [float(chance) for chance in acceptance]
+    if not chances or not all(0 <= chance <= 1 for chance in chances) or math.fsum(chances) > 1 + 1e-9:
+        raise InvalidInput(
+            f"acceptance holds {len(chances)} values, {chances[:8]}, of sum {sum(chances)}; "
+            "allowed: at least one, each in [0, 1], of sum at most 1"
+        )
+    return chances
+
+
+@dataclass(frozen=True)
+class Times:
+    """Measured seconds.
+
+    target_s: number of positions -> one forward of the target over so many, and whatever else a step costs; holds 1.
+    draft_s: one forward of the draft over a level.
+    Raises InvalidInput unless target_s holds 1 and positive finite times, and draft_s is finite and not negative.
+    """
+
+    target_s: Mapping[int, float]
+    draft_s: float
+
+    def __post_init__(self) -> None:
+        if 1 not in self.target_s or not all(
+            size >= 1 and 0 < s < math.inf for size, s in self.target_s.items()
+        ):
+            raise InvalidInput(
+                f"target_s is {dict(self.target_s)}; allowed: positive seconds for sizes from 1, of which 1 is one"
+            )
+        if not 0 <= self.draft_s < math.inf:
+            raise InvalidInput(f"draft_s is {self.draft_s}; allowed: finite seconds, not negative")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tree that is fastest on a machine; `speedup` is over one target forward a token, autoregressive decoding."""
+
+    topology: Topology
+    expected_tokens: float
+    s_per_token: float
+    speedup: float
+
+
+def choose(plans: Plans, times: Times, num_nodes: int | None = None) -> Choice:
+    """The searched tree of a measured size with the fewest expected seconds a token; one node is autoregressive decoding.
+
+    num_nodes: the only size that is allowed; every measured one when None.
+    A tree of l levels takes l - 1 draft forwards, since its leaves are never forwarded. At ties the fewest nodes win, then the
+    fewest levels. Sizes that no tree has are passed over.
+    Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
+    """
+    most_nodes, most_levels = (size - 1 for size in plans.expected.shape)
+    if max(times.target_s) > most_nodes:
+        raise InvalidInput(
+            f"target_s has a time for {max(times.target_s)} nodes; allowed: up to {most_nodes}, as searched"
+        )
+    costs = {
+        (size, num_levels): ((num_levels - 1) * times.draft_s + target_s) / plans.expected[size, num_levels]
+        for size, target_s in sorted(times.target_s.items())
+        for num_levels in range(1, most_levels + 1)
+        if num_nodes in (None, size) and plans.expected[size, num_levels] > IMPOSSIBLE
+    }
+    if not costs:
+        raise InvalidInput(
+            f"no tree of {num_nodes} nodes was searched and timed; timed sizes: {sorted(times.target_s)}"
+        )
+    best = min(costs, key=lambda limits: costs[limits])
+    cost = float(costs[best])
+    return Choice(plans.topology(*best), float(plans.expected[best]), cost, times.target_s[1] / cost)
+
+
+@dataclass(frozen=True)
+class Winner:
+    """A shape that emits most per unit of time at cost ratios in [from_ratio, to_ratio]. index: its place among the shapes."""
+
+    index: int
+    from_ratio: float
+    to_ratio: float
+
+
+def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
+    """Which shape wins at which cost ratio r >= 0, one draft forward over a level against one target forward; by rising r.
+
+    shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target forwards. Time a token is
+    a line in r, so the winners are the lower envelope of the lines, which is exact. Of equal shapes the first is named, and of
+    those that win at a single ratio only, none.
+    Raises InvalidInput when there is no shape, or one of no level or without a positive finite number of tokens.
+    """
+    if not shapes or not all(levels >= 1 and 0 < tokens < math.inf for levels, tokens in shapes):
+        raise InvalidInput(
+            f"shapes are {list(shapes)[:8]}; allowed: at least one, each of at least 1 level and positive tokens"
+        )
+    lines = [
+        (1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes
+    ]  # the time at r = 0, and its slope
+    ratio, best = 0.0, min(range(len(lines)), key=lines.__getitem__)
+    found: list[Winner] = []
+    while True:
+        start, slope = lines[best]
+        # A later winner has a smaller slope; the first to be met is next, the flattest of those met at once.
+        met = [
+            ((other[0] - start) / (slope - other[1]), other[1], index)
+            for index, other in enumerate(lines)
+            if other[1] < slope
+        ]
+        if not met:
+            return [*found, Winner(best, ratio, math.inf)]
+        crossing, _, following = min(met)
+        found.append(Winner(best, ratio, crossing))
+        ratio, best = crossing, following

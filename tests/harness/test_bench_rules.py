@@ -1,0 +1,120 @@
+"""The bench of rules at tiny sizes: its rows and what they are divided by; how fast anything is, is not asserted."""
+
+import sys
+
+import pytest
+import torch
+
+from experiments import bench_rules
+from experiments.bench.rules import MEASURED_NODES, Size, Timed, contest, law_call, measure, page_of, rules
+from experiments.bench.peak_memory import peak_bytes
+from resispec.core import Draws
+from resispec.verifiers import get_rule
+
+CPU = torch.device("cpu")
+TINY = Size(vocab=40, levels=3, trees=2, walks=2, law_rounds=2, walk_rounds=1)
+ALL = {"iid", "without_replacement", "point_mass", "greedy"}
+LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
+LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
+WALKS = LAWS | {"traversal": ALL, "traversal_optimal": {"iid"}}
+
+
+@pytest.fixture(scope="module")
+def frame():
+    return measure(TINY, CPU)
+
+
+def labels(frame, measured, quantity, num_nodes):
+    found = frame[
+        (frame.measured == measured) & (frame.quantity == quantity) & (frame.num_nodes == num_nodes)
+    ]
+    pairs = list(zip(found.verifier, found.draws, strict=True))
+    assert len(pairs) == len(set(pairs)) and (found.value > 0).all()
+    return set(pairs)
+
+
+def every(named):
+    return {(name, draws) for name, found in named.items() for draws in found}
+
+
+def test_every_rule_and_verifier_has_its_rows(frame):
+    for nodes in (1, 40):
+        assert labels(frame, "law", "ms", nodes) == labels(frame, "law", "ratio", nodes) == every(LAWS)
+    for nodes in (1, 10, 40):
+        assert labels(frame, "law", "peak_bytes", nodes) == every(LAWS)
+    assert labels(frame, "walk", "ms", 13) == labels(frame, "walk", "ratio", 13) == every(WALKS)
+    assert len(frame) == 7 * len(every(LAWS)) + 2 * len(every(WALKS))
+
+
+def test_ratios_are_to_standard_with_iid_draws(frame):
+    for (_, _), rows in frame[frame.quantity != "peak_bytes"].groupby(["measured", "num_nodes"]):
+        wide = rows.pivot(index=["verifier", "draws"], columns="quantity", values="value")
+        assert wide.ratio["standard", "iid"] == 1
+        assert (wide.ratio * wide.ms["standard", "iid"]).tolist() == pytest.approx(wide.ms.tolist())
+
+
+def test_a_contest_takes_turns_and_forgets_the_first_round():
+    order, clock = [], iter(range(100))
+    contestants = [
+        Timed(name, Draws.IID, [lambda name=name, call=call: order.append((name, call)) for call in (0, 1)])
+        for name in "ab"
+    ]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(bench_rules, "now", lambda _: next(clock) ** 2)
+    contest("test", contestants, 3, CPU)
+    patch.undo()
+    turns = [(order[n : n + 2], order[n + 2 : n + 4]) for n in range(0, 16, 4)]
+    assert all(sorted(turn) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]] for turn in turns)
+    assert len({str(turn) for turn in turns}) == 2  # either goes first at times
+    # Call n of all starts at (2 n)^2 and takes 4 n + 1.
+    for contestant in contestants:
+        wanted = [
+            [4 * place + 1 for place, (name, _) in enumerate(order) if name == contestant.name][n : n + 2]
+            for n in (2, 4, 6)
+        ]
+        assert (
+            contestant.seconds == wanted
+            and contestant.milliseconds == 1e3 * (wanted[1][0] + wanted[1][1]) / 2
+        )
+
+
+def test_peak_memory_counts_what_is_held_at_once():
+    """Three tensors of 4 kB at the worst moment, the intermediate one freed before the fourth."""
+    ones = torch.ones(1000)
+    assert peak_bytes(lambda: (ones + 1) + (ones + 2), CPU) == pytest.approx(12_000, abs=500)
+    assert peak_bytes(lambda: ((ones + 1) + 1) + 1, CPU) == pytest.approx(8000, abs=500)
+
+
+@pytest.mark.parametrize(("name", "rule", "draws"), rules())
+def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes(name, rule, draws):
+    few, many = (peak_bytes(law_call(rule, draws, (nodes, 4000), CPU), CPU) for nodes in MEASURED_NODES[1:])
+    assert many == pytest.approx(few * MEASURED_NODES[2] / MEASURED_NODES[1], rel=0.02), name
+
+
+def test_one_node_has_no_leading_dimension():
+    shapes = []
+    for nodes in (1, 2):
+        law = law_call(get_rule("standard"), Draws.IID, (nodes, 9), CPU)()
+        shapes.append((law.select.shape, law.residual.shape))
+    assert shapes == [((3,), (9,)), ((2, 3), (2, 9))]
+
+
+def test_the_page_and_the_files(frame, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench_rules, "measure", lambda *_: frame)
+    monkeypatch.setattr(bench_rules, "Size", lambda: TINY)
+    monkeypatch.setattr(bench_rules.os, "getloadavg", lambda: (1.0, 1.0, 1.0))
+    monkeypatch.setattr(sys, "argv", ["bench_rules", "--results", str(tmp_path)])
+    bench_rules.main()
+    page = (tmp_path / "embedded" / "bench_rules.md").read_text()
+    assert page == page_of(frame, TINY, CPU) and page in capsys.readouterr().out
+    assert (tmp_path / "embedded" / "bench_rules.csv").read_text() == frame.to_csv(index=False)
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in page.splitlines()
+        if line.startswith("| ")
+    ]
+    assert {tuple(row[:2]) for row in rows} == every(WALKS) | {("verifier", "draws")} and {
+        len(row) for row in rows
+    } == {9, 4}
+    [law, walk] = [row for row in rows if row[:2] == ["standard", "iid"]]
+    assert law[3] == law[5] == walk[3] == "1.00" and "–" not in page

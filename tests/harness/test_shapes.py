@@ -1,0 +1,242 @@
+"""Shapes for verification from the leaves up: candidates, their comparison on one drafted tree, and the winners among them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+from dataclasses import asdict
+
+import pytest
+import torch
+from toys import same_everywhere, table_pair
+
+from experiments.search.candidates import filled, neighbours, ordered, regular, spread
+from experiments.tasks.prefixes import written_contexts
+from experiments.tasks.drafted import Root, part
+from experiments.search.maps import mean_and_error
+from experiments.search.stages import Value, fastest, leaders
+from experiments.tasks.shapes import Shapes, save_shapes
+from experiments.tasks import Context
+from resispec.audit.enumerate import sibling_weights
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, NoDraft
+from resispec.errors import InvalidInput
+from resispec.trees import chain, complete, from_child_counts, from_widths, parallel_chains, root_only, union
+from resispec.trees.search import Winner, expected_tokens, search, winners
+from resispec.verifiers import get_verifier
+
+
+def test_widths_spread_children_evenly_and_narrower_levels_go_on_below_the_first_nodes():
+    #        0
+    #   1    2    3
+    #  4 5  6 7   8
+    #  9 10
+    assert from_widths([3, 5, 2]).parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)
+    assert from_widths([3, 9, 27, 81]) == complete(5, 3) and from_widths([4, 4, 4]) == parallel_chains(4, 3)
+    assert from_widths([1, 1]) == chain(2) and from_widths([]) == root_only()
+    assert from_widths([8, *[16] * 7]).num_nodes == 121
+    with pytest.raises(InvalidInput, match=r"at least 1; found \[3, 0\]"):
+        from_widths([3, 0])
+
+
+def test_a_union_holds_every_shape_and_no_more():
+    #       0               0                 0
+    #    1     2          1 2 3           1   2   3
+    #   3 4                 4            4 5  6
+    whole = union([from_child_counts([[2], [2]]), from_child_counts([[3], [0, 1]])])
+    assert whole.parents == (-1, 0, 0, 0, 1, 1, 2)
+    assert union([complete(3, 2), parallel_chains(2, 2), root_only()]) == complete(3, 2)
+    with pytest.raises(InvalidInput, match="at least one shape"):
+        union([])
+
+
+def chi_square_bound(degrees: int) -> float:
+    return degrees + 4 * (2 * degrees) ** 0.5  # 4 standard deviations
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS])
+def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
+    """Root 0 with children a, b and a's child c: frequencies against the product of the sibling laws, all tuples enumerated."""
+    pair, generator, count = table_pair(vocab=4, seed=3), torch.Generator().manual_seed(0), 4000
+    q = torch.softmax(pair.draft.logits, -1)
+    shape = from_widths([2, 1])
+    whole = union([shape, from_widths([3, 1]), from_widths([1, 2, 2])])
+    root, found = Root(pair, [1], 1.0, 64), Counter()
+    for _ in range(count):
+        drafted, _ = part(draft := root.draft(whole, generator, draws), draft.probs, shape)
+        found[tuple(drafted.tree.tokens[1:].tolist())] += 1
+    assert drafted.tree.draws is draws and torch.allclose(drafted.probs[:2], q[drafted.tree.tokens[:2]])
+    if draws is Draws.POINT_MASS:
+        first, second = q[1].topk(2).indices.tolist()
+        assert set(found) == {(first, second, int(q[first].argmax()))}
+        return
+    expected = {}
+    for a, b in itertools.product(range(4), repeat=2):
+        both = float(sibling_weights(q[1][None], torch.tensor([[a, b]]), draws))
+        for c in range(4):
+            expected[a, b, c] = both * float(q[a, c]) * count
+    possible = {tokens: value for tokens, value in expected.items() if value > 0}
+    assert set(found) <= set(possible)
+    statistic = sum((found[tokens] - value) ** 2 / value for tokens, value in possible.items())
+    assert statistic < chi_square_bound(len(possible) - 1)
+
+
+def context(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
+    named = [(f"p{index}", [index % 3] * length) for index in range(prompts)]
+    decoder = Decoder(DraftModel(root_only(), draws), get_verifier(verifier))
+    return Context(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
+
+
+def comparing(path, candidates, contexts=1):
+    """The task for candidates that are given by their widths."""
+    save_shapes([from_widths(widths) for widths in candidates], path / "shapes.json")
+    return Shapes(contexts, str(path / "shapes.json"))
+
+
+def test_contexts_are_even_steps_of_what_the_target_writes():
+    setting = context(table_pair(vocab=6, seed=3), length=2, new_tokens=8)
+    generator = torch.Generator().manual_seed(0)
+    contexts = written_contexts(setting, 0, generator, 4)
+    assert [len(tokens) for tokens in contexts] == [2, 4, 6, 8] and contexts[0] == [0, 0]
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(contexts))
+    assert [
+        len(tokens) for tokens in written_contexts(context(setting.pair, new_tokens=3), 0, generator, 8)
+    ] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("verifier", "draws"),
+    [
+        ("traversal_optimal", "iid"), ("traversal", "iid"), ("standard", "iid"),
+        ("traversal", "without_replacement"), ("naive", "point_mass"),
+    ],
+)  # fmt: skip
+def test_expected_tokens_are_what_decoding_emits(verifier, draws, tmp_path):
+    pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
+    task, setting = (
+        comparing(tmp_path, candidates),
+        context(pair, verifier, prompts=300, new_tokens=1, draws=draws),
+    )
+    rows = [asdict(task(setting, index)) for index in range(300)]
+    mean, error = mean_and_error(rows, "emitted")
+    for place, widths in enumerate(candidates):
+        decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
+        done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
+        emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
+        both = (error[place] ** 2 + float(emitted.var()) / len(emitted)) ** 0.5
+        assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
+
+
+def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier(tmp_path):
+    pair = table_pair(vocab=6, seed=3)
+    task = comparing(tmp_path, [[2, 2], [3], [2, 2]], contexts=2)
+    settings = [
+        context(pair, name, length=6, draws="without_replacement")
+        for name in ("standard", "traversal", "standard")
+    ]
+    one, two, again = (task(setting, 0) for setting in settings)
+    assert one == again and one.num_contexts == 2
+    assert one.emitted[0] == one.emitted[2]
+    assert two.emitted[1] == pytest.approx(one.emitted[1])  # a star has no depth to gain from
+    assert two.emitted[0] != one.emitted[0]
+    row = asdict(one)
+    assert json.loads(json.dumps(row)) == row and task.progress([row]) == {
+        "best": f"{max(one.emitted) / 2:.2f}"
+    }
+
+
+def test_greedy_draws_and_other_drafters_are_refused_in_one_line(tmp_path):
+    pair, task = table_pair(vocab=6, seed=3), comparing(tmp_path, [[2]])
+    with pytest.raises(InvalidInput, match="for draws iid, without_replacement, point_mass; found greedy"):
+        task(context(pair, "standard", draws="greedy"), 0)
+    bare = Context(
+        pair, Decoder(NoDraft(), get_verifier("standard")), Sampling(1.0, 8, 64), [("p", [0])], seed=0
+    )
+    with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
+        task(bare, 0)
+
+
+def test_shapes_are_filled_at_the_bottom():
+    assert filled((8, 16), 120) == (8, *[16] * 7)
+    assert filled((4, 8, 8, 3), 25) == (4, 8, 8, 5) and filled((4, 8, 8, 3), 30) == (4, 8, 8, 8, 2)
+    assert filled((5, 10), 12) == (5, 7) and filled((5, 10, 10), 5) == (5,) and filled((3,), 7) == (3, 3, 1)
+
+
+@pytest.mark.parametrize("num_nodes", [4, 16, 64, 121])
+def test_regular_shapes_fill_the_budget(num_nodes):
+    found = regular(num_nodes, 12, 6)
+    assert len(set(found)) == len(found) and all(sum(shape) + 1 == num_nodes for shape in found)
+    depths = Counter(map(len, found))
+    assert found and set(depths) <= set(range(2, 12)) and max(depths.values()) <= 6
+    assert (8, *[16] * 7) in found if num_nodes == 121 else (4, 4, 4, 3) in found if num_nodes == 16 else True
+    for shape in found:  # branchings that do not increase: no node has more children than its parent
+        children = [-(-below // above) for above, below in itertools.pairwise((1, *shape))]
+        assert all(now <= before for before, now in itertools.pairwise(children))
+
+
+def test_neighbours_keep_the_budget_and_the_limit_of_levels():
+    around = neighbours((4, 8, 8, 8, 2), 0.25, 6)
+    assert (5, 8, 8, 8, 1) in around and (5, 9, 9, 7) in around and (4, 8, 6, 8, 4) in around
+    assert all(sum(shape) == 30 and 2 <= len(shape) <= 5 and min(shape) >= 1 for shape in around)
+    assert len(set(around)) == len(around) and (4, 8, 8, 8, 2) not in around
+    assert (3, 7, 7, 7, 6) in neighbours((4, 8, 8, 8, 2), 0.25, 7)
+
+
+def test_winners_against_brute_force():
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(200):
+        count = int(torch.randint(1, 9, (1,), generator=generator))
+        levels = torch.randint(1, 13, (count,), generator=generator).tolist()
+        shapes = [(level, 1 + float(torch.rand(1, generator=generator)) * level) for level in levels]
+        found = winners(shapes)
+        assert found[0].from_ratio == 0 and found[-1].to_ratio == float("inf")
+        assert all(before.to_ratio == after.from_ratio for before, after in itertools.pairwise(found))
+        for ratio in (0, 0.001, 0.01, 0.03, 0.1, 0.17, 0.3, 1, 3, 10, 1000):
+            rates = [tokens / (1 + ratio * (level - 1)) for level, tokens in shapes]
+            [win] = [win for win in found if win.from_ratio <= ratio < win.to_ratio]
+            assert rates[win.index] == pytest.approx(max(rates), rel=1e-12)
+
+
+def test_winners_by_hand():
+    # 4 / (1 + 3 r) = 3 / (1 + r) at r = 0.2, and 3 / (1 + r) = 1 at r = 2; (3, 3.1) is below at both sides.
+    assert winners([(1, 1.0), (4, 4.0), (2, 3.0), (3, 3.1), (2, 3.0)]) == [
+        Winner(1, 0.0, pytest.approx(0.2)),
+        Winner(2, pytest.approx(0.2), pytest.approx(2)),
+        Winner(0, pytest.approx(2), float("inf")),
+    ]
+    assert winners([(5, 2.0), (3, 2.0)]) == [Winner(1, 0.0, float("inf"))]  # as many tokens from fewer levels
+    for bad in ([], [(0, 1.0)], [(2, 0.0)], [(2, float("nan"))]):
+        with pytest.raises(InvalidInput, match="at least one, each of at least 1 level and positive tokens"):
+            winners(bad)
+
+
+def test_leaders_and_the_fastest_of_what_was_found():
+    def named(values):
+        return {from_widths(widths): Value(tokens, 0.1) for widths, tokens in values.items()}
+
+    found = named({(2, 4): 2.0, (3, 3): 2.1, (2, 2, 2): 2.15, (6,): 1.9})
+    assert leaders(found) == named({(6,): 1.9, (3, 3): 2.1, (2, 2, 2): 2.15})
+    assert list(leaders(found, 2)) == [from_widths(widths) for widths in ((6,), (3, 3), (2, 4), (2, 2, 2))]
+    assert list(fastest(found)) == [from_widths(widths) for widths in ((2, 2, 2), (3, 3), (6,))]
+    assert fastest(found)[from_widths((6,))] == float("inf")
+
+
+def test_a_spread_keeps_the_ends():
+    assert spread([(1,), (2,), (3,), (4,), (5,)], 3) == [(1,), (3,), (5,)] and spread([(1,)], 3) == [(1,)]
+
+
+def test_ordered_shapes_are_those_of_the_search_for_every_number_of_levels_and_flatter_vectors():
+    vector = [0.6, 0.2, 0.1, 0.03, 0.02]
+    found = ordered(vector, 13, range(3, 6))
+    assert {search(vector, 13, 5).topology(13, levels) for levels in range(3, 6)} <= set(found)
+    assert len(set(found)) == len(found) > 3 and all(
+        shape.num_nodes == 13 and shape.num_levels <= 5 for shape in found
+    )
+    best = max(found, key=lambda shape: expected_tokens(shape, vector))
+    assert expected_tokens(best, vector) == pytest.approx(search(vector, 13, 5).expected[13, 5])
+    assert max(len(shape.children[0]) for shape in found) > len(
+        best.children[0]
+    )  # flatter vectors ask for more children
+    assert ordered([0.5], 13, range(3, 6)) == []  # a chain of 13 has more levels

@@ -1,0 +1,251 @@
+"""The loop as a whole: its output law, its limits, its bookkeeping."""
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from toys import TableModel, sequence_law, table_pair, tiny_llama
+
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, NoDraft
+from resispec.errors import InvalidInput
+from resispec.models import Pair
+from resispec.timing import Stopwatch
+from resispec.trees import chain, complete, from_child_counts, root_only
+from resispec.verifiers import get_verifier
+
+UNEVEN = from_child_counts([[3], [1, 0, 2], [1]])
+DRAFTERS = {
+    "autoregressive": NoDraft(),
+    "root": DraftModel(root_only()),
+    "chain": DraftModel(chain(3)),
+    "d3b2": DraftModel(complete(3, 2)),
+    "uneven": DraftModel(UNEVEN),
+    "without replacement": DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT),
+}
+
+
+def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), **options):
+    generator = torch.Generator(pair.target.device).manual_seed(seed)
+    return Decoder(drafter, get_verifier(verifier)).generate(
+        pair, list(prompt), sampling, generator, **options
+    )
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_output_law_is_the_targets(name):
+    """Chi-square of 3-token outputs against the chain rule; seeded, false-alarm rate 1e-4 for a fresh seed."""
+    pair, runs = table_pair(vocab=3, seed=1), 800
+    law = sequence_law(pair.target, 0, 3, temperature=0.8)
+    counts = dict.fromkeys(law, 0)
+    for seed in range(runs):
+        counts[generate(pair, DRAFTERS[name], Sampling(0.8, 3, 64), seed).tokens] += 1
+    assert chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue > 1e-4
+
+
+def test_the_output_law_of_resispec_is_not():
+    """The same test, same number of runs, finds the bias (p < 1e-9)."""
+    pair, runs = table_pair(vocab=3, seed=1, gap=2.0), 800
+    law = sequence_law(pair.target, 0, 3, temperature=0.8)
+    counts = dict.fromkeys(law, 0)
+    for seed in range(runs):
+        counts[generate(pair, DRAFTERS["d3b2"], Sampling(0.8, 3, 64), seed, "resispec").tokens] += 1
+    assert chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue < 1e-9
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier):
+    model = tiny_llama()
+    drafter = DRAFTERS[name]
+    pair = Pair(model, model, table_pair().tokenizer)
+    result = generate(pair, drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3))
+    levels = 4 if name == "uneven" else drafter.topology.num_levels
+    complete_tree = name != "uneven"
+    assert not complete_tree or set(result.num_emitted) == {levels}
+    assert complete_tree or set(result.num_emitted) <= {2, 3, 4}  # every accepted path ends at a leaf
+    assert len(result.tokens) == 30
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_a_vanishing_temperature_is_greedy(name, verifier):
+    target, prompt = tiny_llama(seed=0), [5, 6, 7, 8]
+    pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)
+    result = generate(pair, DRAFTERS[name], Sampling(1e-5, 20, 128), verifier=verifier, prompt=prompt)
+    with torch.inference_mode():
+        for token in result.tokens:
+            assert token == int(target.module(input_ids=torch.tensor([prompt])).logits[0, -1].argmax())
+            prompt = [*prompt, token]
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_the_same_seed_gives_the_same_tokens(name):
+    pair = table_pair(vocab=50)
+    first, again, other = (
+        generate(pair, DRAFTERS[name], Sampling(1.0, 40, 128), seed).tokens for seed in (3, 3, 4)
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("most", [1, 7, 8])
+def test_exactly_max_new_tokens_are_returned_and_all_emitted_ones_counted(name, most):
+    result = generate(table_pair(vocab=5), DRAFTERS[name], Sampling(1.0, most, 64))
+    assert len(result.tokens) == most and result.stop_reason == "max_new_tokens"
+    assert sum(result.num_emitted) >= most > sum(result.num_emitted[:-1])
+
+
+def test_max_length_bounds_prompt_and_output():
+    result = generate(table_pair(vocab=5), DRAFTERS["d3b2"], Sampling(1.0, 100, 20), prompt=[0] * 12)
+    assert len(result.tokens) == 8 and result.stop_reason == "max_length"
+
+
+def test_decoding_stops_at_the_end_of_sequence():
+    pair = table_pair(vocab=4, eos=2)
+    for seed in range(20):
+        result = generate(pair, DRAFTERS["d3b2"], Sampling(1.0, 200, 400), seed)
+        assert result.stop_reason == "eos" and result.tokens.index(2) == len(result.tokens) - 1
+        assert sum(result.num_emitted) >= len(result.tokens)
+    endless = generate(pair, DRAFTERS["d3b2"], Sampling(1.0, 50, 400, ignore_eos=True))
+    assert len(endless.tokens) == 50 and 2 in endless.tokens
+
+
+def test_the_draft_forwards_every_token_once_and_leaves_never():
+    pair = table_pair(vocab=6, gap=0.3)
+    assert isinstance(pair.draft, TableModel)
+    steps = []
+    topology = complete(4, 2)
+    result = generate(
+        pair, DraftModel(topology), Sampling(1.0, 40, 128), prompt=[1, 2, 3, 4], on_step=steps.append
+    )
+    prefill, *forwards = pair.draft.forwarded
+    assert prefill == [1, 2, 3]
+    per_step = [forwards[start : start + 3] for start in range(0, len(forwards), 3)]
+    assert len(per_step) == len(steps) == len(result.num_emitted)
+    pending = [4]
+    for step, (committed, *levels) in zip(steps, per_step, strict=True):
+        assert committed == pending  # only what the cache does not hold: an accepted leaf, and the root
+        assert [len(level) for level in levels] == [2, 4]  # the level of 8 leaves is not forwarded
+        path = step.verdict.path
+        leaf = [step.verdict.tokens[-2]] if path and path[-1] in topology.levels[-1] else []
+        pending = [*leaf, step.verdict.tokens[-1]]
+    assert any(len(committed) == 2 for committed, *_ in per_step)
+
+
+def test_the_target_forwards_one_tree_a_step_after_the_prompt():
+    pair = table_pair(vocab=6)
+    assert isinstance(pair.target, TableModel)
+    result = generate(pair, DraftModel(UNEVEN), Sampling(1.0, 30, 128), prompt=[1, 2, 3])
+    assert [len(tokens) for tokens in pair.target.forwarded] == [2] + [UNEVEN.num_nodes] * len(
+        result.num_emitted
+    )
+
+
+def test_a_stopwatch_splits_the_step():
+    watch = Stopwatch(torch.device("cpu"))
+    generate(table_pair(), DRAFTERS["d3b2"], Sampling(1.0, 9, 64), stopwatch=watch)
+    assert set(watch.seconds) == {"draft", "target", "verify", "commit"} and all(
+        value > 0 for value in watch.seconds.values()
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "prompt", "message"),
+    [
+        (lambda: Sampling(0.0, 8, 64), [0], "temperature must be positive and finite; found 0.0"),
+        (lambda: Sampling(-1.0, 8, 64), [0], "temperature"),
+        (lambda: Sampling(float("nan"), 8, 64), [0], "temperature"),
+        (lambda: Sampling(1.0, 0, 64), [0], "max_new_tokens must be at least 1; found 0"),
+        (lambda: Sampling(1.0, 8, 64), [], "at least one token"),
+        (
+            lambda: Sampling(1.0, 8, 6),
+            [0] * 4,
+            "prompt of 4 tokens and a tree of 3 levels cannot fit max_length 6",
+        ),
+        (
+            lambda: Sampling(1.0, 8, 5000),
+            [0],
+            "exceeds the models' context of 4096 positions; allowed: max_length up to 4095",
+        ),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, prompt, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        generate(table_pair(), DRAFTERS["d3b2"], sampling(), prompt=prompt)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cache_length", [17, 18])
+def test_the_cache_holds_what_was_promised_and_is_checked_before_the_first_token(cache_length):
+    """6 prompt tokens and 8 new ones on a tree of 7 nodes: the last step's root is token 13, after 12 cached ones, so 18 fit."""
+    decoder = Decoder(DRAFTERS["without replacement"], get_verifier("standard"), cache_length=cache_length)
+    pair, generator = table_pair(), torch.Generator().manual_seed(0)
+    positions = decoder.positions(6, Sampling(1.0, 8, 64))
+    assert positions == decoder.positions(6, Sampling(1.0, 80, 14)) == 19
+    with pytest.raises(
+        InvalidInput, match=f"take 19 cached positions; cache_length allows {cache_length}"
+    ) as caught:
+        decoder.generate(pair, [0] * 6, Sampling(1.0, 8, 64), generator)
+    assert "\n" not in str(caught.value) and not pair.target.forwarded
+    roomy = Decoder(decoder.drafter, decoder.verifier, cache_length=19)
+    assert len(roomy.generate(pair, [0] * 6, Sampling(1.0, 8, 64), generator).tokens) == 8
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_an_exhausted_draft_neither_stops_nor_biases(draws, verifier):
+    """Three siblings of a draft with one token of positive mass: every prompt is decoded, by an exact rule with the right law."""
+    target = table_pair(vocab=4, seed=2).target
+    draft = TableModel(
+        torch.full((4, 4), -torch.inf, dtype=torch.float64).scatter(
+            1, torch.tensor([[1], [2], [3], [0]]), 0.0
+        )
+    )
+    pair, runs = Pair(target, draft, table_pair().tokenizer), 600
+    law = sequence_law(target, 0, 2, temperature=1.0)
+    counts = dict.fromkeys(law, 0)
+    for seed in range(runs):
+        result = generate(pair, DraftModel(complete(3, 3), draws), Sampling(1.0, 2, 64), seed, verifier)
+        assert len(result.tokens) == 2 and result.stop_reason == "max_new_tokens"
+        counts[result.tokens] += 1
+    if verifier == "standard":
+        assert chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("broken", ["target", "draft"])
+def test_a_law_that_is_not_a_number_raises(draws, broken):
+    pair = table_pair(vocab=5)
+    getattr(pair, broken).logits[:] = torch.nan
+    with pytest.raises(FloatingPointError, match="nan"):
+        generate(pair, DraftModel(complete(3, 2), draws), Sampling(1.0, 8, 64))
+
+
+def test_drafting_needs_a_draft_model():
+    with pytest.raises(InvalidInput, match="the pair has none"):
+        generate(
+            Pair(table_pair().target, None, table_pair().tokenizer), DRAFTERS["chain"], Sampling(1.0, 8, 64)
+        )
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_decoding_on_cuda(name):
+    target, draft = tiny_llama(seed=0), tiny_llama(seed=1, layers=1)
+    from resispec.models import TransformersModel
+
+    pair = Pair(
+        TransformersModel(target.module.cuda()),
+        TransformersModel(draft.module.cuda()),
+        table_pair().tokenizer,
+    )
+    for verifier in ("standard", "resispec"):
+        first, again = (
+            generate(pair, DRAFTERS[name], Sampling(1.0, 20, 128), 1, verifier, (1, 2, 3)) for _ in range(2)
+        )
+        assert first.tokens == again.tokens and len(first.tokens) == 20
+        greedy = generate(pair, DRAFTERS[name], Sampling(1e-5, 20, 128), 1, verifier, (1, 2, 3))
+        plain = generate(pair, DRAFTERS["autoregressive"], Sampling(1e-5, 20, 128), 1, verifier, (1, 2, 3))
+        assert greedy.tokens == plain.tokens

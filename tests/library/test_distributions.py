@@ -1,0 +1,91 @@
+"""Draws against the laws that they claim. The chi-square tests are seeded; a fresh seed would fail at a rate of 1e-4."""
+
+import itertools
+import math
+
+import pytest
+import torch
+from scipy.stats import chisquare
+
+from resispec.core import Draws
+from resispec.distributions import choose, draw, draw_one, draw_siblings, normalise, probabilities
+
+FALSE_ALARM = 1e-4
+
+
+@pytest.fixture
+def generator():
+    return torch.Generator().manual_seed(0)
+
+
+def test_probabilities_are_float32_or_better():
+    logits = torch.tensor([[1.0, 2.0, 3.0]])
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert probabilities(logits.to(dtype), 0.6).dtype == torch.float32
+    assert probabilities(logits.double(), 0.6).dtype == torch.float64
+    expected = [math.exp(value / 0.6) for value in (1, 2, 3)]
+    assert probabilities(logits.double(), 0.6)[0].tolist() == pytest.approx(
+        [value / sum(expected) for value in expected]
+    )
+    assert probabilities(logits, 1e-4)[0].tolist() == [0, 0, 1]
+
+
+def test_normalise_takes_the_fallback_where_nothing_is_left():
+    weights = torch.tensor([[2.0, 6.0], [0.0, 0.0]])
+    assert normalise(weights, torch.tensor([[0.5, 0.5], [0.9, 0.1]])).tolist() == [
+        [0.25, 0.75],
+        pytest.approx([0.9, 0.1]),
+    ]
+
+
+def test_draw_follows_unnormalised_weights(generator):
+    weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 6.0, 0.0])
+    counts = torch.bincount(draw(weights, 20000, generator), minlength=6)
+    assert counts[[0, 2, 5]].sum() == 0
+    assert chisquare(counts[[1, 3, 4]], [6000, 2000, 12000]).pvalue > FALSE_ALARM
+
+
+def test_draw_is_batched(generator):
+    drawn = draw(torch.eye(4)[:, None, :].expand(4, 5, 4), 3, generator)
+    assert torch.equal(drawn, torch.arange(4)[:, None, None].expand(4, 5, 3))
+
+
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")]])
+def test_draw_one_refuses_a_law_that_is_none(weights, generator):
+    with pytest.raises(FloatingPointError, match="mass"):
+        draw_one(torch.tensor(weights), generator)
+
+
+def test_siblings_without_replacement_follow_the_sequential_law(generator):
+    q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
+    orders = list(itertools.permutations(range(4), 3))
+    law = [q[a] * q[b] / (1 - q[a]) * q[c] / (1 - q[a] - q[b]) for a, b, c in orders]
+    drawn = draw_siblings(q.expand(40000, 4), 3, Draws.WITHOUT_REPLACEMENT, generator).tolist()
+    counts = [0] * len(orders)
+    for order in drawn:
+        counts[orders.index(tuple(order))] += 1
+    assert chisquare(counts, [40000 * float(p) / float(sum(law)) for p in law]).pvalue > FALSE_ALARM
+
+
+def test_siblings_without_replacement_are_distinct_and_exhaust_the_mass_first(generator):
+    q = torch.tensor([[0.0, 0.4, 0.0, 0.6]]).expand(50, 4)
+    drawn = draw_siblings(q, 3, Draws.WITHOUT_REPLACEMENT, generator)
+    assert all(set(row[:2]) == {1, 3} and len(set(row)) == 3 for row in drawn.tolist())
+
+
+def test_iid_siblings_repeat_and_point_masses_are_the_largest(generator):
+    q = torch.tensor([0.7, 0.1, 0.2], dtype=torch.float64)
+    assert draw_siblings(q, 2, Draws.POINT_MASS, generator).tolist() == [0, 2]
+    drawn = draw_siblings(q.expand(20000, 3), 2, Draws.IID, generator)
+    counts = torch.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=9)
+    assert chisquare(counts, (20000 * torch.outer(q, q)).flatten().numpy()).pvalue > FALSE_ALARM
+
+
+def test_choose_follows_its_chances(generator):
+    chances = torch.tensor([0.2, 0.0, 0.5])
+    counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
+    assert counts[1] == 0
+    assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
+    for broken in ([0.5, float("nan")], [0.9, 0.2]):
+        with pytest.raises(FloatingPointError, match="cannot choose"):
+            choose(torch.tensor(broken), generator)

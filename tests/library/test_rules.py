@@ -1,0 +1,225 @@
+"""Rules as laws: exactness by enumeration, ResiSpec against the algorithm's text, and the corners of the simplex."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resispec.core import Draws
+from resispec.errors import InvalidInput
+from resispec.verifiers import available, get_rule, get_verifier
+
+RULES = [
+    ("standard", {}),
+    ("resispec", {}),
+    ("resispec", {"spread": "water_fill"}),
+    ("resispec", {"budget": "capacity"}),
+]
+
+
+def random_law(vocab, generator, zeros=0):
+    weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).log()
+    weights[torch.randperm(vocab, generator=generator)[:zeros]] = 0
+    return weights / weights.sum()
+
+
+def emitted_law(rule, p, q, num_siblings, draws):
+    """The exact law of the emitted token, summed over every tuple of siblings; an independent account of how each is drawn."""
+    tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
+    weights = torch.ones(len(tokens), dtype=p.dtype)
+    for row, siblings in enumerate(tokens.tolist()):
+        left = q.clone()
+        for token in siblings:
+            weights[row] *= left[token] / left.sum()
+            if draws is Draws.WITHOUT_REPLACEMENT:
+                left[token] = 0
+                if left.sum() == 0:
+                    left = torch.tensor(
+                        [float(token not in siblings) for token in range(len(p))], dtype=p.dtype
+                    )
+    tokens, weights = tokens[weights > 0], weights[weights > 0]
+    assert weights.sum().item() == pytest.approx(1)
+    law = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
+    emitted = weights @ ((1 - law.select.sum(-1, keepdim=True)) * law.residual)
+    return emitted.index_add(0, tokens.flatten(), (weights[:, None] * law.select).flatten())
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
+@pytest.mark.parametrize(("vocab", "num_siblings"), [(1, 1), (2, 1), (2, 2), (3, 1), (3, 3), (4, 2), (5, 3)])
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_standard_is_exact(draws, vocab, num_siblings, zeros):
+    if draws is Draws.WITHOUT_REPLACEMENT and vocab - zeros < num_siblings:
+        pytest.skip("fewer tokens than siblings")
+    generator = torch.Generator().manual_seed(vocab * 10 + num_siblings)
+    zeros = min(zeros, vocab - 1)
+    for _ in range(5):
+        p, q = random_law(vocab, generator, zeros), random_law(vocab, generator, zeros)
+        law = emitted_law(get_rule("standard"), p, q, num_siblings, draws)
+        assert (law - p).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(("name", "options"), RULES)
+def test_a_point_mass_leaves_no_freedom(name, options):
+    """For deterministic candidates every recursive rule is exact, and ResiSpec equals the standard rule."""
+    generator = torch.Generator().manual_seed(1)
+    p, q = random_law(6, generator, 1), random_law(6, generator)
+    siblings = torch.tensor([4, 0, 2])
+    law = get_rule(name, **options).law(p, q, siblings, Draws.POINT_MASS)
+    standard = get_rule("standard").law(p, q, siblings, Draws.POINT_MASS)
+    assert torch.allclose(law.select, p[siblings], atol=1e-12) and torch.allclose(
+        law.select, standard.select, atol=1e-12
+    )
+    assert torch.allclose(law.residual, p.scatter(0, siblings, 0) / (1 - p[siblings].sum()), atol=1e-12)
+
+
+def algorithm_1(p, q, siblings):
+    """The paper's Algorithm 1 with GetProxy, line by line on Python floats: (acceptance of each sibling, last R)."""
+
+    def get_proxy(p, q, x0):
+        budget = q[x0] - p[x0]
+        r = [0.0 if i == x0 else min(budget * q[i], p[i]) for i in range(len(p))]
+        missing = budget - sum(r)
+        room = [0.0 if i == x0 else p[i] - r[i] for i in range(len(p))]
+        if sum(room) > 0:
+            r = [r[i] + missing * room[i] / sum(room) for i in range(len(p))]
+        k = [p[i] - r[i] for i in range(len(p))]
+        k[x0] = q[x0]
+        return k
+
+    current, alive, select = list(p), 1.0, []
+    for x in siblings:
+        accept = min(1.0, current[x] / q[x])
+        select.append(alive * accept)
+        alive *= 1 - accept
+        if accept < 1:
+            k = get_proxy(current, q, x)
+            left = [max(current[i] - k[i], 0.0) for i in range(len(p))]
+            current = [value / sum(left) for value in left]
+    return select, current
+
+
+def test_resispec_is_algorithm_1():
+    generator = torch.Generator().manual_seed(2)
+    for vocab, num_siblings in [(2, 1), (3, 2), (4, 3), (5, 3), (8, 4)]:
+        for _ in range(10):
+            p, q = random_law(vocab, generator), random_law(vocab, generator)
+            siblings = torch.randint(vocab, (num_siblings,), generator=generator)
+            law = get_rule("resispec").law(p, q, siblings, Draws.IID)
+            select, residual = algorithm_1(p.tolist(), q.tolist(), siblings.tolist())
+            assert law.select.tolist() == pytest.approx(select, abs=1e-12)
+            assert law.residual.tolist() == pytest.approx(residual, abs=1e-10)
+
+
+@pytest.mark.parametrize(("name", "options"), RULES[1:])
+def test_the_three_token_example_is_biased(name, options):
+    """p = (.5, .3, .2), q = (.2, .4, .4), one candidate: token 3 already gets p(3) from acceptance, and then more."""
+    p, q = (
+        torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
+        torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64),
+    )
+    law = emitted_law(get_rule(name, **options), p, q, 1, Draws.IID)
+    assert law[2] > 0.2 + 1e-3 and (law - p).abs().sum() / 2 > 1e-3
+    if not options:
+        # By hand: x=2 is refused w.p. .4 * 1/4 = .1 and leaves r = (.02, 0, .04) + .04 * (.48, 0, .16) / .64 = (.05, 0, .05);
+        # x=3 is refused w.p. .4 * 1/2 = .2 and leaves r = (.04, .08, 0) + .08 * (.46, .22, 0) / .68, of mass .2.
+        first, second = (
+            torch.tensor([0.05, 0, 0.05]),
+            torch.tensor([0.04 + 0.0368 / 0.68, 0.08 + 0.0176 / 0.68, 0]),
+        )
+        by_hand = torch.minimum(p, q) + 0.1 * first / 0.1 + 0.2 * second / 0.2
+        assert law.tolist() == pytest.approx(by_hand.tolist(), abs=1e-7)
+
+
+def test_water_filling_meets_its_budget_below_capacity():
+    generator = torch.Generator().manual_seed(3)
+    shape = get_rule("resispec", spread="water_fill").shape
+    for _ in range(50):
+        p, q = random_law(6, generator, 1), random_law(6, generator, 1)
+        x0 = int((q - p).argmax())
+        r = shape(p, q, torch.tensor([x0]))
+        level = (r / q)[(q > 0) & (r < p - 1e-12) & (r > 0)]
+        assert r.sum().item() == pytest.approx(float(q[x0] - p[x0])) and (r <= p + 1e-12).all() and r[x0] == 0
+        assert level.numel() == 0 or (level.max() - level.min() < 1e-9 or (r[q == 0] > 0).any())
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize(("name", "options"), RULES)
+def test_a_batch_equals_its_rows_and_inputs_stay(name, options, draws):
+    generator = torch.Generator().manual_seed(4)
+    p = torch.stack([random_law(7, generator, 1) for _ in range(6)])
+    q = torch.stack([random_law(7, generator, 1) for _ in range(6)])
+    siblings = torch.stack([torch.randperm(7, generator=generator)[:3] for _ in range(6)])
+    before = p.clone(), q.clone(), siblings.clone()
+    rule = get_rule(name, **options)
+    whole = rule.law(p.view(2, 3, 7), q.view(2, 3, 7), siblings.view(2, 3, 3), draws)
+    assert all(torch.equal(old, new) for old, new in zip(before, (p, q, siblings), strict=True))
+    for row in range(6):
+        law = rule.law(p[row], q[row], siblings[row], draws)
+        assert torch.allclose(whole.select.view(6, 3)[row], law.select)
+        assert torch.allclose(whole.residual.view(6, 7)[row], law.residual)
+
+
+@st.composite
+def corners(draw):
+    """Laws with zeros, ties, one-hot rows and equal pairs, and siblings that q could have drawn."""
+    vocab = draw(st.integers(1, 6))
+    weight = st.sampled_from([0.0, 0.0, 1e-30, 1e-7, 0.5, 1.0, 1.0, 3.0])
+    rows = st.lists(weight, min_size=vocab, max_size=vocab).filter(lambda row: sum(row) > 1e-9)
+    p, q = draw(rows), draw(rows)
+    q = p if draw(st.booleans()) and draw(st.booleans()) else q
+    support = [token for token in range(vocab) if q[token] > 0]
+    siblings = draw(st.lists(st.sampled_from(support), min_size=1, max_size=3))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in (p, q))
+    return (p / p.sum()).to(dtype), (q / q.sum()).to(dtype), torch.tensor(siblings)
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize(("name", "options"), RULES)
+@settings(max_examples=80, deadline=None)
+@given(case=corners())
+def test_laws_are_laws(name, options, draws, case):
+    p, q, siblings = case
+    if draws is not Draws.IID:
+        siblings = torch.tensor(list(dict.fromkeys(siblings.tolist())))
+    law = get_rule(name, **options).law(p, q, siblings, draws)
+    assert (law.select >= 0).all() and law.select.sum() <= 1 + 1e-6
+    assert (law.residual >= 0).all() and law.residual.sum().item() == pytest.approx(1, abs=1e-5)
+    assert (law.residual[p == 0] == 0).all() and (law.select[p[siblings] == 0] == 0).all()
+
+
+def test_equal_laws_accept_the_first_and_one_hot_laws_agree():
+    p = torch.tensor([0.2, 0.5, 0.3])
+    for name, options in RULES:
+        law = get_rule(name, **options).law(p, p, torch.tensor([2, 0]), Draws.IID)
+        assert law.select.tolist() == [1, 0]
+        one_hot = torch.tensor([0.0, 1.0, 0.0])
+        law = get_rule(name, **options).law(one_hot, p, torch.tensor([0, 1]), Draws.IID)
+        assert law.select.tolist() == [0, 1]
+
+
+def test_a_target_of_less_than_full_mass_leaves_a_rejection():
+    """Two tokens of a third each: the null outcome of the last third is one more token that no draft proposes."""
+    p, q = torch.tensor([1 / 3, 1 / 3], dtype=torch.float64), torch.tensor([0.9, 0.1], dtype=torch.float64)
+    padded = (
+        torch.tensor([1 / 3, 1 / 3, 1 / 3], dtype=torch.float64),
+        torch.tensor([0.9, 0.1, 0.0], dtype=torch.float64),
+    )
+    for siblings in ([0], [1], [0, 0], [1, 0]):
+        law = get_rule("standard").law(p, q, torch.tensor(siblings), Draws.IID)
+        full = get_rule("standard").law(*padded, torch.tensor(siblings), Draws.IID)
+        assert law.select.tolist() == pytest.approx(full.select.tolist())
+        assert law.residual.tolist() == pytest.approx(full.residual[:2].tolist())
+
+
+def test_unknown_names_and_options_say_what_is_known():
+    assert available()[:2] == ["standard", "resispec"]
+    for make in (get_rule, get_verifier):
+        with pytest.raises(InvalidInput, match="unknown verifier 'nope'; known: standard, resispec"):
+            make("nope")
+    with pytest.raises(InvalidInput, match="unknown spread 'x'; allowed: proportional, water_fill"):
+        get_rule("resispec", spread="x")
+    with pytest.raises(InvalidInput, match="verifier 'standard'"):
+        get_rule("standard", spread="x")

@@ -1,0 +1,249 @@
+"""How EAGLE's trees grow, against trees drawn by hand and the published algorithm written out over paths."""
+
+import itertools
+
+import pytest
+import torch
+
+from experiments.cells import plan
+from experiments.worker import build
+from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
+from resispec.drafters.eagle import fill
+from resispec.drafters.eagle_trees import Growth
+from resispec.errors import InvalidInput
+from resispec.trees import chain, complete, from_child_counts
+
+EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
+
+
+class TableDrafter:
+    """A drafter whose prediction is a row of logits for the token, after `past` true rows; checks positions and masks."""
+
+    def __init__(self, logits, past=7):
+        self.logits, self.length, self.past, self.forwarded = logits, past, past, []
+
+    def forward(self, tokens, features, positions, visible):
+        depth = len(self.forwarded)
+        assert positions.tolist() == [self.past + depth] * len(tokens) and visible.shape == (
+            len(tokens),
+            self.length + len(tokens),
+        )
+        drafted = [token for level in self.forwarded for token in level] + tokens.tolist()
+        for row, token in enumerate(tokens.tolist()):
+            assert visible[row, : self.past].all() and visible[row, self.length + row]
+            path = [drafted[place] for place in visible[row, self.past :].nonzero()[:, 0].tolist()]
+            assert len(path) == depth + 1 and path[-1] == token  # one node of every level, itself included
+            expected = self.logits[path[-2] if depth else 0]
+            assert torch.equal(features[row], expected)  # the parent's prediction
+        self.forwarded.append(tokens.tolist())
+        self.length += len(tokens)
+        return self.logits[tokens]
+
+
+def growth(logits, temperature=1.0):
+    """The root's token is 0."""
+    drafter = TableDrafter(logits)
+    return drafter, Growth(drafter, lambda features: features, logits[:1], temperature)
+
+
+def path_of(grown, node):
+    parent = grown.topology.parents[node]
+    return () if node == 0 else (*path_of(grown, parent), int(grown.tokens[node - 1]))
+
+
+def paths(grown):
+    return [path_of(grown, node) for node in range(1, grown.topology.num_nodes)]
+
+
+def log_laws(rows):
+    return torch.tensor(rows).log()
+
+
+HAND = log_laws([[0.01, 0.6, 0.3, 0.09], [0.1, 0.2, 0.2, 0.5], [0.05, 0.05, 0.7, 0.2], [0.4, 0.3, 0.2, 0.1]])
+
+
+def test_the_dynamic_tree_drawn_by_hand():
+    """Two candidates a node, two forwards of the beam, six nodes below the root.
+
+    level 1: 1 (.6), 2 (.3)                                   beam 1, 2
+    level 2: 13 (.3), 11 or 12 (.12); 22 (.21), 23 (.06)      beam 13, 22
+    level 3: 130 (.12), 131 (.09); 222 (.147), 223 (.042)
+    kept: 1 .6, 2 .3, 13 .3, 22 .21, 222 .147, and of the two of .12 the one of the earlier level
+    """
+    drafter, growing = growth(HAND + torch.tensor([0, 1e-4, 0, 0]))  # 11 before 12
+    grown = DynamicTree(total_token=7, depth=2, top_k=2).grow(growing)
+    assert paths(grown) == [(1,), (2,), (1, 3), (1, 1), (2, 2), (2, 2, 2)]
+    assert grown.topology.parents == (-1, 0, 0, 1, 1, 2, 5)
+    assert drafter.forwarded == [[1, 2], [3, 2]]
+    assert grown.nodes.tolist() == [0, 1, 2, 5] and grown.rows.tolist() == [
+        0,
+        1,
+        2,
+        4,
+    ]  # 13 was forwarded and has no child left
+    laws = torch.cat(growing.laws)[grown.rows]
+    assert torch.allclose(
+        laws, torch.softmax(HAND + torch.tensor([0, 1e-4, 0, 0]), -1)[[0, 1, 2, 2]], atol=1e-5
+    )
+
+
+def test_depth_counts_forwards_of_the_beam():
+    _, growing = growth(HAND)
+    grown = DynamicTree(total_token=100, depth=0, top_k=3).grow(growing)
+    assert paths(grown) == [(1,), (2,), (3,)] and grown.nodes.tolist() == [0]
+    drafter, growing = growth(HAND)
+    grown = DynamicTree(total_token=100, depth=4, top_k=1).grow(growing)
+    assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)] and drafter.forwarded == [
+        [1],
+        [3],
+        [0],
+        [1],
+    ]
+
+
+def published(logits, tree):
+    """EAGLE-2's algorithm over paths: (path, score) of the nodes that stay, best first."""
+    laws = torch.log_softmax(logits, -1)
+    beam, pool = {(): 0.0}, {}
+    for _ in range(tree.depth + 1):
+        found = {}
+        for path, score in beam.items():
+            best = laws[path[-1] if path else 0].topk(tree.top_k)
+            found |= {
+                (*path, token): score + value
+                for value, token in zip(*map(torch.Tensor.tolist, best), strict=True)
+            }
+        pool |= found
+        beam = dict(sorted(found.items(), key=lambda item: -item[1])[: tree.top_k])
+    return sorted(pool.items(), key=lambda item: -item[1])[: tree.total_token - 1]
+
+
+@pytest.mark.parametrize("sizes", [(60, 5, 10), (60, 5, 15), (8, 3, 2), (30, 2, 4), (500, 2, 3), (2, 5, 3)])
+def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
+    tree = DynamicTree(*sizes)
+    for seed in range(8):
+        logits = 3 * torch.randn(20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        _, growing = growth(logits)
+        grown = tree.grow(growing)
+        assert sorted(paths(grown)) == sorted(path for path, _ in published(logits, tree))
+        assert len(set(paths(grown))) == grown.topology.num_nodes - 1
+        for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
+            drawn = [
+                float(logits[path_of(grown, node)[-1] if node else 0][path_of(grown, child)[-1]])
+                for child in children
+            ]
+            assert drawn == sorted(drawn, reverse=True)
+        assert (
+            grown.topology.num_nodes <= tree.largest.num_nodes
+            and grown.topology.num_levels <= tree.largest.num_levels
+        )
+
+
+def test_the_largest_tree_has_the_promised_sizes():
+    assert (DynamicTree(60, 5, 10).largest.num_nodes, DynamicTree(60, 5, 10).largest.num_levels) == (60, 7)
+    assert (DynamicTree(4, 5, 10).largest.num_nodes, DynamicTree(4, 5, 10).largest.num_levels) == (4, 4)
+    assert (DynamicTree(60, 1, 2).largest.num_nodes, DynamicTree(60, 1, 2).largest.num_levels) == (7, 3)
+
+
+@pytest.mark.parametrize("total_token", range(2, 14))
+@pytest.mark.parametrize("kind", ["certain", "uniform", "two", "half"])
+def test_ties_at_the_cut_do_not_break_the_tree(kind, total_token):
+    """A certain token has log-probability exactly 0, so that its node ties with its parent."""
+    logits = {
+        "certain": torch.eye(6).roll(1, 1) * 1e4,
+        "uniform": torch.zeros(6, 6),
+        "two": torch.zeros(6, 6).index_fill(1, torch.tensor([1, 2]), 200.0),
+        "half": (torch.eye(6).roll(1, 1) * 30).half(),
+    }[kind]
+    _, growing = growth(logits)
+    grown = DynamicTree(total_token, depth=3, top_k=3).grow(growing)
+    kept = set(paths(grown))
+    assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
+    assert all(path[:-1] in kept or len(path) == 1 for path in kept)
+    if kind == "certain":
+        assert {(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)} >= kept or len(kept) > 4
+
+
+def test_a_law_of_nan_is_not_a_tree():
+    logits = torch.eye(6).roll(1, 1)
+    logits[1] = torch.nan
+    with pytest.raises(FloatingPointError, match="NaN"):
+        DynamicTree(8, 1, 3).grow(growth(logits)[1])
+
+
+def test_the_fixed_tree_is_eagle_1s():
+    ranks = {
+        1: "0 1 2 3", 2: "00 01 02 10 11 20 21 30", 3: "000 001 002 010 011 020 021 100", 4: "0000 0001 0002", 5: "00000 00001",
+    }  # fmt: skip
+    config = plan(["pair=embedded_eagle", "decoder=eagle", "tree=eagle1"])[0].config
+    assert (
+        build(config["decoder"]).drafter.topology
+        == EAGLE1
+        == build(plan(["decoder=eagle_sampled", "tree=eagle1"])[0].config["decoder"]).drafter.tree
+    )
+    logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
+    drafter, growing = growth(logits)
+    grown = fill(EAGLE1, growing, Reading.POINT_MASS, torch.Generator())
+    order = logits.argsort(-1, descending=True)
+    found = []
+    for path in paths(grown):
+        above = (0, *path)
+        found.append(
+            "".join(str(order[parent].tolist().index(token)) for parent, token in itertools.pairwise(above))
+        )
+    assert found == " ".join(ranks.values()).split()
+    assert [len(level) for level in drafter.forwarded] == [4, 4, 1, 1]  # leaves are not forwarded
+    assert len(grown.nodes) == 11 and grown.rows.tolist() == list(range(11))
+    expected = torch.softmax(
+        logits[[0, *(path_of(grown, node)[-1] for node in grown.nodes.tolist()[1:])]], -1
+    )
+    assert torch.allclose(torch.cat(growing.laws), expected)
+
+
+def test_candidates_do_not_depend_on_the_temperature_and_laws_do():
+    logits = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
+    for tree in (complete(3, 4), DynamicTree(20, 2, 4)):
+        grown, laws = [], []
+        for temperature in (1.0, 1e-5):  # where all but the first candidate have probability 0
+            growing = growth(logits, temperature)[1]
+            fixed = not isinstance(tree, DynamicTree)
+            grown.append(
+                paths(
+                    fill(tree, growing, Reading.SOFTMAX, torch.Generator()) if fixed else tree.grow(growing)
+                )
+            )
+            laws.append(torch.cat(growing.laws))
+        assert grown[0] == grown[1] and not torch.allclose(laws[0], laws[1])
+
+
+def test_sampled_candidates_are_distinct_and_follow_the_law_at_the_temperature():
+    logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]).repeat(4, 1), torch.Generator().manual_seed(0)
+    counts, runs = torch.zeros(4, 4), 4000
+    for _ in range(runs):
+        first, second = fill(
+            complete(2, 2), growth(logits, 0.5)[1], Reading.SAMPLED, generator
+        ).tokens.tolist()
+        counts[first, second] += 1
+    q = torch.softmax(logits[0] / 0.5, -1)
+    expected = q[:, None] * q / (1 - q)[:, None] * (1 - torch.eye(4))
+    assert counts.diagonal().sum() == 0
+    assert (counts / runs - expected).abs().max() < 4 * 0.5 / runs**0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: DynamicTree(1, 5, 10), "total_token >= 2, depth >= 0 and top_k >= 1; found DynamicTree"),
+        (lambda: DynamicTree(60, -1, 10), "depth >= 0"),
+        (lambda: DynamicTree(60, 5, 0), "top_k >= 1"),
+        (lambda: Eagle(DynamicTree(60, 5, 10), "sampled"), "sampled candidates need a tree of fixed shape"),
+        (
+            lambda: Eagle(chain(3), "greedy"),
+            "unknown reading 'greedy'; allowed: point_mass, softmax, sampled",
+        ),
+        (lambda: DraftModel(DynamicTree(60, 5, 10)), "fills a tree of fixed shape; found DynamicTree"),
+    ],
+)
+def test_what_gives_no_tree_is_refused(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()

@@ -1,0 +1,134 @@
+"""The real model path on tiny Llamas: tree attention, the cache, and loading."""
+
+import pytest
+import torch
+from toys import save_tiny_pair, tiny_llama
+
+from resispec.errors import InvalidInput
+from resispec.models import build_llama, extend, load_pair
+from resispec.trees import complete, from_child_counts
+
+SHAPES = {"d3b3": complete(3, 3), "uneven": from_child_counts([[3], [2, 0, 1], [1, 0, 2]])}
+
+
+def forward_tree(model, session, topology, tokens):
+    past = session.length
+    visible = torch.cat((torch.ones(topology.num_nodes, past, dtype=torch.bool), topology.ancestors), 1)
+    return model.head(session.forward(tokens, topology.depths + past, visible))
+
+
+def causal_logits(model, tokens):
+    """The reference: transformers' own causal forward of one sequence, no cache; logits of the last position."""
+    with torch.inference_mode():
+        return model.module(input_ids=torch.tensor([tokens])).logits[0, -1]
+
+
+def path_to(topology, node):
+    return [] if node < 0 else [*path_to(topology, topology.parents[node]), node]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_one_tree_forward_equals_a_causal_forward_of_every_path(shape):
+    model, topology = tiny_llama(), SHAPES[shape]
+    generator = torch.Generator().manual_seed(0)
+    prompt = torch.randint(64, (13,), generator=generator).tolist()
+    tokens = torch.randint(64, (topology.num_nodes,), generator=generator)
+    session = model.session(64)
+    extend(session, prompt, model.device)
+    logits = forward_tree(model, session, topology, tokens)
+    for node in range(topology.num_nodes):
+        path = tokens[path_to(topology, node)].tolist()
+        assert torch.allclose(logits[node], causal_logits(model, prompt + path), atol=5e-4)
+
+
+def test_decoding_goes_on_after_a_commit():
+    """Keep a path that is not contiguous, then compare with a forward that never saw the tree."""
+    model, topology = tiny_llama(), SHAPES["uneven"]
+    prompt, tokens = [1, 2, 3, 4, 5], torch.arange(10, 10 + topology.num_nodes)
+    session = model.session(64)
+    extend(session, prompt, model.device)
+    forward_tree(model, session, topology, tokens)
+    path = path_to(topology, topology.num_nodes - 1)
+    assert path != list(range(len(path)))
+    session.keep(len(prompt), path)
+    assert session.length == len(prompt) + len(path)
+    logits = model.head(extend(session, [7, 8], model.device))
+    assert torch.allclose(
+        logits[-1], causal_logits(model, [*prompt, *tokens[path].tolist(), 7, 8]), atol=5e-4
+    )
+
+
+def test_a_full_cache_says_so():
+    session = tiny_llama().session(4)
+    with pytest.raises(IndexError, match="holds 4 positions; 5"):
+        extend(session, [1, 2, 3, 4, 5], torch.device("cpu"))
+
+
+def test_a_pair_loads_from_folders(tmp_path):
+    save_tiny_pair(tmp_path)
+    for dtype, expected in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        pair = load_pair(str(tmp_path / "target"), str(tmp_path / "draft"), dtype=dtype)
+        assert pair.target.module.dtype == expected and pair.target.context == 256
+        tokens = pair.tokenizer.encode("abc def")
+        assert pair.tokenizer.decode(tokens) == "abc def"
+        logits = pair.target.head(extend(pair.target.session(8), tokens, pair.target.device))
+        assert logits.shape == (len(tokens), 64)
+    assert load_pair(str(tmp_path / "target"), None).draft is None
+
+
+def test_what_cannot_make_a_pair_is_refused_in_one_line(tmp_path):
+    save_tiny_pair(tmp_path)
+    save_tiny_pair(tmp_path / "other", words=("draft",), vocab=50)
+    target = str(tmp_path / "target")
+    cases = [
+        ({"draft": str(tmp_path / "other" / "draft")}, "different tokenizers|share one vocabulary"),
+        ({"draft": str(tmp_path / "nothing")}, "does not exist"),
+        ({"draft": "owner/unreachable"}, "ways out"),
+        ({"draft": None, "dtype": "int8"}, "unknown dtype 'int8'; allowed: float32, bfloat16, float16"),
+        ({"draft": None, "device": "cuda:99"}, "device 'cuda:99' cannot be used; this machine has cpu"),
+    ]
+    for options, message in cases:
+        with pytest.raises(InvalidInput, match=message) as caught:
+            load_pair(target, **options)
+        assert "\n" not in str(caught.value)
+    (tmp_path / "target" / "model.safetensors").write_bytes(b"broken")
+    with pytest.raises(InvalidInput, match="cannot be loaded"):
+        load_pair(target, None)
+
+
+def test_sliding_windows_are_refused():
+    from transformers import MistralConfig, MistralForCausalLM
+
+    from resispec.models import TransformersModel
+
+    config = MistralConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                           num_key_value_heads=2, sliding_window=4)  # fmt: skip
+    with pytest.raises(InvalidInput, match="full attention"):
+        TransformersModel(MistralForCausalLM(config))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_the_tree_forward_on_cuda(dtype):
+    model = tiny_llama()
+    from resispec.models import DTYPES, TransformersModel
+
+    reference = tiny_llama()
+    model = TransformersModel(model.module.to("cuda", DTYPES[dtype]))
+    topology, prompt = SHAPES["uneven"], [1, 2, 3, 4]
+    tokens = torch.arange(10, 10 + topology.num_nodes)
+    session = model.session(64)
+    extend(session, prompt, model.device)
+    visible = torch.cat((torch.ones(topology.num_nodes, 4, dtype=torch.bool), topology.ancestors), 1).cuda()
+    logits = model.head(session.forward(tokens.cuda(), topology.depths.cuda() + 4, visible)).float().cpu()
+    for node in range(topology.num_nodes):
+        expected = causal_logits(reference, prompt + tokens[path_to(topology, node)].tolist())
+        error = (logits[node] - expected).abs().max() / expected.abs().max()
+        assert error < (1e-3 if dtype == "float32" else 0.1)
+
+
+def test_build_llama_counts():
+    module = build_llama(vocab_size=10, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                         num_key_value_heads=2, max_position_embeddings=16, tie_word_embeddings=True)  # fmt: skip
+    assert sum(parameter.numel() for parameter in module.parameters()) == 10 * 8 + 4 * 64 + 3 * 64 + 3 * 8

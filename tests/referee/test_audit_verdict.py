@@ -1,0 +1,267 @@
+"""z-scores of decoding, verdicts and checked rules, each against numbers worked by hand."""
+
+import itertools
+import math
+import re
+
+import pytest
+import torch
+from scipy.stats import norm
+from test_audit import law, rng
+from toys import table_pair
+
+from resispec.audit.battery import supported_draws, worst_error
+from resispec.audit.checked import CheckedRule
+from resispec.audit.enumerate import emitted_law
+from resispec.audit.estimate import Plan, estimate
+from resispec.audit.verdict import Deviation, Evidence, Finding, judge
+from resispec.audit.z_score import (
+    ZScore,
+    cut,
+    join,
+    overdraft_terms,
+    rank_terms,
+    step_terms,
+    surprisal_terms,
+    z_score,
+)
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, NoDraft
+from resispec.errors import InvalidInput
+from resispec.trees import from_child_counts
+from resispec.verifiers import Law, get_rule, get_verifier
+
+# z-scores
+
+
+def test_terms_by_hand():
+    p, q = law(0.5, 0.25, 0.25, 0).expand(3, -1), law(0.25, 0.75, 0, 0).expand(3, -1)
+    deviation, variance = surprisal_terms(p, torch.tensor([0, 1, 3]))
+    assert (deviation / math.log(2)).tolist() == pytest.approx([1 - 1.5, 2 - 1.5, math.inf])
+    assert (variance / math.log(2) ** 2).tolist() == pytest.approx([0.25] * 3)
+    deviation, variance = overdraft_terms(p, q, torch.tensor([0, 1, 2]))
+    assert deviation.tolist() == [-0.25, 0.75, -0.25] and variance.tolist() == [0.1875] * 3
+    deviation, variance = rank_terms(p, torch.tensor([0, 1, 2]))
+    assert deviation.tolist() == [-0.25, 0.125, 0.375]
+    assert variance.tolist() == pytest.approx([0.5 * 0.25**2 + 0.25 * 0.125**2 + 0.25 * 0.375**2] * 3)
+
+
+def test_a_z_score_and_its_p_value():
+    score = z_score(-6.0, 4.0, 10)
+    assert score.z == -3 and score.n == 10 and score.p_value == pytest.approx(2 * norm.sf(3))
+    assert (
+        z_score(0.0, 0.0, 5).z == 0
+        and z_score(1.0, 0.0, 5).z == math.inf
+        and z_score(math.inf, 1.0, 5).p_value == 0
+    )
+    assert z_score(-1.0, 0.0, 5).z == -math.inf
+    with pytest.raises(FloatingPointError):
+        z_score(math.nan, 1.0, 5)
+
+
+def test_one_hot_laws_deviate_by_nothing():
+    p = torch.eye(3)
+    deviation, variance = surprisal_terms(p, torch.arange(3))
+    assert deviation.abs().max() == 0 and variance.abs().max() == 0
+    for deviation, variance in (
+        overdraft_terms(p, torch.full((3, 3), 1 / 3), torch.arange(3)),
+        rank_terms(p, torch.arange(3)),
+    ):
+        assert deviation.abs().max() == 0 and variance.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "drafter", [NoDraft(), DraftModel(from_child_counts([[2], [0, 2]]), Draws.WITHOUT_REPLACEMENT)]
+)
+def test_step_terms_are_those_of_the_emitted_tokens(drafter):
+    pair, steps = table_pair(vocab=4, gap=0.3), []
+    result = Decoder(drafter, get_verifier("standard")).generate(
+        pair, [0], Sampling(0.7, 41, 64), rng(0), on_step=steps.append
+    )
+    terms = cut(join([step_terms(step) for step in steps]), 41)
+    p, q = (torch.softmax(model.logits / 0.7, -1) for model in (pair.target, pair.draft))
+    inner = [
+        rank < len(drafter.topology.levels) - 1 for step in steps for rank in range(step.verdict.num_emitted)
+    ]
+    nodes = [node for step in steps for node in (0, *step.verdict.path)]
+    for index, (before, token) in enumerate(itertools.pairwise((0, *result.tokens))):
+        entropy = -sum(mass * math.log(mass) for mass in p[before].tolist())
+        assert float(terms.surprisal[index]) == pytest.approx(-math.log(p[before, token]) - entropy)
+        over = float(p[before][q[before] > p[before]].sum())
+        if drafter.topology.num_nodes > 1 and inner[index] and nodes[index] != 1:  # node 1 has no children
+            assert float(terms.overdraft[index]) == pytest.approx(
+                float(q[before, token] > p[before, token]) - over
+            )
+            assert float(terms.overdraft_variance[index]) == pytest.approx(over * (1 - over))
+        else:
+            assert math.isnan(terms.overdraft[index])
+    scores = terms.scores()
+    assert scores["surprisal"].n == 41 and abs(scores["surprisal"].z) < 4
+    assert ("overdraft" in scores) == (drafter.topology.num_nodes > 1)
+
+
+# Verdicts
+
+CLEAN = Evidence(
+    1e-16,
+    {"synthetic": Deviation(0.001, 0.4)},
+    {"surprisal": ZScore(0.5, 5000, 9000.0), "overdraft: c4": ZScore(-1.0, 4000, 800.0)},
+    {"synthetic": Deviation(-0.1, -12.0)},
+)
+
+
+def altered(**changes):
+    return Evidence(**{**CLEAN.__dict__, **changes})
+
+
+@pytest.mark.parametrize(
+    ("evidence", "finding", "reason"),
+    [
+        (CLEAN, Finding.EXACT, "no deviation in 4 statistics"),
+        (altered(enumerated_error=2e-9), Finding.BIASED, "enumerated total variation 2e-09"),
+        (altered(enumerated_error=math.nan), Finding.BIASED, "enumerated"),
+        (altered(enumerated_error=None), Finding.UNDECIDED, "no evidence: enumerated error"),
+        (
+            altered(total_variations={"x": Deviation(0.1, 4.1)}),
+            Finding.BIASED,
+            r"total variation \(x\) 0.1, 4.1 standard errors",
+        ),
+        (altered(total_variations={"x": Deviation(0.1, math.nan)}), Finding.BIASED, "total variation"),
+        (altered(total_variations={}), Finding.UNDECIDED, "no evidence: total variations"),
+        (altered(excesses={"x": Deviation(0.02, 5.0)}), Finding.BIASED, "acceptance above its ceiling"),
+        (
+            altered(z_scores={"surprisal": ZScore(-4.1, 900, 500.0)}),
+            Finding.BIASED,
+            "surprisal z = -4.1 over 900 tokens",
+        ),
+        (
+            altered(z_scores={"surprisal": ZScore(0.1, 999, 500.0)}),
+            Finding.UNDECIDED,
+            "999 audited tokens; at least 1000",
+        ),
+        (altered(z_scores={"surprisal": ZScore(9.0, 5000, 1.0)}), Finding.UNDECIDED, "variance 1"),
+        (altered(z_scores={"surprisal": ZScore(math.inf, 10, 0.0)}), Finding.BIASED, "z = inf"),
+        (altered(z_scores={}), Finding.UNDECIDED, "no evidence: z scores"),
+        (Evidence(), Finding.UNDECIDED, "no evidence"),
+    ],
+)
+def test_verdicts(evidence, finding, reason):
+    judgement = judge(evidence)
+    assert judgement.finding is finding
+    assert any(re.search(reason, line) for line in judgement.reasons)
+
+
+def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
+    only = Evidence(z_scores={"surprisal": ZScore(0.5, 5000, 9000.0)})
+    assert (
+        judge(only).finding is Finding.UNDECIDED
+        and judge(only, required=("z_scores",)).finding is Finding.EXACT
+    )
+    assert judge(CLEAN).false_alarm_rate == pytest.approx(4 * 2 * norm.sf(4), rel=1e-2)
+
+
+# Checked rules
+
+
+class Returns:
+    """Returns a law that a function makes from the standard one."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def law(self, target_probs, draft_probs, siblings, draws):
+        return self.change(get_rule("standard").law(target_probs, draft_probs, siblings, draws), target_probs)
+
+
+def put(tensor, row, value):
+    tensor = tensor.clone()
+    tensor[row, 0] = value
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda law, _: Law(put(law.select, 1, -0.1), law.residual),
+            "row 1: entries of select hold -0.1 at entry 0",
+        ),
+        (
+            lambda law, _: Law(law.select, put(law.residual, 2, math.nan)),
+            "row 2: entries of residual hold nan at entry 0",
+        ),
+        (lambda law, _: Law(put(law.select, 0, 1.7), law.residual), "row 0: entries of select sum to"),
+        (lambda law, _: Law(law.select * 0, law.residual / 2), "row 0: entries of residual sum to 0.5"),
+        (
+            lambda law, _: Law(law.select, law.residual[..., :2]),
+            r"residual is \(3, 2\).*allowed: a tensor \(3, 3\)",
+        ),
+        (
+            lambda law, _: Law(law.select.float(), law.residual),
+            "select is .*float32; allowed: a tensor .*float64",
+        ),
+        (lambda law, _: (law.select, law.residual), "select is tuple|select is NoneType"),
+        (lambda law, p: (p.mul_(0.5), law)[1], "row 0: the rule changed its input target_probs in place"),
+    ],
+)
+def test_checked_rules_name_the_rule_the_row_and_the_quantity(change, message):
+    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
+    with pytest.raises(InvalidInput, match=f"rule 'mine': ({message})"):
+        CheckedRule(Returns(change), "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((law(0.5, 0.4), law(0.5, 0.5), torch.tensor([0])), "target probabilities sum to 0.9"),
+        ((law(0.5, 0.5), law(0.5, 0.6), torch.tensor([0])), "draft probabilities sum to 1.1"),
+        ((law(0.5, 0.5), law(math.nan, 0.5), torch.tensor([0])), "draft probabilities hold nan at entry 0"),
+        ((law(0.5, 0.5), law(0.5, 0.5), torch.tensor([2])), "sibling 2; allowed: tokens below 2"),
+        ((law(0.5, 0.5), law(0.5, 0.5).expand(2, -1), torch.tensor([1])), "inputs of shapes"),
+    ],
+)
+def test_checked_rules_refuse_what_is_no_law(inputs, message):
+    with pytest.raises(InvalidInput, match=f"rule 'mine': {message}"):
+        CheckedRule(get_rule("standard"), "mine").law(*inputs, Draws.IID)
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("name", ["standard", "resispec"])
+def test_our_rules_pass_the_checks(name, draws):
+    assert worst_error(CheckedRule(get_rule(name), name), draws, repeats=1) is not None
+    p, q = (torch.softmax(4 * torch.randn(32000, generator=rng(seed)), -1) for seed in (0, 1))
+    estimate(CheckedRule(get_rule(name), name), p, q, Plan(3, draws, 8), rng(0))
+    part = CheckedRule(get_rule(name), name, whole=False).law(
+        law(0.3, 0.3), law(0.9, 0.1), torch.tensor([0]), draws
+    )
+    assert float(part.residual.sum()) < 1
+
+
+def test_enumeration_refuses_what_is_no_law():
+    p, rule = law(0.5, 0.5), get_rule("standard")
+    with pytest.raises(InvalidInput, match="target probabilities sum to 1.5"):
+        emitted_law(rule, law(1.0, 0.5), p, 1, Draws.IID)
+    with pytest.raises(InvalidInput, match="draft probabilities hold -0.5 at entry 1"):
+        emitted_law(rule, p, law(1.5, -0.5), 1, Draws.IID)
+    with pytest.raises(InvalidInput, match="3 distinct siblings of 2 tokens"):
+        emitted_law(rule, p, p, 3, Draws.WITHOUT_REPLACEMENT)
+
+
+def test_supported_draws_are_those_that_do_not_raise():
+    class OnlyIid:
+        def law(self, target_probs, draft_probs, siblings, draws):
+            if draws is not Draws.IID:
+                raise InvalidInput("only i.i.d.")
+            return get_rule("standard").law(target_probs, draft_probs, siblings, draws)
+
+    assert supported_draws(OnlyIid()) == (Draws.IID,) and supported_draws(get_rule("standard")) == tuple(
+        Draws
+    )
+
+
+def test_estimates_refuse_bad_input():
+    with pytest.raises(InvalidInput, match="at least 1 sibling and 4 tuples"):
+        Plan(2, Draws.IID, 3)
+    with pytest.raises(InvalidInput, match="draft probabilities sum to 0.5"):
+        estimate(get_rule("standard"), law(0.5, 0.5), law(0.5, 0.0), Plan(1, Draws.IID), rng(0))
