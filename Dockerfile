@@ -11,8 +11,6 @@ RUN apt-get update \
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY resispec ./resispec
-COPY experiments ./experiments
-COPY analysis ./analysis
 # The image brings torch; the virtual environment sees it and installs the rest at the same pins.
 RUN python3 -m venv --system-site-packages .venv \
  && .venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt --editable '.[dev]' \

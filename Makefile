@@ -6,6 +6,12 @@ SHELL := bash
 PY := .venv/bin/python
 ARTEFACTS := table1 table2 table4 table5 figure1 frontier
 RESULTS ?= results
+VARIABLES := PROFILE RESULTS VERIFIER part PY
+UNKNOWN := $(filter-out $(addsuffix =%,$(VARIABLES)),$(MAKEOVERRIDES))
+ifneq ($(UNKNOWN),)
+$(error unknown variable $(UNKNOWN); allowed: $(VARIABLES))
+endif
+
 # Without a word from the user, the profile follows from whether there is a CUDA device.
 HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
 ifdef PROFILE
@@ -20,13 +26,16 @@ endif
 ifeq ($(filter $(PROFILE),embedded paper),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: embedded, paper)
 endif
+OWN := profile=$(PROFILE) results=$(RESULTS)
 
 .PHONY: help
 help: ## list the targets
-	@$(foreach stem,$(ARTEFACTS),printf '  %-18s %s\n' reproduce-$(stem) 'run every missing cell of $(stem), then write it' \
-	  $(stem) 'write $(stem) from the cells that exist, running nothing';)
+	@for stem in $(ARTEFACTS); do \
+	  printf '  %-18s %s\n' reproduce-$$stem "run every missing cell of $$stem, then write it" \
+	    $$stem "write $$stem from the cells that exist, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS))"
+	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
+	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several"
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned dependencies into .venv (a few minutes, once)"
@@ -41,32 +50,27 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-# One stem per artefact: reproduce-STEM runs every missing cell of conf/experiment/STEM.yaml (or of each STEM_PART.yaml, of which
-# part=PART or decoder=PART chooses one) and writes the artefact even when some cell failed; STEM writes it from the cells that exist.
-sweeps = $(basename $(notdir $(wildcard conf/experiment/$(1).yaml conf/experiment/$(1)_$(or $(part),$(decoder),*).yaml)))
-define artefact
-.PHONY: reproduce-$(1) $(1)
-reproduce-$(1): profile .venv/installed
-	@code=0; for sweep in $(sweeps); do \
-	  for search in $$$$(grep -q growmap_ conf/experiment/$$$$sweep.yaml && echo grow_map; grep -q best_ conf/experiment/$$$$sweep.yaml && echo best_shape); do \
-	    $$(PY) -m experiments.$$$$search experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
-	  done; \
-	  $$(PY) -m experiments.run experiment=$$$$sweep profile=$$(PROFILE) results=$$(RESULTS) || code=$$$$?; \
-	done; \
-	$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS); exit $$$$code
-$(1): profile .venv/installed
-	@$$(PY) -m analysis.$(1) --profile $$(PROFILE) --results $$(RESULTS)
-endef
-$(foreach stem,$(ARTEFACTS),$(eval $(call artefact,$(stem))))
+# One stem per artefact: conf/experiment/STEM names its cells (a folder there has its parts), analysis.STEM writes it.
+# It is written even when some cell failed.
+.PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
+$(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
+	@code=0; $(PY) -m experiments.run experiment=$*$(if $(part),/$(part)) $(OWN) || code=$$?; \
+	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); exit $$code
+$(ARTEFACTS): profile .venv/installed
+	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: audit
-audit: .venv/installed ## is a verifier exact? every registered one, or VERIFIER=name or VERIFIER=path/to/file.py:Class
-	@$(PY) -m experiments.audit --results $(RESULTS) $(if $(VERIFIER),--verifier '$(VERIFIER)')
+audit: profile .venv/installed ## is a verifier exact? every one, or VERIFIER=name or VERIFIER=path/to/file.py:Class
+	@$(PY) -m experiments.audit $(OWN) $(if $(findstring .py:,$(VERIFIER)),verifier=custom 'verifier.name=$(VERIFIER)',$(VERIFIER:%=verifier=%))
 
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate, and the cost of every rule, as ratios within one run
-	@$(PY) -m experiments.bench
-	@$(PY) -m experiments.bench.rules
+	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
+	@$(PY) -m experiments.bench.rules --results $(RESULTS)
+
+.PHONY: publish
+publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers
+	@$(PY) -m analysis.publish --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: test
 test: .venv/installed ## the test suite (CPU, no network)

@@ -7,185 +7,191 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis import labels, law_report
-from analysis.decay import CEILING, MIN_SHARE, Line, lines, method
-from analysis.law_load import SETTING, LawResults, load_rows
-from analysis.law_report import LawTable, bracketed, footer, gap, number
-from analysis.save_figure import save_figure
-from analysis.script import run
-from resispec.law_rows import DecayRow
+from analysis import figures, labels, script
+from analysis.figures import CEILING
+from analysis.load import SETTING, Plan, Results, load
+from analysis.published import Compared
+from analysis.report import Table, footer, key_texts, split_keys
+from analysis.stats import ABSENT, BRACKETS, Interval, ratio
 
-COLUMNS = [
-    "cell_id", *SETTING, "verifier", "status", "reason", "num_prompts", "sibling", "tested_share", "quantity", "value", "lower",
-    "upper",
-]  # fmt: skip
-# verifier -> marker, line style, grey, horizontal shift; the greys are told apart without the other two, and the reverse
-STYLES: dict[str, tuple[str, str, str, float]] = {
-    "standard": ("o", "-", "0.0", 0.0),
-    "resispec": ("s", "--", "0.35", 0.1),
-    CEILING: ("^", ":", "0.6", -0.1),
-}
-OTHERS = (("D", "-.", "0.2", 0.06), ("v", "-", "0.5", -0.06), ("P", "--", "0.7", 0.18))
+FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
+MIN_SHARE = 5e-3
+"""A sibling that is tested more rarely has no rate: it would rest on a few drafted tuples."""
 DEFINITIONS = (
-    "Entry i: probability that the i-th of {siblings} i.i.d. siblings is accepted, given that those before it were rejected; "
-    "a ratio of sums of laws over contexts and drafted siblings, without accepting or rejecting anything. Any of {siblings}: "
-    "that one of them is accepted. A sibling that is tested less often than once in {rare:,} drafts has no rate.",
-    "Ceiling: (a(i) - a(i-1)) / (1 - a(i-1)) for the highest acceptance a(i) that an exact rule can reach with i siblings. At "
-    "one sibling an exact rule may lie above it, after lying below; the acceptance of any of the first i of an exact rule "
-    "never exceeds a(i). ResiSpec's does, which proves that its output law is not the target's: its siblings stay acceptable "
-    "because it accepts them too often.",
-    "The paper's Figure 1 shows the standard rule only (Llama-2-7B and Vicuna-7B with Llama-68M on CNN/DM) and prints no "
-    "numbers; its text says that acceptance drops sharply after the first candidate.",
+    "Entry i: probability that the i-th of {siblings} i.i.d. siblings is accepted, given that those before "
+    "it were rejected; a ratio of sums of laws over prefixes and drafted siblings, without accepting or "
+    "rejecting anything. Any of {siblings}: that one of them is accepted. A sibling that is tested less "
+    "often than once in {rare:,} drafts has no rate.",
+    "Ceiling: (a(i) - a(i-1)) / (1 - a(i-1)) for the highest acceptance a(i) that an exact rule can reach "
+    "with i siblings. At one sibling an exact rule may lie above it, after lying below; the acceptance of "
+    "any of the first i of an exact rule never exceeds a(i). ResiSpec's does, which proves that its output "
+    "law is not the target's: its siblings stay acceptable because it accepts them too often.",
+    "The paper's Figure 1 shows the standard rule only (Llama-2-7B and Vicuna-7B with Llama-68M on CNN/DM) "
+    "and prints no numbers; its text says that acceptance drops sharply after the first candidate.",
 )
 
 
-def build(results: LawResults[DecayRow], profile: str, command: str) -> tuple[LawTable, list[Line]]:
-    """The figure's numbers as a table, and its lines; a cell that is not done has a row that says so."""
+@dataclass(frozen=True)
+class Rates:
+    """One line of the figure, in order of the siblings.
+
+    acceptance: of the i-th sibling, given that those before it were rejected; NaN where its share is below
+    MIN_SHARE. accepted: that one of the first i siblings is accepted. share: how often the i-th sibling is
+    tested at all.
+    """
+
+    acceptance: tuple[Interval, ...]
+    accepted: tuple[Interval, ...]
+    share: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One method at one setting; `rates` is None where its cell is not done."""
+
+    cell: dict[str, Any]
+    verifier: str
+    rates: Rates | None
+
+
+def lines(results: Results) -> Iterator[Line]:
+    """The lines of every setting. The ceiling is that of its first finished cell: no verifier changes it."""
+    for _, cells in results.cells.groupby([*SETTING, *results.more], sort=False):
+        every = cells.to_dict("records")
+        for cell in every:
+            rows = results.rows.get(cell["cell_id"])
+            found = None if rows is None else _rates(rows, "", int(rows.num_tuples.iloc[0]))
+            yield Line(cell, cell["verifier"], found)
+        for cell in [cell for cell in every if cell["status"] == "done"][:1]:
+            yield Line(cell, CEILING, _rates(results.rows[cell["cell_id"]], "ceiling_", 1))
+
+
+def _rates(rows: pd.DataFrame, kind: str, num_tuples: int) -> Rates:
+    """num_tuples: what the sums of one prefix add up."""
+    above = np.array(rows[f"{kind}selected"].tolist(), np.float64)
+    below = np.array(rows[f"{kind}tested"].tolist(), np.float64)
+    total = rows.num_prefixes.to_numpy(np.float64) * num_tuples
+    share = tuple(float(value) for value in below.sum(0) / total.sum())
+    places = range(above.shape[1])
+    return Rates(
+        acceptance=tuple(
+            ratio(above[:, i], below[:, i]) if share[i] >= MIN_SHARE else ABSENT for i in places
+        ),
+        accepted=tuple(ratio(above[:, : i + 1].sum(1), total) for i in places),
+        share=share,
+    )
+
+
+def make(plan: Plan) -> script.Artefact:
+    """The figure, and its numbers as a table; a cell that is not done has a row that says so."""
+    results = load(plan, FIELDS)
     drawn = list(lines(results))
     siblings = max((len(line.rates.share) for line in drawn if line.rates), default=1)
-    shown = pd.DataFrame([_shown(line, siblings) for line in drawn])
-    constant = [key for key in SETTING if len(set(results.cells[key])) == 1]
-    settings = "".join(
-        f" {labels.COLUMNS[key].label}: {labels.text(key, results.cells[key].iloc[0])}." for key in constant
-    )
+    varying, fixed = split_keys(results.cells, (*SETTING, *results.more))
+    header = [labels.header(key) for key in varying] + ["Method", *map(str, range(1, siblings + 1))]
+    shown = [_shown(line, varying, siblings) for line in drawn]
     definitions = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in DEFINITIONS]
-    table = LawTable(
+    table = Table(
         stem="figure1",
-        frame=pd.DataFrame([record for line in drawn for record in _records(line, results)], columns=COLUMNS),
-        shown=shown.drop(columns=[labels.COLUMNS[key].label for key in constant]),
-        num_keys=len(SETTING) + 1 - len(constant),
-        caption=f"Figure 1 of the paper, {profile} profile: acceptance by sibling index.{settings}",
+        frame=pd.DataFrame([record for line in drawn for record in _records(line, results)]),
+        shown=pd.DataFrame(shown, columns=[*header, f"Any of {siblings}"]),
+        num_keys=len(varying) + 1,
+        caption=f"Figure 1 of the paper, {plan.profile} profile: acceptance by sibling index.{fixed}",
         notes=(
             "![Acceptance by sibling index](figure1.png)",
             *definitions,
-            *footer(results, profile, command),
+            *footer(results, plan, BRACKETS),
         ),
     )
-    return table, drawn
+    panels = {"figure1": draw(table.frame, varying)}
+    compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
+    return script.Artefact((table,), panels, suffixes=("csv", "md"), compared=compared)
 
 
-def _records(line: Line, results: LawResults[DecayRow]) -> Iterator[dict[str, Any]]:
+def _records(line: Line, results: Results) -> Iterator[dict[str, Any]]:
     """Rows of the CSV."""
-    shared = {key: line.cell[key] for key in ("cell_id", *SETTING, "status", "reason")} | {
-        "verifier": line.verifier
-    }
+    shared = {name: line.cell[name] for name in ("cell_id", *SETTING, *results.more)}
+    shared |= {"verifier": line.verifier, "status": line.cell["status"], "reason": line.cell["reason"]}
     shared["num_prompts"] = len(results.rows.get(line.cell["cell_id"], ()))
     if line.rates is None:
-        yield shared
+        empty = ("sibling", "tested_share", "value", "lower", "upper")
+        yield shared | dict.fromkeys(empty, np.nan) | {"quantity": ""}
         return
-    for quantity, values in (
-        ("acceptance_rate", line.rates.acceptance),
-        ("accepted_so_far", line.rates.accepted),
-    ):
+    quantities = {"acceptance_rate": line.rates.acceptance, "accepted_so_far": line.rates.accepted}
+    for quantity, values in quantities.items():
         for index, (found, share) in enumerate(zip(values, line.rates.share, strict=True)):
-            yield shared | {"sibling": index + 1, "tested_share": share, "quantity": quantity, **vars(found)}
+            yield shared | {"sibling": index + 1, "tested_share": share, "quantity": quantity} | vars(found)
 
 
-def _shown(line: Line, siblings: int) -> dict[str, str]:
+def _shown(line: Line, varying: Sequence[str], siblings: int) -> list[str]:
     """A printed row."""
-    row = {labels.COLUMNS[key].label: labels.text(key, line.cell[key]) for key in SETTING} | {
-        "Method": method(line.verifier)
-    }
+    keys = [*key_texts(line.cell, varying), labels.name("verifier", line.verifier)]
     if line.rates is None:
-        numbers = [*map(str, range(1, siblings + 1)), f"Any of {siblings}"]
-        return row | dict.fromkeys(numbers, labels.ABSENT) | {numbers[0]: gap(line.cell)}
-    rates = {str(index + 1): number(found.value, ".2f") for index, found in enumerate(line.rates.acceptance)}
-    return row | rates | {f"Any of {siblings}": bracketed(line.rates.accepted[-1], ".3f")}
+        return [*keys, labels.gap(line.cell), *[labels.ABSENT] * siblings]
+    rates = [labels.number(found.value, ".2f") for found in line.rates.acceptance]
+    absent = [labels.ABSENT] * (siblings - len(rates))
+    return [*keys, *rates, *absent, labels.interval(line.rates.accepted[-1], ".3f")]
 
 
-def draw(drawn: Sequence[Line]) -> Figure:
-    """Small multiples: a row for every pair and temperature, a column for every data set."""
-    order = list(dict.fromkeys((line.cell["pair"], line.cell["temperature"]) for line in drawn))
-    datasets = list(dict.fromkeys(line.cell["dataset"] for line in drawn))
-    figure = Figure(figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(order)), layout="constrained")
-    grid = figure.subplots(len(order), len(datasets), sharex=True, sharey=True, squeeze=False)
-    pairs = {pair for pair, _ in order}
-    for axes_row, (pair, temperature) in zip(grid, order, strict=True):
+def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
+    """Small multiples: a column for every data set, a row for whatever else varies. frame: the table's."""
+    across = [key for key in varying if key != "dataset"] or ["temperature"]
+    datasets = list(dict.fromkeys(frame.dataset))
+    rows = [group for _, group in frame.groupby(across, sort=False)]
+    figure = Figure(figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
+    looks = figures.looks(frame.verifier)
+    for axes_row, group in zip(grid, rows, strict=True):
         for axes, dataset in zip(axes_row, datasets, strict=True):
-            setting = {"pair": pair, "temperature": temperature, "dataset": dataset}
-            _panel(
-                axes,
-                [line for line in drawn if all(line.cell[key] == value for key, value in setting.items())],
-            )
-            named = f"{labels.name('pair', pair)}, " if len(pairs) > 1 else ""
-            axes.set_title(f"{named}{labels.name('dataset', dataset)}, T = {temperature:g}", fontsize=9)
+            _panel(axes, group[group.dataset == dataset], looks)
+            named = [_title(key, group[key].iloc[0]) for key in across]
+            axes.set_title(", ".join([labels.name("dataset", dataset), *named]), fontsize=figures.SIZE)
     handles = {
-        handle.get_label(): handle for axes in grid.flat for handle in axes.get_legend_handles_labels()[0]
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside upper center",
-        ncols=len(handles) or 1,
-        frameon=False,
-        fontsize=9,
-    )
+    place = {"loc": "outside upper center", "ncols": len(handles) or 1}
+    figure.legend(list(handles.values()), list(handles), **place, frameon=False, fontsize=figures.SIZE + 0.5)
     rare = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
-    figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=9)
-    figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=9)
+    figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=figures.SIZE + 0.5)
+    figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5)
     return figure
 
 
-def _panel(axes: Axes, drawn: Sequence[Line]) -> None:
-    others = iter(OTHERS)
-    for line in drawn:
-        marker, style, grey, shift = STYLES.get(line.verifier) or next(others)
-        if line.rates is None:
-            text = f"{method(line.verifier)}: {line.cell['status']}"
-            axes.text(
-                0.97,
-                0.97 - 0.1 * len(axes.texts),
-                text,
-                transform=axes.transAxes,
-                ha="right",
-                va="top",
-                fontsize=8,
-            )
+def _title(key: str, value: Any) -> str:
+    named = labels.text(key, value)
+    return named if key == "pair" else f"{labels.header(key)} = {named}"
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, looks: dict[str, figures.Look]) -> None:
+    """Every verifier's line; those that are not done are named in a corner."""
+    for place, (verifier, rows) in enumerate(frame.groupby("verifier", sort=False)):
+        name, shift = labels.name("verifier", verifier), 0.08 * (place - 1)
+        points = rows[(rows.quantity == "acceptance_rate") & rows.value.notna()]
+        if rows.quantity.eq("").all():
+            text, spot = f"{name}: {rows.status.iloc[0]}", {"ha": "right", "va": "top"}
+            height = 0.97 - 0.1 * len(axes.texts)
+            axes.text(0.97, height, text, transform=axes.transAxes, fontsize=figures.SIZE, **spot)
             continue
-        points = [
-            (index + 1 + shift, found)
-            for index, found in enumerate(line.rates.acceptance)
-            if found.value == found.value
-        ]
-        below, above = ([max(0.0, side(found)) for _, found in points] for side in (_below, _above))
-        axes.errorbar(
-            [place for place, _ in points], [found.value for _, found in points], yerr=(below, above), color=grey,
-            label=method(line.verifier), marker=marker, linestyle=style, markersize=4, linewidth=1.2, elinewidth=0.8, capsize=1.5,
-        )  # fmt: skip
+        figures.line(axes, points.sibling + shift, points, looks[verifier], name)
     axes.set_ylim(0, 1.03)
     axes.xaxis.set_major_locator(MultipleLocator(1))
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=8)
-
-
-def _below(found: Any) -> float:
-    return found.value - found.lower if found.lower == found.lower else 0.0
-
-
-def _above(found: Any) -> float:
-    return found.upper - found.value if found.upper == found.upper else 0.0
-
-
-def publish(made: tuple[LawTable, list[Line]], folder: Path) -> tuple[str, list[Path]]:
-    """Write `folder/figure1.csv`, `.md`, `.png` and `.pdf`; return the Markdown and the paths."""
-    table, drawn = made
-    text, paths = law_report.publish(table, folder, suffixes=("csv", "md"))
-    return text, [*paths, *save_figure(draw(drawn), folder / table.stem)]
+    figures.finish(axes)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The script."""
-    return run("figure1", build, arguments, read=partial(load_rows, row_type=DecayRow), publish=publish)
+    return script.run("figure1", make, arguments)
 
 
 if __name__ == "__main__":

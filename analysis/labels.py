@@ -1,41 +1,29 @@
-"""What tables and figures print: names, order and number formats, in one place."""
+"""What tables and figures print: names and their order, number formats, and what stands for a gap."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
+
+from analysis.stats import Interval
 
 ABSENT = "–"
 
-
-@dataclass(frozen=True)
-class Column:
-    """How a column is printed. spec, paper_spec: format specifications of our numbers and of the published ones."""
-
-    label: str
-    spec: str = ".2f"
-    paper_spec: str = ".2f"
-
-
-COLUMNS = {
-    "pair": Column("Pair"),
-    "temperature": Column("T", "g"),
-    "dataset": Column("Data set"),
-    "decoder": Column("Decoder"),
-    "tree": Column("Tree"),
-    "verifier": Column("Verifier"),
-    "method": Column("Method"),
-    "accepted_length": Column("Accepted length"),
-    "tokens_per_s": Column("Tokens/s", ".1f"),
-    "accepted_length_gain": Column("Gain"),
-    "speedup": Column("Speedup"),
-    "speedup_vs_autoregressive": Column("Speedup vs autoregressive"),
-    "ceiling": Column("Ceiling"),
+# The headers of what names a row; any other key is printed as itself, underscores as spaces.
+HEADERS = {
+    "pair": "Pair",
+    "temperature": "T",
+    "dataset": "Data set",
+    "decoder": "Decoder",
+    "tree": "Tree",
+    "verifier": "Verifier",
+    "method": "Method",
 }
 
-# The order of a dictionary is the order in which its names are printed; a name that is not here comes last, as it is.
-NAMES = {
+# The order of a dictionary is the order of print. A value that is not here comes after these, printed as
+# itself with underscores as spaces, so that a new option needs no entry.
+NAMES: Mapping[str, Mapping[str, str]] = {
     "pair": {
         "llama2_7b__jf68m": "Llama-2-7B + 68M",
         "sheared_2.7b__sheared_1.3b": "Sheared-2.7B + Sheared-1.3B",
@@ -75,6 +63,7 @@ NAMES = {
         "eagle2_k15": "EAGLE-2, top_k 15",
         "eagle1": "EAGLE-1's 26 nodes",
         "chain": "chain of 4",
+        "chains": "4 chains of 3",
     },
     "verifier": {
         "": "",
@@ -91,13 +80,27 @@ NAMES = {
 }
 
 
+def header(key: str) -> str:
+    """The header of a column that names rows."""
+    return HEADERS.get(key, key.replace("_", " "))
+
+
 def name(kind: str, value: str) -> str:
-    """The printed name of a label's value: `name("dataset", "cnn_dm")` is "CNN/DM"."""
-    return NAMES.get(kind, {}).get(value, value)
+    """The printed name of a label's value: `name("dataset", "cnn_dm")` is "CNN/DM".
+
+    With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7": a tree's printed name says what its
+    file's parameters are, so that the name of its option takes its place.
+    """
+    option, _, parameters = value.partition("(")
+    known = NAMES.get(kind, {})
+    if not parameters:
+        return known.get(value, value.replace("_", " "))
+    plain = option.replace("_", " ")
+    return f"{plain if kind == 'tree' else known.get(option, plain)}, {parameters.removesuffix(')')}"
 
 
 def method(decoder: str, verifier: str) -> str:
-    """A decoder with a verifier as printed: "Autoregressive", "SpecInfer (standard)", "SpecInfer + ResiSpec"."""
+    """A decoder with a verifier as printed: "SpecInfer (standard)", "SpecInfer + ResiSpec"."""
     if not verifier:
         return name("decoder", decoder)
     if verifier == "standard":
@@ -110,28 +113,38 @@ def rank(kind: str, value: Any) -> float:
     if kind == "temperature":
         return -float(value)
     known = list(NAMES.get(kind, {}))
-    return known.index(value) if value in known else len(known)
+    option = str(value).partition("(")[0]
+    return known.index(option) if option in known else len(known)
 
 
 def text(kind: str, value: Any) -> str:
-    """A label's value as printed; "–" for an empty one."""
-    if kind in COLUMNS and isinstance(value, int | float):
-        return format(value, COLUMNS[kind].spec)
-    return name(kind, value) or ABSENT
+    """A label's value as printed; "–" for an empty one. Values of other keys are printed as they are."""
+    if isinstance(value, int | float):
+        return format(value, "g")
+    return (name(kind, value) if kind in NAMES else str(value)) or ABSENT
 
 
-def interval(quantity: str, value: float, lower: float, upper: float) -> str:
-    """A measured number with its interval: "2.51 [2.43, 2.60]"; "–" where there is none."""
+def number(value: float, spec: str) -> str:
+    """A printed number; "–" for none, and no minus sign before a zero."""
     if math.isnan(value):
         return ABSENT
-    spec = COLUMNS[quantity].spec
-    bounds = "" if math.isnan(lower) else f" [{lower:{spec}}, {upper:{spec}}]"
-    return f"{value:{spec}}{bounds}"
+    printed = format(value, spec)
+    return printed if printed.strip("-0.") else printed.removeprefix("-")
 
 
-def published(quantity: str, low: float, high: float) -> str:
+def interval(found: Interval, spec: str) -> str:
+    """A number with its interval: "2.51 [2.43, 2.60]"; "–" where there is none."""
+    if math.isnan(found.lower):
+        return number(found.value, spec)
+    return f"{number(found.value, spec)} [{number(found.lower, spec)}, {number(found.upper, spec)}]"
+
+
+def between(low: float, high: float, spec: str) -> str:
     """A published number, or the range of several: "2.51" or "2.51–2.64"; "–" where there is none."""
-    if math.isnan(low):
-        return ABSENT
-    spec = COLUMNS[quantity].paper_spec
-    return f"{low:{spec}}" if low == high else f"{low:{spec}}–{high:{spec}}"
+    return number(low, spec) if low == high or math.isnan(low) else f"{low:{spec}}–{high:{spec}}"
+
+
+def gap(cell: Mapping[str, Any]) -> str:
+    """What is shown in place of the numbers of a cell that is not done; the CSV has the whole reason."""
+    said = f"{cell['status']}: {cell['reason']}" if cell["reason"] else str(cell["status"])
+    return said if len(said) <= 60 else said[:59] + "…"

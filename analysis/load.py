@@ -1,225 +1,249 @@
-"""Raw cell folders -> two validated data frames: the cells that an artefact asks for, and their measured prompts."""
+"""What an artefact is made of: the plan that says which cells it asked for, and the rows of these cells."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
-from analysis import audits
-from resispec.errors import InvalidInput
-from resispec.record import PromptRow, read_rows
+from analysis import labels
+from resispec.errors import InvalidInput, first_line
+from resispec.files import damage, read_json
 
+ROOT = Path(__file__).resolve().parent.parent
+"""The repository, to which the files that a plan was made from are relative."""
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
-# An autoregressive cell has neither: its two labels are empty.
 OPTIONAL_LABELS = ("tree", "verifier")
-STATUSES = ("done", "failed", "interrupted", "missing")
-PROMPT_COLUMNS = tuple(field.name for field in fields(PromptRow))
-_TYPES = {field.name: str(field.type) for field in fields(PromptRow)}
-_IDENTITY = ["prompt_index", "prompt_id", "seed"]
+"""An autoregressive cell has neither: both are then empty."""
+SETTING = ("pair", "temperature", "dataset")
+"""What is the same for rows that are compared; they are ordered by it."""
+IDENTITY = ("prompt_index", "prompt_id", "seed")
+STATES = ("done", "failed", "interrupted")
+AGAIN = "running the sweep again measures it anew"
 
 
-class Cell(Protocol):
-    """A cell that an artefact asks for, whether or not it was run."""
+@dataclass(frozen=True)
+class Request:
+    """One cell that a sweep asked for.
 
-    @property
-    def cell_id(self) -> str:
-        """The hash that names the cell."""
+    labels: LABELS and whatever else the sweep varied, as text, the temperature as a number. part: of the
+    artefact, or "". is_audit: whether it audits the cell of the same labels. tree_file: the file of its tree,
+    where it has one.
+    """
 
-    @property
-    def labels(self) -> Mapping[str, Any]:
-        """LABELS, without the optional ones that its decoder does not use; `audit` where it is an audit cell."""
+    cell_id: str
+    labels: dict[str, Any]
+    part: str
+    is_audit: bool
+    tree_file: Path | None
 
-    @property
-    def folder(self) -> Path:
-        """Its raw folder, which need not exist."""
+
+@dataclass(frozen=True)
+class Plan:
+    """What an artefact asked for, over all its parts. results: the folder of raw/ and PROFILE/.
+
+    command: what makes the artefact from nothing. stale: one line for every part that is older than its
+    configuration.
+    """
+
+    artefact: str
+    profile: str
+    results: Path
+    requests: tuple[Request, ...]
+    command: str
+    stale: tuple[str, ...]
+
+    def parts(self, wanted: Callable[[str], bool]) -> Plan:
+        """The same plan with the requests of some parts only."""
+        return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
+
+
+def read_plan(artefact: str, profile: str, results: Path) -> Plan:
+    """Read the plan of an artefact: ARTEFACT.json and every ARTEFACT/PART.json in results/PROFILE/plans.
+
+    Raises InvalidInput, one line with the command that makes the plan, when there is none or it cannot be
+    read.
+    """
+    folder = results / profile / "plans"
+    make = f"make reproduce-{artefact} PROFILE={profile}"
+    make += "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
+    single = folder / f"{artefact}.json"
+    files = [single] * single.is_file() + sorted((folder / artefact).glob("*.json"))
+    if not files:
+        raise InvalidInput(f"there is no plan {single}, which says what cells to read; `{make}` makes it")
+    requests: dict[str, Request] = {}
+    commands, stale = [], []
+    for file in files:
+        try:
+            content = read_json(file)
+            part, found = str(content["part"]), [_request(one, content["part"]) for one in content["cells"]]
+            if content["artefact"] != artefact:
+                raise ValueError(f"it is the plan of {content['artefact']!r}")
+            changed = [name for name, digest in content["sources"].items() if _digest(name) != digest]
+            commands.append(str(content["command"]))
+        except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            raise InvalidInput(f"plan {file} is damaged ({reason}); `{make}` makes it again") from error
+        requests |= {repr((one.cell_id, one.labels, one.part, one.is_audit)): one for one in found}
+        if changed:
+            name = f"{artefact}, part {part}," if part else artefact
+            stale.append(f"The plan of {name} is older than {', '.join(changed)}; `{make}` makes it anew.")
+    command = _command(commands, artefact, profile)
+    return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale))
+
+
+def _request(entry: Mapping[str, Any], part: str) -> Request:
+    given = dict(entry["labels"])
+    is_audit = bool(given.pop("audit", False))
+    text = {name: str(given.pop(name)) for name in LABELS if name not in OPTIONAL_LABELS}
+    text |= {name: str(given.pop(name, "")) for name in OPTIONAL_LABELS}
+    found = {name: text[name] for name in LABELS} | {"temperature": float(text["temperature"])}
+    found |= {name: str(given[name]) for name in sorted(given)}
+    file = entry.get("tree_file")
+    return Request(str(entry["cell_id"]), found, part, is_audit, Path(file) if file else None)
+
+
+def _digest(name: str) -> str | None:
+    file = ROOT / name
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+
+
+def _command(commands: Iterable[str], artefact: str, profile: str) -> str:
+    """What makes the artefact: `make`, unless a sweep was told more than its experiment and profile."""
+    usual = ("experiment=", "profile=", "results=", "hydra", "-m", "--multirun")
+    told = [
+        command
+        for command in dict.fromkeys(commands)
+        if any(not word.startswith(usual) for word in shlex.split(command)[3:])
+    ]
+    if not told:
+        return f"make reproduce-{artefact} PROFILE={profile}"
+    return " && ".join([*told, f"python -m analysis.{artefact} --profile {profile}"])
 
 
 @dataclass(frozen=True)
 class Results:
-    """What an artefact is made of.
+    """The cells of a plan and what they measured.
 
-    cells: one row per expected cell, in sweep order: cell_id, LABELS, status (of STATUSES), reason, device, commit.
-    prompts: cell_id and PROMPT_COLUMNS, one row per measured prompt of the cells that are done, by prompt_index.
-    audits: cell_id of the cell that is audited, `audits.QUANTITIES` and verdict, one row per audit cell; where that did not
-    finish, NaN and its status.
+    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, status ("done",
+    "failed", "interrupted" or "missing"), reason, device, commit. rows: by cell_id, the prompts of the cells
+    that are done, by prompt_index. keys: the labels that tell requests apart, LABELS first.
     """
 
     cells: pd.DataFrame
-    prompts: pd.DataFrame
-    audits: pd.DataFrame
+    rows: dict[str, pd.DataFrame]
+    keys: tuple[str, ...]
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        """The keys beyond LABELS: what else the sweep varied."""
+        return self.keys[len(LABELS) :]
 
 
-def load(cells: Iterable[Cell], same_prompts: Sequence[str] = ("pair", "dataset")) -> Results:
-    """Read the cells, each once.
+def load(plan: Plan, columns: Iterable[str]) -> Results:
+    """Read the cells of a plan.
 
-    Args:
-        cells: the cells that the artefact asks for.
-        same_prompts: cells that share these labels are compared, so they must have measured the same prompts.
-
-    Raises:
-        InvalidInput: one line naming the cell, when a file breaks the schema or compared cells differ in their prompts.
+    columns: what every row must have beside its identity. Raises InvalidInput, one line naming the cell, when
+    a finished cell is damaged, its rows lack a column, or cells that are compared did not measure the same
+    prompts with the same seeds.
     """
-    entries: list[dict[str, Any]] = []
-    frames: list[pd.DataFrame] = []
-    every = list(cells)
-    for cell in every:
-        if cell.labels.get("audit"):
-            continue
-        entries.append(read_cell(cell))
-        if entries[-1]["status"] == "done":
-            frames.append(_read_prompts(cell))
-    table = pd.DataFrame(entries, columns=["cell_id", *LABELS, "status", "reason", "device", "commit"])
-    repeated = table.cell_id[table.cell_id.duplicated()]
-    if len(repeated):
-        raise InvalidInput(f"cell {repeated.iloc[0]}: listed more than once; expected each cell once")
-    prompts = (
-        pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["cell_id", *PROMPT_COLUMNS])
-    )
-    _check_same_prompts(table, prompts, list(same_prompts))
-    return Results(
-        table, prompts, _read_audits([cell for cell in every if cell.labels.get("audit")], table, prompts)
-    )
+    keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
+    folder, states, rows = plan.results / "raw" / plan.profile, {}, {}
+    for cell_id in dict.fromkeys(one.cell_id for one in plan.requests):
+        states[cell_id] = read_state(folder / cell_id)
+        if states[cell_id]["status"] == "done":
+            rows[cell_id] = _read_rows(folder / cell_id, (*IDENTITY, *columns))
+    entries = [
+        {"cell_id": one.cell_id, **{name: one.labels.get(name, "") for name in keys}, "part": one.part}
+        | {"is_audit": one.is_audit, **states[one.cell_id]}
+        for one in plan.requests
+    ]
+    names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
+    cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
+    cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
+    results = Results(_ordered(cells, keys), rows, keys)
+    _check_same_prompts(results)
+    return results
 
 
-def _read_audits(cells: list[Cell], table: pd.DataFrame, prompts: pd.DataFrame) -> pd.DataFrame:
-    """`Results.audits`: each audit cell belongs to the throughput cell with the same labels."""
-    audited = {tuple(row[name] for name in LABELS): row["cell_id"] for row in table.to_dict("records")}
-    rows = []
-    for cell in cells:
-        entry = read_cell(cell)
-        cell_id = audited.get(tuple(entry[name] for name in LABELS))
-        found: dict[str, Any] = {"verdict": f"audit {entry['status']}"}
-        if entry["status"] == "done":
-            found = audits.audit(cell.cell_id, cell.folder, prompts[prompts.cell_id == cell_id])
-        rows.append({"cell_id": cell_id, **found})
-    return pd.DataFrame(rows, columns=["cell_id", *audits.QUANTITIES, "verdict"])
+def read_state(folder: Path) -> dict[str, str]:
+    """The status and reason of a cell, and of a finished one the device and the commit.
 
-
-def read_cell(cell: Cell) -> dict[str, Any]:
-    """One row of `Results.cells`."""
-    labels = _checked_labels(cell.cell_id, cell.labels)
-    row = {"cell_id": cell.cell_id, **labels, "status": "missing", "reason": "", "device": "", "commit": ""}
-    if not (cell.folder / "status.json").exists():
-        return row
-    stored = _read_json(cell, "cell.json")
-    if (
-        stored.get("cell_id") != cell.cell_id
-        or _checked_labels(cell.cell_id, stored.get("labels") or {}) != labels
-    ):
-        raise InvalidInput(
-            f"cell {cell.cell_id}: cell.json describes {stored.get('cell_id')} {stored.get('labels')}"
-        )
-    status = _read_json(cell, "status.json")
+    Raises InvalidInput when a file of a finished cell is not what was written.
+    """
+    found = {"status": "missing", "reason": "", "device": "", "commit": ""}
+    if not any((folder / name).exists() for name in ("status.json", "rows.jsonl")):
+        return found
+    status = _read_json(folder, "status.json")
     if status.get("state") == "running":
-        status |= {"state": "interrupted", "reason": "running, or killed, when it was read"}
-    if status.get("state") not in STATUSES[:3]:
-        allowed = ", ".join(STATUSES[:3])
-        raise InvalidInput(
-            f"cell {cell.cell_id}: status.json has state {status.get('state')!r}; allowed: {allowed}"
-        )
-    row |= {"status": status["state"], "reason": " ".join(str(status.get("reason") or "").split())}
-    if row["status"] == "done":
-        row |= _read_provenance(cell)
-    return row
+        return found | {"status": "interrupted", "reason": "running, or killed, when it was read"}
+    if status.get("state") not in STATES:
+        raise InvalidInput(f"cell {folder.name}: status.json names no state of a cell; {AGAIN}")
+    reason = " ".join(str(status.get("reason") or "").split())
+    if status["state"] != "done":
+        return found | {"status": status["state"], "reason": reason}
+    if problem := damage(folder, status.get("files")):
+        raise InvalidInput(f"cell {folder.name}: status.json says that {problem}; {AGAIN}")
+    if _read_json(folder, "cell.json").get("cell_id") != folder.name:
+        raise InvalidInput(f"cell {folder.name}: cell.json describes another cell; {AGAIN}")
+    provenance = _read_json(folder, "provenance.json")
+    commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
+    commit += " (changed)" if provenance.get("git_is_dirty") else ""
+    return {"status": "done", "reason": reason, "device": str(provenance.get("device", "")), "commit": commit}
 
 
-def _read_provenance(cell: Cell) -> dict[str, str]:
-    """The hardware and the code of a cell; code outside of a git checkout is "unknown"."""
-    provenance = _read_json(cell, "provenance.json")
-    missing = [name for name in ("device", "git_commit", "git_is_dirty") if name not in provenance]
-    if missing:
-        raise InvalidInput(f"cell {cell.cell_id}: provenance.json lacks {', '.join(missing)}")
-    commit = provenance["git_commit"][:10] or "unknown"
-    return {"device": provenance["device"], "commit": commit + " (changed)" * provenance["git_is_dirty"]}
-
-
-def _checked_labels(cell_id: str, labels: Mapping[str, Any]) -> dict[str, Any]:
-    labels = {name: value for name, value in labels.items() if name != "audit"}
-    missing = [name for name in LABELS if name not in labels and name not in OPTIONAL_LABELS]
-    unknown = sorted(set(labels) - set(LABELS))
-    if missing or unknown:
-        allowed = ", ".join(LABELS)
-        raise InvalidInput(
-            f"cell {cell_id}: labels lack {missing} and have unknown {unknown}; allowed: {allowed}"
-        )
-    values = {name: str(labels.get(name) or "") for name in LABELS}
-    return values | {"temperature": float(labels["temperature"])}
-
-
-def _read_json(cell: Cell, name: str) -> dict[str, Any]:
+def _read_json(folder: Path, name: str) -> dict[str, Any]:
     try:
-        content = json.loads((cell.folder / name).read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise InvalidInput(f"cell {cell.cell_id}: {name} is missing from {cell.folder}") from error
-    except json.JSONDecodeError as error:
-        raise InvalidInput(f"cell {cell.cell_id}: {name} is not JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise InvalidInput(f"cell {cell.cell_id}: {name} is not a JSON object")
-    return content
+        return read_json(folder / name)
+    except InvalidInput as error:
+        raise InvalidInput(f"cell {folder.name}: {error}; {AGAIN}") from error
 
 
-def _read_prompts(cell: Cell) -> pd.DataFrame:
+def _read_rows(folder: Path, columns: Iterable[str]) -> pd.DataFrame:
     """The rows of a cell that is done, by prompt_index."""
-    rows = []
-    for number, row in enumerate(read_rows(cell.folder), start=1):
-        if problem := _problem(row):
-            raise InvalidInput(f"cell {cell.cell_id}: rows.jsonl line {number} {problem}")
-        rows.append({"cell_id": cell.cell_id, **row})
-    frame = pd.DataFrame(rows, columns=["cell_id", *PROMPT_COLUMNS])
+    try:
+        lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [dict(json.loads(line)) for line in lines]
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        reason = first_line(error)
+        raise InvalidInput(f"cell {folder.name}: rows.jsonl cannot be read ({reason}); {AGAIN}") from error
+    missing = [name for name in columns if any(name not in row for row in rows)]
+    if missing:
+        names = ", ".join(missing)
+        raise InvalidInput(f"cell {folder.name}: its rows lack {names}; another version or task wrote them")
+    frame = pd.DataFrame(rows)
     if frame.empty or frame.prompt_index.duplicated().any() or frame.prompt_id.duplicated().any():
-        raise InvalidInput(f"cell {cell.cell_id}: rows.jsonl is empty or holds a prompt twice")
+        raise InvalidInput(f"cell {folder.name}: rows.jsonl is empty or holds a prompt twice; {AGAIN}")
     return frame.sort_values("prompt_index", ignore_index=True)
 
 
-def _problem(row: dict[str, Any]) -> str | None:
-    """What is wrong with one row, or None."""
-    missing, unknown = (
-        [name for name in PROMPT_COLUMNS if name not in row],
-        sorted(set(row) - set(PROMPT_COLUMNS)),
-    )
-    if missing or unknown:
-        return f"lacks columns {missing} and has unknown columns {unknown}"
-    wrong = [name for name, kind in _TYPES.items() if not _is(row[name], kind)]
-    if wrong:
-        return f"has a wrong {wrong[0]}: {row[wrong[0]]!r} is not {_TYPES[wrong[0]]}"
-    counts = row["histogram"]
-    if row["num_steps"] < 1 or sum(counts) != row["num_steps"]:
-        return f"has num_steps {row['num_steps']} and a histogram of {sum(counts)} steps"
-    if sum(emitted * count for emitted, count in enumerate(counts, start=1)) != row["num_emitted"]:
-        return f"has num_emitted {row['num_emitted']}, which its histogram {counts} contradicts"
-    return None if row["decode_s"] > 0 else f"has decode_s {row['decode_s']}; expected more than 0"
+def _ordered(cells: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
+    """The cells in the order of print; within a setting the autoregressive baseline is first."""
+    order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
+    ranks = pd.DataFrame(index=cells.index)
+    for key in order:
+        seen = {value: place for place, value in enumerate(dict.fromkeys(cells[key]))}
+        ranks[key] = [labels.rank(key, value) if key in LABELS else seen[value] for value in cells[key]]
+    return cells.loc[ranks.sort_values(order, kind="stable").index].reset_index(drop=True)
 
 
-def _is(value: Any, kind: str) -> bool:
-    """Whether a JSON value has the type that PromptRow declares."""
-    if kind == "float":
-        return type(value) in (int, float) and math.isfinite(value)
-    if kind == "list[int]":
-        return isinstance(value, list) and all(type(item) is int and item >= 0 for item in value)
-    return type(value) is {"int": int, "str": str}[kind]
-
-
-def _check_same_prompts(cells: pd.DataFrame, prompts: pd.DataFrame, labels: list[str]) -> None:
-    """Raise InvalidInput unless cells that share `labels` measured the same prompts with the same seeds."""
-    measured = {
-        cell_id: frame[_IDENTITY].to_numpy().tolist() for cell_id, frame in prompts.groupby("cell_id")
-    }
-    for _, group in cells[cells.status == "done"].groupby(labels, sort=False):
+def _check_same_prompts(results: Results) -> None:
+    """Raise InvalidInput unless cells of one pair and data set measured the same prompts and seeds."""
+    cells = results.cells[(results.cells.status == "done") & ~results.cells.is_audit]
+    for _, group in cells.groupby(["pair", "dataset", *results.more], sort=False):
+        prompts = {name: results.rows[name][list(IDENTITY)].values.tolist() for name in group.cell_id}
         first = group.cell_id.iloc[0]
-        for cell_id in group.cell_id:
-            found, expected = measured[cell_id], measured[first]
-            if len(found) != len(expected):
-                sizes = f"{len(found)} prompts; {first}, compared with it, has {len(expected)}"
+        for cell_id, found in prompts.items():
+            if len(found) != len(prompts[first]):
+                sizes = f"{len(found)} prompts; {first}, compared with it, has {len(prompts[first])}"
                 raise InvalidInput(f"cell {cell_id}: has {sizes}")
-            differing = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
-            if differing:
-                raise InvalidInput(
-                    f"cell {cell_id}: measured prompt {differing[0][0]} where {first}, compared with it, has "
-                    f"{differing[0][1]} (index, id, seed)"
-                )
+            for own, other in zip(found, prompts[first], strict=True):
+                if own != other:
+                    whose = f"where {first}, compared with it, has {other} (index, id, seed)"
+                    raise InvalidInput(f"cell {cell_id}: measured prompt {own} {whose}")

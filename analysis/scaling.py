@@ -1,22 +1,25 @@
-"""Expected accepted length, marginal gain and efficiency against the number of candidates, and the ceiling of all three."""
+"""Expected accepted length, marginal gain and efficiency by the number of candidates, and their ceilings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
-from analysis.bootstrap import Interval
-from analysis.law_report import ratio, resampled
+from analysis.stats import ABSENT, Interval, divide, ratio, resample
 from resispec.audit.path_bound import path_bound
-from resispec.law_rows import ScalingRow
 
 QUANTITIES = ("expected_accepted_length", "marginal_gain", "efficiency")
-ABSENT = Interval(np.nan, np.nan, np.nan)
+FIELDS = (
+    *("num_prefixes", "arrangement", "num_candidates", "num_nodes"),
+    *("emitted", "tree_log_ratios", "rollout_log_ratios"),
+)
+"""Lists have one entry a topology; arrangement, candidates and nodes are the same in every row of a cell."""
 
 
 @dataclass(frozen=True)
@@ -33,55 +36,54 @@ class Point:
 Curve: TypeAlias = tuple[Point, ...]
 
 
-def curve(rows: Sequence[ScalingRow], reading: str) -> Curve:
+def curve(rows: pd.DataFrame, arrangement: str) -> Curve:
     """The measured curve of one cell, bootstrapped over prompts; gains are paired."""
-    emitted, contexts = _emitted(rows, reading), np.array([row.num_contexts for row in rows], np.float64)
-    places = _places(rows[0], reading)
+    emitted, places = _emitted(rows, arrangement), _places(rows, arrangement)
 
     def gain(index: int, candidates: int) -> Interval:
-        return ratio((emitted[:, index] - emitted[:, index - 1]) / candidates, contexts)
+        return ratio(emitted[:, index] - emitted[:, index - 1], rows.num_prefixes * candidates)
 
-    return _curve(rows[0], places, [ratio(emitted[:, index], contexts) for index in range(len(places))], gain)
+    lengths = [ratio(emitted[:, index], rows.num_prefixes) for index in range(len(places))]
+    return _curve(rows, places, lengths, gain)
 
 
-def ceiling_curve(rows: Sequence[ScalingRow], reading: str) -> Curve:
-    """The ceiling 1 + sum_l A_l of every N. Its gains are differences of bounds and have no interval."""
-    rollouts = in_halves([row.rollout_log_ratios for row in rows])
-    places, bounds = _places(rows[0], reading), []
-    for place in places:
-        trees = in_halves([row.tree_log_ratios[place] for row in rows])
-        bounds.append(bound(rollouts, trees))
+def ceiling_curve(rows: pd.DataFrame, arrangement: str) -> Curve:
+    """The ceiling of every N, 1 + sum over levels of A_l. Gains, differences of bounds, have no interval."""
+    rollouts, places = in_halves(rows.rollout_log_ratios.tolist()), _places(rows, arrangement)
+    bounds = [
+        bound(rollouts, in_halves([trees[place] for trees in rows.tree_log_ratios])) for place in places
+    ]
 
     def gain(index: int, candidates: int) -> Interval:
-        return Interval((bounds[index].value - bounds[index - 1].value) / candidates, np.nan, np.nan)
+        return Interval(float(divide(bounds[index].value - bounds[index - 1].value, candidates)))
 
-    return _curve(rows[0], places, bounds, gain)
+    return _curve(rows, places, bounds, gain)
 
 
-# How a curve of lengths (..., K) is compared with another: what each view leaves out of account is in table5's note.
+# How a curve of lengths (..., K) is compared with another; table5's note says what each view leaves out.
 VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "growth": lambda lengths: lengths[..., 1:] / lengths[..., :1],
-    "gain shares": lambda lengths: np.diff(lengths, axis=-1) / (lengths[..., -1:] - lengths[..., :1]),
+    "growth": lambda lengths: divide(lengths[..., 1:], lengths[..., :1]),
+    "gain shares": lambda lengths: divide(np.diff(lengths, axis=-1), lengths[..., -1:] - lengths[..., :1]),
     "level": lambda lengths: lengths,
 }
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Root mean square difference from a published curve, measured and per resample of the prompts (R,)."""
+    """Root mean square difference from the paper's curve, measured and per resample of the prompts (R,)."""
 
     value: float
     resampled: np.ndarray
 
 
-def differences(rows: Sequence[ScalingRow], reading: str, published: np.ndarray) -> dict[str, Difference]:
-    """Compare one cell with published expected accepted lengths (K,), one for every N, in all VIEWS."""
-    emitted, contexts = _emitted(rows, reading), np.array([row.num_contexts for row in rows], np.float64)
-    counts = resampled(len(rows))
-    lengths = emitted.sum(0) / contexts.sum()
-    spread = (counts @ emitted) / (counts @ contexts)[:, None]
+def differences(rows: pd.DataFrame, arrangement: str, paper: np.ndarray) -> dict[str, Difference]:
+    """Compare one cell with the paper's expected accepted lengths (K,), one for every N, in all VIEWS."""
+    emitted, prefixes = _emitted(rows, arrangement), rows.num_prefixes.to_numpy(np.float64)
+    counts = resample(len(rows))
+    lengths = emitted.sum(0) / prefixes.sum()
+    drawn = divide(counts @ emitted, (counts @ prefixes)[:, None])
     return {
-        name: Difference(float(_rms(view(lengths) - view(published))), _rms(view(spread) - view(published)))
+        name: Difference(float(_rms(view(lengths) - view(paper))), _rms(view(drawn) - view(paper)))
         for name, view in VIEWS.items()
     }
 
@@ -90,37 +92,39 @@ def _rms(deviations: np.ndarray) -> np.ndarray:
     return np.sqrt(np.mean(deviations**2, axis=-1))
 
 
-def _places(row: ScalingRow, reading: str) -> list[int]:
-    """Where a row holds the shapes of a reading."""
-    return [place for place, name in enumerate(row.reading) if name == reading]
+def _places(rows: pd.DataFrame, arrangement: str) -> list[int]:
+    """Where the rows of a cell hold the topologies of an arrangement."""
+    return [place for place, name in enumerate(rows.arrangement.iloc[0]) if name == arrangement]
 
 
-def _emitted(rows: Sequence[ScalingRow], reading: str) -> np.ndarray:
+def _emitted(rows: pd.DataFrame, arrangement: str) -> np.ndarray:
     """(prompts, K) float64."""
-    places = _places(rows[0], reading)
-    return np.array([[row.emitted[place] for place in places] for row in rows], np.float64)
+    places = _places(rows, arrangement)
+    return np.array([[emitted[place] for place in places] for emitted in rows.emitted], np.float64)
 
 
 def _curve(
-    row: ScalingRow, places: list[int], lengths: list[Interval], gain: Callable[[int, int], Interval]
+    rows: pd.DataFrame, places: list[int], lengths: list[Interval], gain: Callable[[int, int], Interval]
 ) -> Curve:
     """gain: (index, candidates by which to divide) -> the gain over the point before."""
+    counts, sizes = rows.num_candidates.iloc[0], rows.num_nodes.iloc[0]
     points: list[Point] = []
     for index, place in enumerate(places):
-        more = row.num_candidates[place] - points[-1].num_candidates if points else 0
+        more = counts[place] - points[-1].num_candidates if points else 0
         gains = (gain(index, 1), gain(index, more)) if points else (ABSENT, ABSENT)
-        points.append(Point(row.num_candidates[place], row.num_nodes[place], lengths[index], *gains))
+        points.append(Point(counts[place], sizes[place], lengths[index], *gains))
     return tuple(points)
 
 
-def in_halves(by_prompt: Sequence[Sequence[Sequence[float]]]) -> Tensor:
-    """(S, D-1) samples in the order in which `path_bound` splits them into halves, so that no prompt is in both.
+def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> Tensor:
+    """(S, D-1) samples in the order in which `path_bound` halves them, so that no prompt is in both halves.
 
     by_prompt: [prompt][sample][level]. Prompts take turns; what the longer half has more is left out.
     """
-    halves = [[sample for samples in by_prompt[start::2] for sample in samples] for start in (0, 1)]
+    prompts = list(by_prompt)
+    halves = [[sample for samples in prompts[start::2] for sample in samples] for start in (0, 1)]
     pairs = [sample for pair in zip(*halves, strict=False) for sample in pair]
-    return torch.tensor(pairs, dtype=torch.float64).reshape(len(pairs), len(by_prompt[0][0]))
+    return torch.tensor(pairs, dtype=torch.float64).reshape(len(pairs), len(prompts[0][0]))
 
 
 def bound(rollouts: Tensor, trees: Tensor) -> Interval:

@@ -1,67 +1,67 @@
-"""What every artefact's script does: list its cells, load them, build its table, write it and show it."""
+"""What every artefact's script does: read the plan and its cells, make the artefact, write and show it."""
 
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from analysis.load import load
-from analysis.report import Table, markdown, write
-from experiments.cells import expected_cells
-from resispec.errors import InvalidInput
+from matplotlib.figure import Figure
 
-# (loaded cells, profile, command that makes the artefact from nothing) -> the artefact
-Build = Callable[[Any, str, str], Any]
-
-
-def publish_table(table: Table, folder: Path) -> tuple[str, list[Path]]:
-    """Write a table's files; return its text and their paths."""
-    return markdown(table), write(table, folder)
+from analysis import published, report
+from analysis.figures import save_figure
+from analysis.load import Plan, read_plan
+from analysis.published import ACCEPTED_LENGTHS, Compared
+from analysis.report import Table
+from resispec.errors import InvalidInput, first_line
 
 
-def run(
-    artefact: str,
-    build: Build,
-    arguments: Sequence[str] | None = None,
-    read: Callable[[Any], Any] = load,
-    publish: Callable[[Any, Path], tuple[str, list[Path]]] = publish_table,
-) -> int:
-    """Make `<results>/<profile>/<artefact>.*`; return the exit status: 1, with one line, for invalid input.
+@dataclass(frozen=True)
+class Artefact:
+    """What a script makes. The first table is shown and compared with the published one.
 
-    Args:
-        artefact: the stem of the artefact; conf/experiment/<artefact>.yaml names its cells.
-        build: makes the table of the loaded cells.
-        arguments: the command line's, without the program; by default those of this process.
-        read: loads the cells; by default those that decode.
-        publish: writes what was built into a folder; returns its text and the paths.
+    suffixes: of the tables' files. compared: the numbers of the first table that are compared with the
+    published ones.
     """
-    description = f"Writes {artefact} from the cells that exist."
-    parser = argparse.ArgumentParser(prog=f"python -m analysis.{artefact}", description=description)
+
+    tables: tuple[Table, ...]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    suffixes: tuple[str, ...] = ("csv", "md", "tex")
+    compared: Compared = ACCEPTED_LENGTHS
+
+
+def run(name: str, make: Callable[[Plan], Artefact], arguments: Sequence[str] | None = None) -> int:
+    """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
+
+    The last line says how far the numbers agree with the published ones.
+
+    name: the artefact's. make: reads the cells of the plan and makes the artefact.
+    arguments: the command line's, without the program; by default those of this process.
+    """
+    description = f"Writes {name} from the cells that exist, running nothing."
+    parser = argparse.ArgumentParser(prog=f"python -m analysis.{name}", description=description)
     parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
     parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and <profile>/"
+        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
     )
-    parser.add_argument("overrides", nargs="*", help="what the sweep was run with, such as num_prompts=8")
     chosen = parser.parse_args(arguments)
     try:
-        cells = expected_cells(artefact, chosen.profile, [f"results='{chosen.results}'", *chosen.overrides])
-        made = build(read(cells), chosen.profile, command(artefact, chosen.profile, chosen.overrides))
-        text, paths = publish(made, chosen.results / chosen.profile)
-    except InvalidInput as error:
-        sys.stderr.write(f"{artefact}: {error}\n")
+        plan = read_plan(name, chosen.profile, chosen.results)
+        sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
+        made = make(plan)
+        agreement = published.compare(made.tables[0], plan.profile, made.compared)
+        first = replace(made.tables[0], notes=(*made.tables[0].notes, *agreement.notes))
+        paths = _write(replace(made, tables=(first, *made.tables[1:])), chosen.results / chosen.profile)
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"{name}: {first_line(error)}\n")
         return 1
-    sys.stdout.write(text + "\n" + "".join(f"wrote {path}\n" for path in paths))
+    wrote = "".join(f"wrote {path}\n" for path in paths)
+    sys.stdout.write(f"{report.markdown(first)}\n{wrote}{agreement.summary}\n")
     return 0
 
 
-def command(artefact: str, profile: str, overrides: Sequence[str]) -> str:
-    """What to type to run the cells and make the table."""
-    if not overrides:
-        return f"make reproduce-{artefact} PROFILE={profile}"
-    changes = shlex.join(overrides)
-    sweep = f"python -m experiments.run experiment={artefact} profile={profile} {changes}"
-    return f"{sweep} && python -m analysis.{artefact} --profile {profile} {changes}"
+def _write(made: Artefact, folder: Path) -> list[Path]:
+    paths = [path for table in made.tables for path in report.write(table, folder, made.suffixes)]
+    return paths + [path for stem, one in made.figures.items() for path in save_figure(one, folder / stem)]

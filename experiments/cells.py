@@ -1,175 +1,122 @@
-"""Cells: the points of a grid, named by a hash of what determines their result.
-
-An artefact asks for the cells of its sweeps; two artefacts that need the same cell share one run. This module knows Hydra and no
-torch, so that planning is quick and analysis can list what should exist.
-"""
+"""What a cell is, and what names it: a hash of the values that determine its result."""
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
-import experiments.config  # noqa: F401 - registers the schema and the resolvers
 from resispec.errors import InvalidInput
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
-
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 
-# What a cell's result depends on. The tree and the verifier come in through the decoder, which refers to those it uses.
-DETERMINING = (
-    "task", "pair", "dataset", "decoder", "temperature", "sampling", "prompt_tokens", "num_prompts", "warmup_prompts", "seed",
-    "device", "dtype", "num_threads", "first_prompt", "prompt_template",
-)  # fmt: skip
+# Everything in a configuration determines the result, but for these.
+IGNORED = {
+    "results": "where results go",
+    "profile": "a profile's values count, not its name",
+    "names": "how files are named",
+    "axes": "what sweeps go over",
+    "prompt_counts": "what sweeps choose from",
+    "first_tuning_prompt": "what searches start from; the tree that they find counts",
+    "search": "the tree that it finds counts",
+    "tree": "counts through the decoder that refers to it",
+    "verifier": "counts through the decoder that refers to it",
+    "audit": "counts through the task that refers to it",
+}
+OURS = ("resispec.", "experiments.")
+LARGE_BYTES = 1 << 24  # a larger file is known by its size and three samples, since weights take minutes to read
+SAMPLE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class Cell:
     """One point of a grid.
 
-    labels: the names chosen for pair, dataset, decoder, tree and verifier (the last two only where the decoder uses them), the
-    temperature, and `audit` on audit cells. config: the resolved configuration.
+    labels: how the request names it: the options of pair, data set and decoder, and of tree and verifier where the decoder uses
+    them, the temperature, `audit` on audit cells, and whatever else the request varies. config: the resolved configuration.
     """
 
-    cell_id: str
     labels: dict[str, Any]
-    folder: Path
     config: dict[str, Any]
+
+    @cached_property
+    def cell_id(self) -> str:
+        """16 hexadecimal digits. Raises InvalidInput when a file that the cell depends on is missing."""
+        tree = self.tree_file
+        if tree is not None and not tree.is_file():
+            raise InvalidInput(f"tree file {tree} does not exist; give tree.path=FILE, or a tree that is searched for")
+        determining = {key: value for key, value in self.config.items() if key not in IGNORED}
+        key = json.dumps([RESULTS_VERSION, _identity(determining)], sort_keys=True)
+        return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def folder(self) -> Path:
+        """Where its rows are, or will be."""
+        return Path(self.config["results"]) / "raw" / self.config["profile"] / self.cell_id
+
+    @property
+    def tree_file(self) -> Path | None:
+        """The file that holds its topology, which may not exist yet; None where the topology is not from a file."""
+        path = self.config["tree"].get("path") if "tree" in self.labels else None
+        return None if path is None else Path(path)
+
+    def changed(self, labels: Mapping[str, Any], **values: Any) -> Cell:
+        """Another cell: the same configuration but for these top-level values."""
+        return Cell(dict(labels), self.config | values)
 
     def __str__(self) -> str:
         printed = {"temperature": "T={}", "audit": "audit"}
-        return " ".join(printed.get(name, "{}").format(value) for name, value in self.labels.items())
-
-
-def cell_of(config: DictConfig, choices: dict[str, str]) -> Cell:
-    """The cell of a composed configuration. Raises InvalidInput when a value is missing or cannot be resolved."""
-    refers_to = OmegaConf.to_yaml(config.decoder)
-    names = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
-    config.audit = (
-        config.audit and "verifier" in names
-    )  # without a choice of verifier there is nothing to audit
-    config.names = {name: choices[name] for name in ("pair", "dataset", "decoder")}
-    try:
-        resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
-    except OmegaConfBaseException as error:
-        raise InvalidInput(one_line(error)) from error
-    assert isinstance(resolved, dict)
-    determining = {key: resolved[key] for key in DETERMINING}
-    if missing := _missing({name: resolved[name] for name in (*names, *DETERMINING)}):
-        raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
-    key = json.dumps([RESULTS_VERSION, _identity(determining)], sort_keys=True)
-    cell_id = hashlib.sha256(key.encode()).hexdigest()[:16]
-    labels: dict[str, Any] = {name: choices[name] for name in ("pair", "dataset", "decoder", *names)}
-    labels |= {"temperature": config.temperature} | ({"audit": True} if config.audit else {})
-    folder = Path(config.results) / "raw" / config.profile / cell_id
-    return Cell(cell_id, labels, folder, {str(key): value for key, value in resolved.items()})
-
-
-def plan(overrides: Sequence[str]) -> list[Cell]:
-    """The cells that a command line asks for, each once, in sweep order.
-
-    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt key, a wrong type.
-    """
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        try:
-            return _plan(overrides)
-        except MissingConfigException as error:
-            raise InvalidInput(_unknown_option(error)) from error
-        except (HydraException, OmegaConfBaseException) as error:
-            raise InvalidInput(one_line(error)) from error
-
-
-def expected_cells(artefact: str, profile: str, overrides: Sequence[str] = ()) -> list[Cell]:
-    """The cells that an artefact asks for under a profile, each once, in sweep order."""
-    planned = [plan([f"experiment={sweep}", f"profile={profile}", *overrides]) for sweep in sweeps(artefact)]
-    return list({cell.cell_id: cell for cells in planned for cell in cells}.values())
-
-
-def sweeps(artefact: str) -> list[str]:
-    """The experiments of an artefact: conf/experiment/ARTEFACT.yaml, or ARTEFACT_PART.yaml where its parts need other pairs."""
-    folder = CONF / "experiment"
-    return sorted(
-        path.stem for path in (*folder.glob(f"{artefact}.yaml"), *folder.glob(f"{artefact}_*.yaml"))
-    )
-
-
-def _plan(overrides: Sequence[str]) -> list[Cell]:
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    axes = {override.get_key_element(): override for override in parsed if override.is_sweep_override()}
-    fixed = [override for override in parsed if not override.is_sweep_override()]
-    base = compose("run", [str(override.input_line) for override in fixed], return_hydra_config=True)
-    given = {override.get_key_element() for override in parsed}
-    sweep = (
-        OmegaConf.to_container(base.hydra.sweeper.params, resolve=True) if base.hydra.sweeper.params else {}
-    )
-    assert isinstance(sweep, dict)
-    lines = [f"{key}={values}" for key, values in sweep.items() if key not in given]
-    lists = [
-        [f"{override.get_key_element()}={value}" for value in override.sweep_string_iterator()]
-        if override.is_sweep_override()
-        else [str(override.input_line)]
-        for override in (*OverridesParser.create().parse_overrides(lines), *axes.values())
-    ]
-    cells: dict[str, Cell] = {}
-    for point in itertools.product(*lists):
-        config = compose(
-            "run", [*(str(override.input_line) for override in fixed), *point], return_hydra_config=True
+        plain = ("pair", "dataset", "decoder", "tree", "verifier")
+        return " ".join(
+            printed.get(name, "{}" if name in plain else f"{name}={{}}").format(value)
+            for name, value in self.labels.items()
         )
-        choices = dict(config.hydra.runtime.choices)
-        cell = cell_of(without_hydra(config), choices)
-        cells.setdefault(cell.cell_id, cell)
-    return list(cells.values())
-
-
-def without_hydra(config: DictConfig) -> DictConfig:
-    """The job's own part of a configuration that was composed with Hydra's."""
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-
-
-def one_line(error: Exception) -> str:
-    """Hydra's and OmegaConf's messages span lines and hide the reason in the cause."""
-    parts = [str(error), str(error.__cause__ or "")]
-    lines = [line.strip() for part in parts for line in part.splitlines() if line.strip()]
-    noise = ("full_key:", "object_type=", "reference_type=")
-    return "; ".join(line for line in dict.fromkeys(lines) if not line.startswith(noise))
-
-
-def _unknown_option(error: MissingConfigException) -> str:
-    group, _, name = (error.missing_cfg_file or "").partition("/")
-    return f"unknown {group} {name!r}; allowed: {', '.join(error.options or [])}"
-
-
-def _missing(node: Any, prefix: str = "") -> list[str]:
-    if isinstance(node, dict):
-        return [name for key, value in node.items() for name in _missing(value, f"{prefix}{key}.")]
-    return [prefix.rstrip(".")] if node == "???" else []
 
 
 def _identity(node: Any) -> Any:
-    """A configuration in which local files and folders stand for what they hold: a changed file is another cell."""
+    """A configuration without where things are: files stand for what they hold, our own classes for their names."""
     if isinstance(node, dict):
-        return {key: _identity(value) for key, value in node.items()}
-    is_path = (
-        isinstance(node, str)
-        and "\n" not in node
-        and ("/" in node or Path(node).suffix in (".jsonl", ".json", ".pt"))
-    )
-    path = Path(node).expanduser() if is_path else None
-    if path is None or not path.exists():
+        return {key: _class_name(value) if key == "_target_" else _identity(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_identity(item) for item in node]
+    if not isinstance(node, str) or "\n" in node or len(node) > 1024:
         return node
+    name, separator, attribute = node.partition(".py:")  # a class in a file
+    if separator and (found := content(Path(f"{name}.py").expanduser())) is not None:
+        return [found, attribute]
+    if "/" not in node and not Path(node).suffix:
+        return node
+    return content(Path(node).expanduser()) or node
+
+
+def _class_name(target: str) -> str:
+    """Our own modules may move; what belongs to others is named in full."""
+    return target.rpartition(".")[2] if target.startswith(OURS) else target
+
+
+def content(path: Path) -> Any:
+    """What stands for a file or for the files of a folder; None where there is neither."""
     if path.is_file():
+        stat = path.stat()
+        return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+    if path.is_dir():
+        return {file.name: content(file) for file in sorted(path.iterdir()) if file.is_file()}
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, num_bytes: int, _changed: int) -> str:
+    """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB."""
+    if num_bytes <= LARGE_BYTES:
         return hashlib.sha256(path.read_bytes()).hexdigest()
-    stats = [(file.name, file.stat()) for file in sorted(path.iterdir()) if file.is_file()]
-    return [f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats]
+    digest = hashlib.sha256(str(num_bytes).encode())
+    with path.open("rb") as file:
+        for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
+            file.seek(start)
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()

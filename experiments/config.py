@@ -1,12 +1,19 @@
-"""The schema of conf/run.yaml: a misspelt key or a wrong type fails when the configuration is composed."""
+"""The schema of the configuration: a misspelt key or a wrong type fails when it is composed, a wrong value before any cell runs."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
+from pydantic import BaseModel, Field, ValidationError
+
+from resispec.errors import InvalidInput
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
 
 
 @dataclass
@@ -22,8 +29,8 @@ class SamplingConfig:
 class RunConfig:
     """One cell, and where its results go.
 
-    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to what it needs
-    of the tree and the verifier, so a cell is determined by its decoder and its task.
+    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to what it needs of the
+    tree and the verifier. search: how the tree's file is made when it is missing.
     """
 
     profile: str = MISSING
@@ -31,6 +38,7 @@ class RunConfig:
     dataset: dict[str, Any] = field(default_factory=dict)
     decoder: dict[str, Any] = field(default_factory=dict)
     tree: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] | None = None
     verifier: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
@@ -40,26 +48,62 @@ class RunConfig:
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
-    first_tuning_prompt: int = (
-        MISSING  # documents from here on are for choosing trees and are not measured by our artefacts
-    )
+    first_tuning_prompt: int = MISSING  # documents from here on are for choosing trees; our artefacts do not measure them
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
-    artefact: str | None = None  # the table or figure that a sweep is for
-    axes: dict[str, str] = field(
-        default_factory=dict
-    )  # the pairs and data sets that the profile's sweeps go over
-    prompt_counts: dict[str, int] = field(
-        default_factory=dict
-    )  # of the frontier's cells, and of its longer audits
-    names: dict[str, str] = field(default_factory=dict)  # set from the choices: pair, dataset, decoder
+    axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
+    prompt_counts: dict[str, int] = field(default_factory=dict)  # of the frontier's cells, and of its longer audits
+    names: dict[str, str] = field(default_factory=dict)  # of pair, data set and decoder, as file names use them
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
+
+
+class _Sampling(BaseModel):
+    max_new_tokens: Annotated[int, Field(ge=1)]
+    max_length: Annotated[int, Field(ge=2)]
+
+
+class _Values(BaseModel):
+    """What values may be, beyond their types."""
+
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    sampling: _Sampling
+    prompt_tokens: Annotated[int, Field(ge=1)]
+    first_prompt: Annotated[int, Field(ge=0)]
+    num_prompts: Annotated[int, Field(ge=1)]
+    first_tuning_prompt: Annotated[int, Field(ge=0)]
+    warmup_prompts: Annotated[int, Field(ge=0)]
+    seed: Annotated[int, Field(ge=0, lt=2**62)]
+    num_threads: Annotated[int, Field(ge=1, le=1024)] | None
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps)$")]
+    dtype: Annotated[str, Field(pattern=r"^(float32|bfloat16|float16)$")]
+
+
+def check_values(config: dict[str, Any]) -> None:
+    """Raise InvalidInput for the first value of a resolved configuration that is outside of its range, or a path that is not there.
+
+    Only what can be known without a model is checked.
+    """
+    try:
+        _Values.model_validate(config)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "function")))
+        allowed = re.sub(r"^(Input|String) should (be |match pattern )?", "", first["msg"])
+        raise InvalidInput(f"{key} is {first['input']!r}; allowed: {allowed}") from error
+    template = config["prompt_template"]
+    if template is not None and "{text}" not in template:
+        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")
+    for key in ("pair.target", "pair.draft", "dataset.path"):
+        group, name = key.split(".")
+        path = config[group].get(name)
+        if isinstance(path, str) and re.match(r"[./~]", path) and not Path(path).expanduser().exists():
+            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
 
 
 def _embedded_fingerprint() -> str:

@@ -1,49 +1,116 @@
-"""Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle --output FOLDER [OPTIONS] OVERRIDES...`.
+"""Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle output=FOLDER`; see `--help`.
 
-    python -m experiments.train_eagle --output drafter pair=llama2_7b__jf68m profile=paper dataset=jsonl dataset.path=text.jsonl
+    python -m experiments.train_eagle output=drafter profile=paper dataset=jsonl dataset.path=text.jsonl
 
-OVERRIDES are those of experiments.run: the pair (of which only the target is used), the data set, the device. Documents are
-encoded as prompts are, template included, and cut to --context tokens. The drafter is saved in the published layout: give the
-folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command.
+Of the pair only the target is used. Documents are encoded as prompts are, template included, and cut to
+`context` tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
+an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command.
 """
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from tqdm import tqdm
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, OmegaConf
+from pydantic import TypeAdapter, ValidationError
 
-from experiments.cells import plan
-from experiments.worker import build, encode
-from resispec.training.recipe import EagleRecipe
-from resispec.training.eagle import EagleTraining, Sequences, new_drafter
+from experiments.config import RunConfig, check_values
+from experiments.single import run_single
 from resispec.errors import InvalidInput
-from resispec.models import Pair, save_eagle
-from resispec.record import replacing
+from resispec.training.recipe import EagleRecipe
+
+if TYPE_CHECKING:
+    from resispec.models import Pair
+    from resispec.training.eagle import EagleTraining, Sequences
 
 CHECKPOINT = "checkpoint.pt"
+FEWEST_TOKENS = 3  # a step reads two tokens and learns to predict the third
 
 
-def prepare(config: dict[str, Any], num_documents: int, context: int) -> tuple[Pair, Sequences]:
-    """The target and the training text of a cell's configuration. Raises InvalidInput when there is too little of it."""
-    node = config["pair"] | ({"draft": None} if "draft" in config["pair"] else {})
-    documents = build(config["dataset"]).prompts(num_documents)
-    pair: Pair = build(node)
+@dataclass
+class TrainEagleConfig(RunConfig):
+    """What is trained on and how: see conf/train_eagle.yaml."""
+
+    output: str = MISSING
+    documents: int = MISSING
+    context: int = MISSING
+    save_every: int = MISSING
+    recipe: dict[str, Any] = field(default_factory=dict)
+
+
+ConfigStore.instance().store(name="train_eagle_schema", node=TrainEagleConfig)
+
+
+def run_training(composed: DictConfig) -> None:
+    """Check the configuration, train, and say where the drafter is. Raises InvalidInput."""
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    recipe = checked(config)
+    # What follows imports torch, which takes seconds; wrong input was refused before.
+    import torch
+
+    from resispec.training.eagle import EagleTraining, new_drafter
+
+    if config["num_threads"] is not None:
+        torch.set_num_threads(config["num_threads"])
+    pair, sequences = prepare(config)
+    target: Any = pair.target
+    training = EagleTraining(target.module, new_drafter(target.module, recipe.seed), sequences, recipe)
+    train(training, recipe.steps, Path(config["output"]), config["save_every"])
+    sys.stdout.write(f"written: {config['output']}\n")
+
+
+def checked(config: dict[str, Any]) -> EagleRecipe:
+    """The recipe of a configuration whose values are all in range.
+
+    The draft is taken out of the pair, since it is not used. Raises InvalidInput for the first value that is
+    missing or wrong.
+    """
+    for name, value in {"output": config["output"], "dataset.path": config["dataset"].get("path")}.items():
+        if value == "???":
+            raise InvalidInput(f"{name} must be given, like {name}=PATH")
+    for name, least in {"documents": 1, "context": FEWEST_TOKENS, "save_every": 1}.items():
+        if config[name] < least:
+            raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
+    if not config["pair"]:
+        raise InvalidInput("pair must be given, like pair=embedded")
+    if "draft" in config["pair"]:
+        config["pair"]["draft"] = None
+    check_values(config)
+    try:
+        return TypeAdapter(EagleRecipe).validate_python(config["recipe"])
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        key = ".".join(["recipe", *map(str, first["loc"])])
+        raise InvalidInput(f"{key}: {first['msg']}; found {first['input']!r}") from error
+
+
+def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
+    """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
+    from experiments.worker import build, encode
+    from resispec.training.eagle import Sequences
+
+    documents = build(config["dataset"]).prompts(config["documents"])
+    pair: Pair = build(config["pair"])
+    context, template = config["context"], config["prompt_template"]
     if context > pair.target.context:
-        raise InvalidInput(f"a context of {context} tokens; the target has {pair.target.context} positions")
-    encoded = (
-        encode(pair.tokenizer, document.text, context, config["prompt_template"]) for document in documents
-    )
-    return pair, Sequences([tokens for tokens in encoded if len(tokens) > 2])
+        raise InvalidInput(f"context is {context}; the target has {pair.target.context} positions")
+    encoded = (encode(pair.tokenizer, document.text, context, template) for document in documents)
+    return pair, Sequences([tokens for tokens in encoded if len(tokens) >= FEWEST_TOKENS])
 
 
 def train(training: EagleTraining, steps: int, folder: Path, save_every: int) -> None:
     """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it."""
+    import torch
+    from tqdm import tqdm
+
+    from resispec.files import replacing
+    from resispec.models import save_eagle
+
     folder.mkdir(parents=True, exist_ok=True)
     checkpoint = folder / CHECKPOINT
     if checkpoint.exists():
@@ -60,38 +127,5 @@ def train(training: EagleTraining, steps: int, folder: Path, save_every: int) ->
     save_eagle(training.module, folder)
 
 
-def main(arguments: list[str]) -> int:
-    """Train, and say where the drafter is; 1 when the input is invalid."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--output", type=Path, required=True, help="folder of the drafter and its checkpoint")
-    parser.add_argument("--documents", type=int, default=1000, help="documents of the data set")
-    parser.add_argument("--context", type=int, default=2048, help="tokens of a document")
-    parser.add_argument("--save-every", type=int, default=500, help="steps between checkpoints")
-    for field in dataclasses.fields(EagleRecipe):
-        parser.add_argument(
-            f"--{field.name.replace('_', '-')}", type=type(field.default), default=field.default
-        )
-    parser.add_argument("overrides", nargs="*", help="as for experiments.run")
-    chosen = parser.parse_args(arguments)
-    try:
-        recipe = EagleRecipe(
-            **{field.name: getattr(chosen, field.name) for field in dataclasses.fields(EagleRecipe)}
-        )
-        config = plan(chosen.overrides)[0].config
-        if config["num_threads"] is not None:
-            torch.set_num_threads(config["num_threads"])
-        pair, sequences = prepare(config, chosen.documents, chosen.context)
-        target: Any = pair.target
-        training = EagleTraining(target.module, new_drafter(target.module, recipe.seed), sequences, recipe)
-        train(training, recipe.steps, chosen.output, chosen.save_every)
-    except InvalidInput as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    sys.stdout.write(f"written: {chosen.output}\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_single(run_training, "train_eagle", {"pair": "pairs", "dataset": "main_dataset"}))

@@ -1,80 +1,130 @@
-"""Run one cell, in a process of its own; the runner has written FOLDER/cell.json.
+"""Measure one cell: its prompts one after another, each row written as it is known.
 
-Writes rows.jsonl (one line a prompt, in order), provenance.json and status.json. A cell that was stopped goes on after the
-prompts that it has.
+Whoever measures holds the lock of the cell's folder, so that two runs never write to one cell. A cell that was stopped goes on
+after the prompts that it has; a complete one whose files are damaged is measured again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import traceback
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
-from tqdm import tqdm
 
+from experiments.cells import Cell
 from experiments.provenance import provenance
-from experiments.tasks import Context, Task
+from experiments.store import PROVENANCE, CellStore, RowLog, Status
+from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
+from resispec.files import write_json
 from resispec.models import Pair, Tokenizer
-from resispec.record import RowLog, write_json, write_status
+
+Report = Callable[[str, int, int], None]
+"""Told what is being done, how many prompts are done, and of how many."""
 
 
-def main(folder: Path) -> int:
-    """Run the cell of a folder; the exit code is 0 only when it is complete."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+class CellFailed(RuntimeError):
+    """A cell did not complete; the message is its reason."""
+
+
+class CellBusy(RuntimeError):
+    """Another run is measuring the cell."""
+
+
+def measure(cell: Cell, report: Report, wait: bool = False) -> Task:
+    """Measure a cell unless it is complete, in this process; return its task.
+
+    wait: wait for another run that is measuring the cell; otherwise raise CellBusy.
+    Raises CellFailed with the reason, which is also recorded as the cell's status.
+    """
+    store = CellStore(cell.folder)
+    try:
+        with store.locked((lambda: report(f"{cell}: waiting for another run", 0, 1)) if wait else None):
+            if store.status().state != "done":
+                _measure_locked(cell, store, report)
+    except TimeoutError as error:
+        raise CellBusy(str(cell)) from error
+    return build(cell.config["task"])
+
+
+def measured(cell: Cell, report: Report) -> list[Row]:
+    """The rows of a cell, which is measured first, in this process, unless it is complete. Raises CellFailed with the reason."""
+    task = measure(cell, report, wait=True)
+    return CellStore(cell.folder).rows(task.row)
+
+
+def _measure_locked(cell: Cell, store: CellStore, report: Report) -> None:
     started = time.perf_counter()
     try:
-        run(folder)
-    except Exception as error:  # noqa: BLE001 - whatever happened is recorded as the cell's reason, and the sweep goes on
-        reason = (
-            first_line(error)
-            if isinstance(error, InvalidInput)
-            else f"{type(error).__name__}: {first_line(error)}"
-        )
-        (folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
-        write_status(folder, "failed", reason, time.perf_counter() - started)
-        return 1
-    write_status(folder, "done", "", time.perf_counter() - started)
-    return 0
+        store.begin(cell)
+        _measure(cell, store.folder, report)
+        store.write_status(Status("done", "", time.perf_counter() - started))
+    except (Exception, SystemExit) as error:  # a rule of the user's may call sys.exit
+        reason = reason_of(error, cell.config)
+        seconds = time.perf_counter() - started
+        _record(store, Status("failed", reason, seconds), traceback.format_exc())
+        raise CellFailed(f"{cell}: {reason}") from error
+    except BaseException:  # a signal to stop
+        _record(store, Status("interrupted", "stopped", time.perf_counter() - started), "")
+        raise
 
 
-def build(node: Any) -> Any:
-    """Instantiate a node of the configuration. What is wrong with the user's input is raised as such, not as Hydra wraps it."""
+def _record(store: CellStore, status: Status, details: str) -> None:
+    """Write down how a cell ended; a full disk must not hide the reason."""
     try:
-        return instantiate(node)
-    except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, InvalidInput):
-            cause = cause.__cause__
-        raise cause or error from error
+        if details:
+            (store.folder / "log.txt").write_text(details, encoding="utf-8")
+        store.write_status(status)
+    except OSError:
+        pass
 
 
-def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
-    """A document's first tokens; with a template, the template around those, special tokens not counted and never cut off.
+def reason_of(error: BaseException, config: Mapping[str, Any]) -> str:
+    """Why a cell failed, in one line; what a rule did wrong comes with the verifier's name."""
+    if isinstance(error, InvalidInput):
+        return first_line(error)
+    if isinstance(error, SystemExit):
+        return f"the code ended the process: sys.exit({error.code!r})"
+    if isinstance(error, OSError):
+        return f"{error.strerror or first_line(error)}{f' ({error.filename})' if error.filename else ''}"
+    verifier = config["verifier"].get("name") or config["verifier"].get("_target_", "")
+    is_custom = ".py:" in verifier
+    return f"{type(error).__name__}: {first_line(error)}{f' (verifier {verifier})' if is_custom else ''}"
 
-    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the model expects.
-    Raises InvalidInput for a template without {text}.
-    """
-    if template is None:
-        return tokenizer.encode(text)[:num_tokens]
-    if "{text}" not in template:
-        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")
-    return tokenizer.encode(template.replace("{text}", tokenizer.beginning(text, num_tokens)))
 
-
-def run(folder: Path) -> None:
-    """Measure and record every prompt of the cell."""
-    cell = json.loads((folder / "cell.json").read_text(encoding="utf-8"))
-    config = cell["config"]
+def _measure(cell: Cell, folder: Path, report: Report) -> None:
+    config = cell.config
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
+    task: Task = build(config["task"])
+    workload = load_workload(config)
+    write_json(folder / PROVENANCE, provenance(workload.pair.target.device))
+    log = RowLog(folder, task.row)
+    count = len(workload.prompts)
+    if len(log.rows) < count:
+        for index in range(config["warmup_prompts"]):
+            report(f"{cell}: warming up", len(log.rows), count)
+            task(workload, index % count)
+    for index in range(len(log.rows), count):
+        log.append(task(workload, index))
+        facts = ", ".join(f"{name} {value}" for name, value in task.progress(log.rows).items())
+        report(f"{cell}: {facts}", len(log.rows), count)
+    log.finish(count)
+
+
+def load_workload(config: Mapping[str, Any]) -> Workload:
+    """What a cell works with: models, decoder and encoded prompts, checked to fit each other.
+
+    config: a cell's. Raises InvalidInput for what the user can mend.
+    """
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     decoder: Decoder = build(config["decoder"])
     first = config["first_prompt"]
@@ -84,20 +134,31 @@ def run(folder: Path) -> None:
     encoded = [(prompt.id, encode(pair.tokenizer, prompt.text, length, template)) for prompt in prompts]
     for _, tokens in encoded:
         decoder.check(pair, len(tokens), sampling)
-    write_json(folder / "provenance.json", provenance(pair.target.device))
+    return Workload(pair, decoder, sampling, encoded, config["seed"])
 
-    task: Task = build(config["task"])
-    context = Context(pair, decoder, sampling, encoded, config["seed"])
-    log = RowLog(folder / "rows.jsonl")
-    if len(log.rows) < len(encoded):
-        for index in range(config["warmup_prompts"]):
-            task(context, index % len(encoded))
-    bar = tqdm(
-        range(len(encoded)), desc=cell["title"], unit="prompt", initial=len(log.rows), dynamic_ncols=True
-    )
-    for index in range(len(log.rows), len(encoded)):
-        log.append(task(context, index))
-        bar.set_postfix(task.progress(log.rows), refresh=False)
-        bar.update()
-    bar.close()
-    log.finish(len(encoded))
+
+def build(node: Any) -> Any:
+    """Instantiate a node of the configuration. What is wrong with the user's input is raised as such, not as Hydra wraps it.
+
+    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its values.
+    """
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None and not isinstance(cause, InvalidInput):
+            cause = cause.__cause__
+        if isinstance(cause, InvalidInput):
+            raise cause from error
+        target = node.get("_target_", "?") if isinstance(node, Mapping) else "?"
+        raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
+
+
+def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
+    """A document's first tokens; with a template, the template around those, special tokens not counted and never cut off.
+
+    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the model expects.
+    """
+    if template is None:
+        return tokenizer.encode(text)[:num_tokens]
+    return tokenizer.encode(template.replace("{text}", tokenizer.beginning(text, num_tokens)))

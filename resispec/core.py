@@ -1,36 +1,21 @@
 """The vocabulary that every part of resispec shares.
 
-Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent, V vocabulary,
-L committed length.
+Dimension letters, everywhere: N nodes of a tree (the root counted), D levels, B siblings under one parent,
+V vocabulary, L committed length.
 `target_probs` is always p and `draft_probs` always q.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from torch import Tensor
 
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology
 
 __all__ = ["Draft", "Draws", "InvalidInput", "Tree", "Verdict"]
-
-
-class Draws(StrEnum):
-    """How the siblings under one parent were chosen from the draft law q.
-
-    IID: independent draws with replacement; q stays as it is after a rejection (SpecInfer).
-    WITHOUT_REPLACEMENT: each draw removes its token from q, which is renormalised (Sequoia).
-    POINT_MASS: chosen deterministically, so every candidate's law is a point mass on itself (EAGLE-2's top-k).
-    GREEDY: the B - 1 largest tokens of q, then one drawn from q without them, renormalised (Hu et al., arXiv 2502.18779).
-    """
-
-    IID = "iid"
-    WITHOUT_REPLACEMENT = "without_replacement"
-    POINT_MASS = "point_mass"
-    GREEDY = "greedy"
 
 
 @dataclass(frozen=True)
@@ -51,7 +36,8 @@ class Draft:
     """What a drafter proposes for one step.
 
     tree: the drafted tree.
-    probs: (N, V) float32 or better; row n is the law that node n's children were drawn from. Rows of leaves are never read.
+    probs: (N, V) float32 or better; row n is the draft's law q at node n, from which its children were drawn
+    in the way that `tree.draws` says. Rows of leaves are never read.
     """
 
     tree: Tree
@@ -63,7 +49,8 @@ class Verdict:
     """What a verifier keeps of one tree.
 
     path: accepted node ids from the root's child downwards; empty when nothing was accepted.
-    tokens: the emitted tokens: those of `path`, then the final one, drawn from the residual or from the law at a leaf.
+    tokens: the emitted tokens: those of `path`, then the final one, drawn from the residual or from the law
+    at a leaf.
     """
 
     path: tuple[int, ...]

@@ -1,6 +1,7 @@
 """Prompts: documents in a fixed order, from a local file or from the hub.
 
-A data set is anything with `prompts(count)`. Texts are cut to the first tokens by the caller, who knows the tokenizer.
+A data set is anything with `prompts(count)`. Texts are cut to the first tokens by the caller, who knows the
+tokenizer. Importing this module takes neither torch nor the datasets library.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from resispec.models import hub
 from resispec.errors import InvalidInput, first_line
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A document to continue. id: stable within its data set."""
+    """A document to continue. id: stable, and unique within its data set."""
 
     id: str
     text: str
@@ -32,7 +32,7 @@ class JsonlDataset:
     field: str = "text"
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` lines. Raises InvalidInput for a bad line or too few of them."""
+        """The first `count` documents, see `read_jsonl`."""
         return read_jsonl(Path(self.path), count, self.field)
 
 
@@ -40,8 +40,8 @@ class JsonlDataset:
 class HubDataset:
     """A data set on the hub at a pinned revision, or a local file in its place.
 
-    field: the column that holds the document. data_files: one shard instead of the whole split, where the whole is large.
-    path: a local .jsonl file with the same field (or `text`) that replaces the hub.
+    field: the column that holds the document. data_files: one shard instead of the whole split, where the
+    whole is large. path: a local .jsonl file with the same field (or `text`) that replaces the hub.
     """
 
     repo: str
@@ -54,71 +54,126 @@ class HubDataset:
     path: str | None = None
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents. Raises InvalidInput when the hub cannot be reached or there are too few documents."""
+        """The first `count` documents.
+
+        Raises InvalidInput when the hub cannot be reached, when a document has no text or another's id, or
+        when there are too few.
+        """
         if self.path is not None:
             return read_jsonl(Path(self.path), count, self.field)
-        rows = islice(self._rows(), count)
-        prompts = [Prompt(str(row.get("id", index)), row[self.field]) for index, row in enumerate(rows)]
-        return _require(prompts, count, f"{self.repo} ({self.split})")
-
-    def _rows(self) -> Iterable[dict[str, Any]]:
-        offline = hub.is_offline("dataset", self.repo, self.revision)
-        from datasets import (
-            DownloadConfig,
-            load_dataset,
-        )  # takes over a second to import, and most runs do without
-
-        files = {self.split: self.data_files} if self.data_files else None
+        source = f"data set {self.repo} ({self.split})"
+        check_count(count)
         try:
-            return load_dataset(
-                self.repo,
-                None if files else self.config,
-                split=self.split,
-                revision=self.revision,
-                streaming=self.streaming,
-                data_files=files,
-                download_config=DownloadConfig(local_files_only=offline),
-            )
-        except (OSError, ValueError, ConnectionError) as error:
-            raise InvalidInput(f"data set {self.repo} cannot be loaded: {first_line(error)}") from error
+            rows = list(islice(self._rows(), count))
+        except InvalidInput:
+            raise
+        except Exception as error:  # a broken connection or shard can raise anything
+            raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
+        numbered = ((f"document {index}", index, row) for index, row in enumerate(rows))
+        return _checked(numbered, self.field, count, source)
+
+    def _rows(self) -> Iterable[Any]:
+        try:
+            # It takes over a second to import, and most runs do without.
+            from datasets import DownloadConfig, load_dataset
+        except ImportError as error:
+            raise InvalidInput(
+                f"data set {self.repo} is on the hub, and the datasets library is not installed: "
+                "pip install 'resispec[harness]', or give a local file (dataset.path=FILE.jsonl)"
+            ) from error
+        from resispec.models import hub
+
+        offline = hub.is_offline("dataset", self.repo, self.revision)
+        files = {self.split: self.data_files} if self.data_files else None
+        return load_dataset(
+            self.repo,
+            None if files else self.config,
+            split=self.split,
+            revision=self.revision,
+            streaming=self.streaming,
+            data_files=files,
+            download_config=DownloadConfig(local_files_only=offline),
+        )
 
 
 def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
-    """The first `count` documents of a JSON Lines file.
+    """The first `count` documents of a JSON Lines file in UTF-8; every line is a document.
 
-    Raises InvalidInput, naming the file and the line, when the file is missing, a line is not a JSON object, or its text is
-    missing or empty; and when there are fewer than `count` lines.
+    A document without an `id` is named by its line, counted from 0. Raises InvalidInput, naming the file and
+    the line, when the file cannot be read, a line is not a JSON object with text in `field` (or `text`), or
+    two documents share an id; and when there are fewer than `count`.
     """
+    check_count(count)
     if not path.is_file():
         raise InvalidInput(
             f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
         )
-    with path.open(encoding="utf-8") as lines:
-        return _require(list(islice(_documents(lines, path, field), count)), count, str(path))
+    return _checked(_lines(path), field, count, str(path))
 
 
-def _documents(lines: Iterable[str], path: Path, field: str) -> Iterator[Prompt]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+def check_count(count: int) -> None:
+    """Raise InvalidInput unless that many prompts can be asked for."""
+    if type(count) is not int or count < 1:
+        raise InvalidInput(f"{count!r} prompts were asked for; allowed: whole numbers from 1")
+
+
+def _lines(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """What every line of a file holds, with its place in words and its number, counted from 0."""
+    try:
+        with path.open("rb") as lines:
+            for index, line in enumerate(lines):
+                where = f"line {index + 1}"
+                yield where, index, _parsed(line, f"{path}, {where}")
+    except OSError as error:
+        raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
+
+
+def _parsed(line: bytes, where: str) -> Any:
+    if not line.strip():
+        raise InvalidInput(f"{where} is empty; allowed: one JSON object a line")
+    try:
+        return json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{where} is not text in UTF-8 (byte {error.start}): {line[:40]!r}") from error
+    except (ValueError, RecursionError) as error:
+        found = line.decode().strip()[:60]
+        raise InvalidInput(f"{where} is not JSON ({first_line(error)}): {found!r}") from error
+
+
+def _checked(documents: Iterable[tuple[str, int, Any]], field: str, count: int, source: str) -> list[Prompt]:
+    """The first `count` documents as prompts, once each has text and an id of its own."""
+    prompts: list[Prompt] = []
+    places: dict[str, str] = {}
+    for where, index, row in islice(documents, count):
+        prompt = _prompt(row, index, field, f"{source}, {where}")
+        if prompt.id in places:
             raise InvalidInput(
-                f"{path}, line {number} is not JSON ({error.msg}): {line.strip()[:60]!r}"
-            ) from error
-        text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
-        if not isinstance(text, str) or not text:
-            found = repr(line.strip()[:60])
-            raise InvalidInput(
-                f"{path}, line {number} has no text: expected an object with a non-empty {field!r}, found {found}"
+                f"{source}, {where} has the id {prompt.id!r} of {places[prompt.id]}; "
+                "allowed: one of its own, or none"
             )
-        yield Prompt(str(row.get("id", number - 1)), text)
-
-
-def _require(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
+        places[prompt.id] = where
+        prompts.append(prompt)
     if len(prompts) < count:
         raise InvalidInput(
             f"{count} prompts were asked for and {source} has {len(prompts)}; lower num_prompts"
         )
     return prompts
+
+
+def _prompt(row: Any, index: int, field: str, where: str) -> Prompt:
+    text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        found = ascii(row)[:60]
+        raise InvalidInput(
+            f"{where} has no text: expected an object with a non-empty {field!r}, found {found}"
+        )
+    name = index if row.get("id") is None else row["id"]
+    if not isinstance(name, str | int):
+        raise InvalidInput(f"{where} has the id {name!r}; allowed: a text or a whole number")
+    try:
+        f"{name}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{where} holds half of a character ({error.reason}), which no text has"
+        ) from error
+    return Prompt(str(name), text)

@@ -1,7 +1,7 @@
 """The one decode loop: draft a tree, forward it through the target once, verify it, commit what was accepted.
 
-Autoregressive decoding drafts nothing, plain speculative decoding a chain, SpecInfer a complete tree: configurations of
-`Decoder`, not other loops. Batch size is one.
+Autoregressive decoding drafts nothing, plain speculative decoding a chain, SpecInfer a complete tree:
+configurations of `Decoder`, not other loops. Batch size is one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair, behind_anything, extend
 from resispec.timing import Stopwatch, now
 from resispec.trees import Topology
-from resispec.verifiers.base import Verifier
+from resispec.verifiers import Verifier, as_verifier
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to sample and when to stop: at the first limit, or at the end-of-sequence token unless `ignore_eos`.
+    """How to sample and when to stop: at the first limit, or at an end-of-sequence token unless `ignore_eos`.
 
     max_new_tokens: tokens returned. max_length: prompt and returned tokens together.
     Raises InvalidInput for a temperature that is not positive or a limit below one.
@@ -37,12 +37,14 @@ class Sampling:
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
+        found = self.temperature
+        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < float("inf"):
             raise InvalidInput(
-                f"temperature must be positive and finite; found {self.temperature} (1e-4 is as good as greedy)"
+                f"temperature must be positive and finite; found {found!r} (1e-4 is as good as greedy)"
             )
-        if self.max_new_tokens < 1:
-            raise InvalidInput(f"max_new_tokens must be at least 1; found {self.max_new_tokens}")
+        for name, limit in (("max_new_tokens", self.max_new_tokens), ("max_length", self.max_length)):
+            if type(limit) is not int or limit < 1:
+                raise InvalidInput(f"{name} must be at least 1; found {limit!r}; allowed: whole numbers")
 
     def num_returned(self, prompt_length: int) -> int:
         """The most tokens that both limits allow after a prompt."""
@@ -65,8 +67,8 @@ class Step:
 class Generation:
     """What was decoded from one prompt.
 
-    tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence, which are not
-    returned. stop_reason: "eos", "max_new_tokens" or "max_length".
+    tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
+    which are not returned. stop_reason: "eos", "max_new_tokens" or "max_length".
     prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them.
     """
 
@@ -81,12 +83,16 @@ class Generation:
 class Decoder:
     """A drafter and a verifier make a decoder; the pair is given when it decodes.
 
+    verifier: a verifier, or a sibling rule, which is then applied from the root down.
     cache_length: positions that the cache may hold, the tree's included (Sequoia's M); no limit when None.
     """
 
     drafter: Drafter
     verifier: Verifier
     cache_length: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verifier", as_verifier(self.verifier))
 
     @torch.inference_mode()
     def generate(
@@ -98,7 +104,7 @@ class Decoder:
         stopwatch: Stopwatch | None = None,
         on_step: Callable[[Step], None] | None = None,
     ) -> Generation:
-        """Continue a prompt of at least one token. All randomness comes from `generator`, on the target's device.
+        """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
 
         stopwatch: gets the laps "draft", "target", "verify" and "commit". on_step: called after every step.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
@@ -122,32 +128,42 @@ class Decoder:
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
-        """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits and the models."""
+        """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits."""
         levels, length = self.drafter.topology.num_levels, sampling.max_length
         if prompt_length < 1:
             raise InvalidInput("a prompt holds at least one token; found an empty one")
+        if length <= levels:
+            raise InvalidInput(
+                f"no prompt fits a tree of {levels} levels in max_length {length}; "
+                f"a prompt of {prompt_length} tokens needs max_length {prompt_length + levels} or more"
+            )
         if prompt_length + levels > length:
             raise InvalidInput(
-                f"a prompt of {prompt_length} tokens and a tree of {levels} levels cannot fit max_length {length}; "
-                f"allowed: prompts of at most {length - levels} tokens"
+                f"a prompt of {prompt_length} tokens and a tree of {levels} levels cannot fit "
+                f"max_length {length}; allowed: prompts of at most {length - levels} tokens"
             )
         context = min(model.context for model in (pair.target, pair.draft) if model is not None)
         # The last step starts below max_length and its deepest node lies levels - 1 positions after its root.
         if length + levels - 2 > context:
+            most = context - levels + 2
+            allowed = f"max_length up to {most}" if most > levels else "a tree of fewer levels"
             raise InvalidInput(
-                f"max_length {length} with a tree of {levels} levels exceeds the models' context of {context} positions; "
-                f"allowed: max_length up to {context - levels + 2}"
+                f"max_length {length} with a tree of {levels} levels exceeds the models' context of "
+                f"{context} positions; allowed: {allowed}"
             )
         positions = self.positions(prompt_length, sampling)
         if self.cache_length is not None and positions > self.cache_length:
             nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
             raise InvalidInput(
-                f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take {positions} cached "
-                f"positions; cache_length allows {self.cache_length}"
+                f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take "
+                f"{positions} cached positions; cache_length allows {self.cache_length}"
             )
 
     def positions(self, prompt_length: int, sampling: Sampling) -> int:
-        """The most positions that decoding caches: the last step starts one token short of the limit, its root not cached yet."""
+        """The most positions that decoding caches.
+
+        The last step starts one token short of the limit, and its root is not cached yet.
+        """
         return prompt_length + sampling.num_returned(prompt_length) - 2 + self.drafter.topology.num_nodes
 
 
@@ -186,7 +202,7 @@ class _Sequence:
         return self._eos is not None and self._eos in tokens[-self._decoder.drafter.topology.num_levels :]
 
     def cut(self, tokens: list[int], most: int) -> tuple[tuple[int, ...], str]:
-        """The tokens to return, at most `most` and up to the end of the sequence, and why decoding stopped."""
+        """The tokens to return, at most `most` and up to the sequence's end, and why decoding stopped."""
         if self._eos is not None and self._eos in tokens[:most]:
             return tuple(tokens[: tokens.index(self._eos) + 1]), "eos"
         reason = "max_new_tokens" if most == self._sampling.max_new_tokens else "max_length"

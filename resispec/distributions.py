@@ -1,4 +1,4 @@
-"""Probability laws as tensors: softmax with temperature, draws from an explicit generator, siblings.
+"""Probability laws as tensors: softmax with temperature, sums of 1, draws from an explicit generator.
 
 Every function is batched over leading dimensions, pure, and never synchronises with the host.
 """
@@ -6,12 +6,14 @@ Every function is batched over leading dimensions, pure, and never synchronises 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from itertools import accumulate
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draws
+ROUNDING_EPS = 64
+"""Masses this many machine epsilons apart count as equal."""
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:
@@ -24,7 +26,7 @@ def probabilities(logits: Tensor, temperature: float) -> Tensor:
 
 
 def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> Tensor:
-    """Divide by the sum over the last dimension; where nothing is left to divide, take `fallback`.
+    """Divide by the sum over the last dimension; where the sum is zero, take `fallback`.
 
     weights: (..., V), not negative. fallback: (..., V), a law that is used where the weights sum to zero.
     null: (..., 1), mass of an outcome that is no token; it counts in the sum.
@@ -34,15 +36,24 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
     return torch.where(total > tiny, weights / total.clamp_min(tiny), fallback)
 
 
+def sum_tolerance(values: Tensor) -> float:
+    """How far the sum of a law in this tensor's precision may be from 1: 1e-9 in float64, else 1e-4."""
+    return 1e-9 if values.dtype == torch.float64 else 1e-4
+
+
+def sum_rounding(values: Tensor) -> float:
+    """What a sum over a large vocabulary may lose in this tensor's precision; smaller masses count as 0."""
+    return ROUNDING_EPS * torch.finfo(values.dtype).eps
+
+
 def null_mass(probs: Tensor) -> Tensor:
-    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; rounding of a whole law counts as none."""
-    rounding = 64 * torch.finfo(probs.dtype).eps
+    """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
     missing = 1 - probs.sum(-1, keepdim=True)
-    return torch.where(missing > rounding, missing, 0.0)
+    return torch.where(missing > sum_rounding(probs), missing, 0.0)
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of one more token once `taken` (..., K) int64 are excluded; uniform when no mass is left outside them."""
+    """The law (..., V) of a token when `taken` (..., K) int64 are excluded; uniform if no mass is left."""
     unseen = torch.ones_like(probs).scatter(-1, taken, 0.0)
     return normalise(probs * unseen, normalise(unseen, unseen))
 
@@ -60,60 +71,49 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """The index at which the cumulative sum first exceeds the given share of its total; (..., V), (..., K) -> (..., K)."""
-    # The largest uniform is 1 - 2^-53, and its product could round up to the total, past the last token of positive weight.
+    """Indices (..., K) where a cumulative sum (..., V) first exceeds these shares (..., K) of its total."""
+    # The largest uniform is 1 - 2^-53, and its product could round up to the total, past the last token of
+    # positive weight.
     total = cumulative[..., -1:] * (1 - 2**-52)
     # A law that is NaN has no index; the last one keeps memory safe until whoever reads the law raises.
     return torch.searchsorted(cumulative, uniform * total, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
-def draw_one(weights: Tensor, generator: Generator) -> int:
-    """Draw one index from one law of any positive sum, and check the law on the way (a single host synchronisation).
+def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
+    """Draw one index from one law, and check the law on the way (a single host synchronisation).
 
-    weights: (V,). Raises FloatingPointError when the sum is zero, infinite or NaN.
+    weights: (V,), of any positive sum, or of one that is within `tolerance` of 1 if that is given.
+    Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are negative
+    weights.
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
-    index, total = torch.cat((_invert(cumulative, uniform).double(), cumulative[-1:])).tolist()
-    if not 0.0 < total < float("inf"):
+    found = _invert(cumulative, uniform).double(), cumulative[-1:], weights.amin()[None].double()
+    index, total, least = torch.cat(found).tolist()
+    if not (0.0 < total < float("inf") and abs(total - 1) <= tolerance and least >= 0):
+        allowed = "positive" if tolerance == float("inf") else f"1 within {tolerance:g}"
         raise FloatingPointError(
-            f"cannot draw from a law whose mass is {total}; masses are positive and finite"
+            f"cannot draw from a law whose mass is {total:.9g} and whose least entry is {least:.6g}; "
+            f"allowed: a mass that is finite and {allowed}, entries that are not negative"
         )
     return int(index)
 
 
 def choose(chances: Tensor, generator: Generator) -> int:
-    """Draw an index with these chances (B,), or B with what they leave of one (a single host synchronisation).
+    """Draw an index with these chances (B,), or B with what they leave of 1 (a single host synchronisation).
 
-    Raises FloatingPointError when a chance is NaN or the sum exceeds one.
+    Raises FloatingPointError when a chance is NaN or negative, or when their sum exceeds 1, see
+    `sum_tolerance`.
     """
     uniform = torch.rand(1, generator=generator, device=chances.device, dtype=torch.float64)
     *masses, share = torch.cat((chances, uniform)).tolist()
-    cumulative = list(accumulate(masses))
-    if not cumulative[-1] < 1 + 1e-3:
+    check_chances(masses, sum_tolerance(chances))
+    return bisect_right(list(accumulate(masses)), share)
+
+
+def check_chances(chances: Sequence[float], tolerance: float) -> None:
+    """Raise FloatingPointError unless these are chances of exclusive events, up to `tolerance`."""
+    if not (sum(chances) <= 1 + tolerance and all(chance >= -tolerance for chance in chances)):
         raise FloatingPointError(
-            f"cannot choose with chances {masses}; each is a number and they sum to at most 1"
+            f"cannot choose with chances {chances}; allowed: not negative, and a sum of at most 1"
         )
-    return bisect_right(cumulative, share)
-
-
-def draw_siblings(draft_probs: Tensor, count: int, draws: Draws, generator: Generator) -> Tensor:
-    """Draw `count` siblings from every row, in draw order.
-
-    draft_probs: (..., V). Returns (..., count) int64.
-    Without replacement this is the exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives
-    the sequential law exactly; when fewer than `count` tokens have mass, the others follow uniformly.
-    """
-    if draws is Draws.IID:
-        return draw(draft_probs, count, generator)
-    if draws is Draws.POINT_MASS:
-        return draft_probs.topk(count, dim=-1).indices
-    if draws is Draws.GREEDY:
-        largest = draft_probs.topk(count - 1, dim=-1).indices
-        return torch.cat((largest, draw(without(draft_probs, largest), 1, generator)), -1)
-    uniform = torch.rand(
-        draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
-    )
-    never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
-    arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)
-    return arrival.topk(count, dim=-1, largest=False, sorted=True).indices

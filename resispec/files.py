@@ -1,4 +1,4 @@
-"""Files that are either complete or absent, checksums that show damage, and locks that die with their process."""
+"""Files that are complete or absent, checksums that show damage, locks that die with their process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def damage(folder: Path, expected: Any) -> str | None:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold an exclusive lock on a file that is made for it; the system frees it when the process ends, however it ends.
+    """Hold an exclusive lock on a file that is made for it; it ends with the process, however that ends.
 
     on_wait: called once when another process holds the lock, before waiting for it; None means not to wait.
     Raises TimeoutError when the lock is held and there is no `on_wait`.

@@ -17,7 +17,10 @@ def now(device: torch.device) -> float:
 
 
 class Stopwatch:
-    """Adds up seconds by component. Every lap synchronises the device, so profiling runs stay apart from throughput runs."""
+    """Adds up seconds by component.
+
+    Every lap synchronises the device, so profiling runs stay apart from throughput runs.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

@@ -1,13 +1,14 @@
-"""Cells in analysis' own format, small enough to derive every number by hand."""
+"""Cells and plans in the format that analysis reads, small enough to derive every number by hand."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resispec.record import PromptRow
+from analysis.load import Plan, read_plan
+from resispec.files import checksums
 
 # (decode_s, histogram) per prompt. By hand, emitted over steps and over seconds:
 AUTOREGRESSIVE = [(1.0, [4]), (1.0, [8])]  # 4 + 8 = 12 tokens in 12 steps: 1.00; in 2 s: 6.0 a second
@@ -18,69 +19,74 @@ DATASETS = ("embedded_code", "embedded_reference")
 
 
 @dataclass(frozen=True)
-class FakeCell:
+class ToyCell:
+    """A cell that was asked for. results: the folder of raw/ and embedded/."""
+
+    results: Path
     cell_id: str
     labels: dict[str, Any]
-    folder: Path
-    config: dict[str, Any] = field(default_factory=lambda: {"tree": {}})
+    tree_file: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        return self.results / "raw" / "embedded" / self.cell_id
+
+    def labelled(self, **changed: Any) -> ToyCell:
+        """The same cell, asked for with other labels."""
+        return replace(self, labels=self.labels | changed)
 
 
-def make_cell(root: Path, method: str, dataset: str = "embedded_code", **changed: Any) -> FakeCell:
+def make_cell(results: Path, method: str, dataset: str = "embedded_code", **changed: Any) -> ToyCell:
     """A cell that was asked for and never run."""
-    cell_labels: dict[str, Any] = {"pair": "embedded", "dataset": dataset, "temperature": 1.0}
-    cell_labels |= {"decoder": "autoregressive"}
+    labels: dict[str, Any] = {"pair": "embedded", "dataset": dataset, "temperature": 1.0}
+    labels |= {"decoder": "autoregressive"}
     if method != "autoregressive":
-        cell_labels |= {"decoder": "specinfer", "tree": "d5b3", "verifier": method}
-    cell_labels |= changed
-    cell_id = "-".join(map(str, cell_labels.values()))
-    return FakeCell(cell_id, cell_labels, root / cell_id)
+        labels |= {"decoder": "specinfer", "tree": "d5b3", "verifier": method}
+    labels |= changed
+    return ToyCell(results, "-".join(map(str, labels.values())), labels)
 
 
 def make_row(index: int, decode_s: float, histogram: list[int]) -> dict[str, Any]:
     emitted = sum(size * count for size, count in enumerate(histogram, start=1))
-    row = PromptRow(
-        prompt_index=index,
-        prompt_id=f"p{index}",
-        seed=index,
-        num_prompt_tokens=64,
-        num_returned=emitted,
-        num_emitted=emitted,
-        num_steps=sum(histogram),
-        histogram=histogram,
-        stop_reason="max_new_tokens",
-        prefill_s=0.1,
-        decode_s=decode_s,
-        tokens_sha256="0" * 16,
-    )
-    return asdict(row)
-
-
-def save(
-    cell: FakeCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = ""
-) -> FakeCell:
-    """Write a cell's folder; `rows.jsonl` only when there are rows."""
-    cell.folder.mkdir(parents=True, exist_ok=True)
-    provenance = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
-    status = {"state": state, "reason": reason, "seconds": 1.0}
-    cell_json = {"cell_id": cell.cell_id, "labels": cell.labels}
-    for file, content in (("cell", cell_json), ("status", status), ("provenance", provenance)):
-        (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
-    if rows is not None:
-        (cell.folder / "rows.jsonl").write_text(
-            "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
-        )
-    return cell
+    return {
+        "prompt_index": index,
+        "prompt_id": f"p{index}",
+        "seed": index,
+        "num_prompt_tokens": 64,
+        "num_returned": emitted,
+        "num_emitted": emitted,
+        "num_steps": sum(histogram),
+        "histogram": histogram,
+        "stop_reason": "max_new_tokens",
+        "prefill_s": 0.1,
+        "decode_s": decode_s,
+        "tokens_sha256": "0" * 16,
+    }
 
 
 def rows_of(measured: list[tuple[float, list[int]]]) -> list[dict[str, Any]]:
     return [make_row(index, decode_s, histogram) for index, (decode_s, histogram) in enumerate(measured)]
 
 
-def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None) -> FakeCell:
-    """The audit cell of a throughput cell: two prompts whose surprisals deviate by `shift` standard deviations a token."""
-    audit = FakeCell(
-        f"{cell.cell_id}-audit", cell.labels | {"audit": True}, cell.folder.with_name(f"{cell.cell_id}-audit")
-    )
+def save(cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", reason: str = "") -> ToyCell:
+    """Write a cell's folder; `rows.jsonl` only when there are rows."""
+    cell.folder.mkdir(parents=True, exist_ok=True)
+    provenance = {"device": "test CPU", "git_commit": "abc1234567890", "git_is_dirty": True}
+    for file, content in (("cell", {"cell_id": cell.cell_id, "config": {}}), ("provenance", provenance)):
+        (cell.folder / f"{file}.json").write_text(json.dumps(content), encoding="utf-8")
+    if rows is not None:
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (cell.folder / "rows.jsonl").write_text(text, encoding="utf-8")
+    status = {"state": state, "reason": reason, "seconds": 1.0}
+    if state == "done":
+        status["files"] = checksums(cell.folder, ["cell.json", "provenance.json", "rows.jsonl"])
+    (cell.folder / "status.json").write_text(json.dumps(status), encoding="utf-8")
+    return cell
+
+
+def make_audit(cell: ToyCell, tokens: int, shift: float, sha: str | None = None) -> ToyCell:
+    """The audit of a timed cell, whose terms deviate by `shift` standard deviations a token."""
+    audit = replace(cell, cell_id=f"{cell.cell_id}-audit", labels=cell.labels | {"audit": True})
     rows = [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
     for row in rows:
         for name, variance in (("surprisal", 1.0), ("overdraft", 0.25), ("rank", 1 / 12)):
@@ -88,3 +94,85 @@ def make_audit(cell: FakeCell, tokens: int, shift: float, sha: str | None = None
         row["overdraft"][0] = row["overdraft_variance"][0] = None  # a leaf: the draft's law is not known
         row["tokens_sha256"] = sha or row["tokens_sha256"]
     return save(audit, rows)
+
+
+def write_plan(results: Path, artefact: str, cells: list[ToyCell], /, part: str = "", **changed: Any) -> Path:
+    """Write the plan that asks for these cells."""
+    path = results / "embedded" / "plans" / (f"{artefact}/{part}.json" if part else f"{artefact}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    name = f"{artefact}/{part}" if part else artefact
+    entries = [{"cell_id": cell.cell_id, "labels": cell.labels} for cell in cells]
+    for entry, cell in zip(entries, cells, strict=True):
+        entry |= {"tree_file": str(cell.tree_file)} if cell.tree_file else {}
+    content = {
+        "artefact": artefact,
+        "part": part,
+        "profile": "embedded",
+        "command": f"python -m experiments.run experiment={name} profile=embedded",
+        "sources": {},
+        "cells": entries,
+    }
+    path.write_text(json.dumps(content | changed), encoding="utf-8")
+    return path
+
+
+def planned(results: Path, artefact: str, cells: list[ToyCell], part: str = "") -> Plan:
+    """The plan of these cells, written and read."""
+    write_plan(results, artefact, cells, part)
+    return read_plan(artefact, "embedded", results)
+
+
+def identity(index: int, prefixes: int) -> dict[str, Any]:
+    return {
+        "prompt_index": index,
+        "prompt_id": f"p{index}",
+        "seed": index,
+        "num_prompt_tokens": 64,
+        "num_prefixes": prefixes,
+    }
+
+
+def kl_rows(variation: list[list[float]], error: float = 0.1) -> list[dict[str, Any]]:
+    """Per prompt, the total variation of every prefix; every divergence follows from it."""
+    return [
+        identity(index, len(values))
+        | {
+            "num_tuples": 1600,
+            "paper_kl_resispec": [-3e-7] * len(values),
+            "paper_kl_standard": [1e-7, -1e-7][: len(values)],
+            "paper_kl_random": [2e-7] * len(values),
+            "total_variation": values,
+            "total_variation_error": [error] * len(values),
+            "kl_plug_in": [value + 0.5 for value in values],
+            "kl_at_least": values,
+        }
+        for index, values in enumerate(variation)
+    ]
+
+
+def scaling_row(index: int, emitted: list[float], tree: float = 0.0, rollout: float = 1.0) -> dict[str, Any]:
+    """Two prefixes; `emitted` for N = 1, 2, 4, 8 as complete trees, then as chains."""
+    return identity(index, 2) | {
+        "arrangement": ["complete"] * 4 + ["chains"] * 4,
+        "num_candidates": [1, 2, 4, 8] * 2,
+        "num_nodes": [4, 15, 85, 585, 4, 7, 13, 25],
+        "emitted": emitted,
+        "tree_log_ratios": [[[tree] * 3] * 2] * 8,
+        "rollout_log_ratios": [[rollout] * 3] * 4,
+    }
+
+
+# Sums over two prefixes of two prompts: EAL (2 + 4) / 4 = 1.5 at N = 1, then 2, 3 and 3.5; as chains 1.5,
+# 1.75, 2 and 2.25.
+EMITTED = ([2.0, 3.0, 5.0, 6.0, 2.0, 2.5, 3.0, 3.5], [4.0, 5.0, 7.0, 8.0, 4.0, 4.5, 5.0, 5.5])
+SCALING_ROWS = [scaling_row(index, emitted) for index, emitted in enumerate(EMITTED)]
+
+
+def decay_rows(selected: list[list[float]], tested: list[list[float]]) -> list[dict[str, Any]]:
+    """Two prefixes of five tuples; the ceiling accepts the first sibling in 1/2, the second in 1/4."""
+    return [
+        identity(index, 2)
+        | {"num_tuples": 5, "selected": above, "tested": below}
+        | {"ceiling_selected": [1.0, 0.25], "ceiling_tested": [2.0, 1.0]}
+        for index, (above, below) in enumerate(zip(selected, tested, strict=True))
+    ]

@@ -111,8 +111,9 @@ def tiny_llama(vocab: int = 64, hidden: int = 32, layers: int = 2, seed: int = 0
 def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int = 0) -> EagleModule:
     """An untrained EAGLE drafter with grouped-query attention; scaled up, so that its predictions differ."""
     module = build_eagle(
-        bias, seed, vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
-        num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1, max_position_embeddings=256,
+        bias, seed, vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2,
+        num_hidden_layers=1, num_attention_heads=hidden // 8 or 2, num_key_value_heads=hidden // 16 or 1,
+        max_position_embeddings=256,
     )  # fmt: skip
     with torch.no_grad():
         for name, parameter in module.named_parameters():
@@ -148,7 +149,8 @@ def save_tiny_search(folder: Path, num_documents: int) -> list[str]:
     save_tiny_pair(folder)
     save_prompts(folder, num_documents)
     return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu", "dtype=float32",
-        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3", "first_tuning_prompt=3", "warmup_prompts=0",
-        "prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
+        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
+        "first_tuning_prompt=3", "warmup_prompts=0", "prompt_tokens=12", "sampling.max_new_tokens=6",
+        "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
     ]  # fmt: skip

@@ -1,1 +1,1 @@
-"""The frontier of exact verification: its table, its figure, and the shapes that were searched for."""
+"""The frontier: what exact verification can reach. `python -m analysis.frontier` makes it."""

@@ -1,31 +1,32 @@
-"""Speed, as ratios within one run: `python -m experiments.bench.decoders [--results FOLDER] [--prompts N]`.
+"""Speed, as ratios within one run: `python -m experiments.bench.decoders [--prompts N]`.
 
-Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of transformers, on the same
-pair, prompts, temperature and number of tokens; every prompt is decoded by all of them in turn, so that a busy machine slows
-all alike. Then the split of a d5b3 step: what is not a forward of one of the two models is our own cost.
+Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
+transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
+them in turn, so that a busy machine slows all alike. Then the split of a d5b3 step: what is not a forward of
+one of the two models is our own cost.
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
 import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from analysis.report import Table, markdown, plain
+from experiments.bench.contest import Timed, contest
+from experiments.bench.options import Options, count
 from experiments.provenance import device_name
-from resispec.core import Draws
 from resispec.decode import Decoder, Generation, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
+from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_pair
+from resispec.files import write_atomically
 from resispec.models import Model, Pair, Session
-from resispec.record import write_atomically
 from resispec.timing import now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
@@ -34,15 +35,6 @@ NUM_DRAFTED = 4
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
-
-
-@dataclass
-class Timed:
-    """Seconds of one contestant, prompt by prompt."""
-
-    name: str
-    decode: Callable[[list[int], int], Any]
-    seconds: list[float] = field(default_factory=list)
 
 
 class TimedModel:
@@ -103,16 +95,6 @@ def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
     return decode
 
 
-def contest(contestants: list[Timed], prompts: list[list[int]], device: torch.device) -> None:
-    """Every prompt by every contestant in turn; the first prompt once more beforehand, to warm up."""
-    for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="bench", unit="prompt")):
-        for contestant in contestants:
-            started = now(device)
-            contestant.decode(prompt, index)
-            if index:
-                contestant.seconds.append(now(device) - started)
-
-
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, in forwards of the target, in forwards of the draft."""
     assert pair.draft is not None
@@ -127,7 +109,7 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
 
         generator = torch.Generator(target.device).manual_seed(index)
         decoder.generate(Pair(target, draft, pair.tokenizer), prompt, SAMPLING, generator, on_step=mark)
-        if index:  # the first prompt warms up; the first step of each is left out, so that the prompt's forwards are too
+        if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
             spent += torch.tensor(marks[-1]) - torch.tensor(marks[0])
             spent[0] += len(marks) - 1
     steps, whole, in_target, in_draft = spent.tolist()
@@ -138,52 +120,40 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     }
 
 
-def report(contestants: list[Timed], split: dict[str, float], device: torch.device) -> str:
-    """The figures as a Markdown page."""
-    rates = {timed.name: NEW_TOKENS / statistics.median(timed.seconds) for timed in contestants}
-    ours_ar, their_ar, ours_chain, their_chain = rates.values()
+def speeds(contestants: Sequence[Timed]) -> Table:
+    """Tokens a second of each decoder, and the ratio to that of transformers: pairs of ours and theirs."""
+    rates = [1e3 * NEW_TOKENS / timed.milliseconds for timed in contestants]
+    ratios = [rate / rates[place - place % 2 + 1] for place, rate in enumerate(rates)]
+    names = [timed.labels[0] for timed in contestants]
+    frame = pd.DataFrame({"decoder": names, "tokens/s": rates, "ratio": ratios})
+    return plain("bench", frame, "Speed, as ratios within one run.", specs={"tokens/s": ".0f"})
+
+
+def parts(split: Mapping[str, float]) -> Table:
+    """Where the time of a d5b3 step goes."""
     outside = split["step_ms"] - split["target_ms"] - split["draft_ms"]
-    lines = [
-        "# Speed, as ratios within one run",
-        "",
-        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, {NEW_TOKENS} new tokens",
-        f"a prompt, {len(contestants[0].seconds)} prompts decoded by all four in turn; medians over prompts, the prompt's",
-        "forward included.",
-        "",
-        "| decoder | tokens/s | ratio |",
-        "|---|---:|---:|",
-        f"| transformers `generate` | {their_ar:.0f} | 1.00 |",
-        f"| ours, autoregressive | {ours_ar:.0f} | {ours_ar / their_ar:.2f} |",
-        f"| transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted | {their_chain:.0f} | 1.00 |",
-        f"| ours, chain of {NUM_DRAFTED} drafted | {ours_chain:.0f} | {ours_chain / their_chain:.2f} |",
-        "",
-        "| part of a d5b3 step, `standard` | ms | share |",
-        "|---|---:|---:|",
-        *(
-            f"| {name} | {value:.2f} | {value / split['step_ms']:.1%} |"
-            for name, value in (
-                ("forward of the target", split["target_ms"]),
-                ("forwards of the draft", split["draft_ms"]),
-                ("everything else: sampling, verification, commit", outside),
-            )
-        ),
-        "",
-    ]
-    return "\n".join(lines)
+    values = {
+        "forward of the target": split["target_ms"],
+        "forwards of the draft": split["draft_ms"],
+        "everything else: sampling, verification, commit": outside,
+    }
+    shares = [value / split["step_ms"] for value in values.values()]
+    frame = pd.DataFrame({"part": list(values), "ms": list(values.values()), "share": shares})
+    return plain("bench_step", frame, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
 
 
-def main() -> None:
-    """Measure, print, and write results/embedded/bench.md."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+def page(contestants: Sequence[Timed], split: Mapping[str, float], device: torch.device) -> str:
+    """The figures for people."""
+    source = (
+        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, "
+        f"{NEW_TOKENS} new tokens a prompt, {len(contestants[0].seconds)} prompts decoded by all four in "
+        "turn; medians over prompts, the prompt's forward included."
     )
-    parser.add_argument("--results", default="results", help="folder of the results")
-    parser.add_argument("--prompts", type=int, default=20, help="number of prompts")
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    pair = load_pair()
-    texts = EmbeddedDataset("embedded_reference").prompts(options.prompts)
-    prompts = [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
+    return "\n".join([markdown(speeds(contestants)), markdown(parts(split)), source, ""])
+
+
+def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
+    """Our loops, each followed by that of transformers; a round decodes the prompt of its number."""
     draft: Any = pair.draft
     draft.module.generation_config.update(
         num_assistant_tokens=NUM_DRAFTED,
@@ -191,18 +161,39 @@ def main() -> None:
         assistant_confidence_threshold=0.0,
     )
     standard = get_verifier("standard")
-    contestants = [
-        Timed("ours", ours(pair, Decoder(NoDraft(), standard))),
-        Timed("theirs", theirs(pair)),
-        Timed("our chain", ours(pair, Decoder(DraftModel(chain(NUM_DRAFTED)), standard))),
-        Timed("their chain", theirs(pair, assistant_model=draft.module)),
-    ]
-    contest(contestants, prompts, pair.target.device)
-    page = report(contestants, step_split(pair, prompts), pair.target.device)
-    folder = Path(options.results) / "embedded"
+    decoders = {
+        "ours, autoregressive": ours(pair, Decoder(NoDraft(), standard)),
+        "transformers `generate`": theirs(pair),
+        f"ours, chain of {NUM_DRAFTED} drafted": ours(
+            pair, Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
+        ),
+        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": theirs(
+            pair, assistant_model=draft.module
+        ),
+    }
+
+    def timed(name: str, decode: Callable[[list[int], int], object]) -> Timed:
+        return Timed((name,), [lambda turn: decode(prompts[turn], turn + 1)])
+
+    return [timed(name, decode) for name, decode in decoders.items()]
+
+
+def main() -> None:
+    """Measure, print, and write results/embedded/bench.md."""
+    parser = Options(__doc__, "cpu")
+    parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
+    options = parser.parse_args()
+    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    pair = load_pair(options.device)
+    texts = EmbeddedDataset("embedded_reference").prompts(options.prompts)
+    prompts = [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
+    contestants = entrants(pair, prompts)
+    contest("bench", contestants, len(prompts), pair.target.device)
+    text = page(contestants, step_split(pair, prompts), pair.target.device)
+    folder = options.results / "embedded"
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "bench.md", page)
-    sys.stdout.write(f"{page}\nwritten: {folder / 'bench.md'}\n")
+    write_atomically(folder / "bench.md", text)
+    sys.stdout.write(f"{text}\nwritten: {folder / 'bench.md'}\n")
 
 
 if __name__ == "__main__":

@@ -1,19 +1,18 @@
-"""What verification costs: `python -m experiments.bench.rules [--device cpu|cuda] [--results FOLDER]`.
+"""What verification costs: `python -m experiments.bench.rules [--device cpu|cuda]`.
 
-Every rule's law at one node and at 40, every verifier on whole d5b3 trees, as ratios to `standard` within one run, and the memory
-that a law takes. All take turns in rounds, so that a busy machine slows all alike, and medians count. The laws are Zipf-like, the
-draft's being the target's with noise on the logits. On a CUDA device every law is also captured in a graph.
+Every rule's law at one node and at 40, every verifier on whole d5b3 trees, as ratios to `standard` within one
+run, and the memory that a law takes. All take turns in rounds, so that a busy machine slows all alike, and
+medians count. The laws are Zipf-like, the draft's being the target's with noise on the logits. On a CUDA
+device every law is also captured in a graph.
 """
 
 from __future__ import annotations
 
-import argparse
+import math
 import os
-import statistics
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -21,21 +20,27 @@ import torch
 from torch import Generator, Tensor
 from tqdm import tqdm
 
+from analysis.report import Table, markdown, plain
+from experiments.bench.contest import Timed, captured, contest
+from experiments.bench.options import Options
 from experiments.bench.peak_memory import peak_bytes
 from experiments.provenance import device_name, device_stem
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
-from resispec.distributions import draw_siblings, probabilities
+from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.record import write_atomically
-from resispec.timing import now
+from resispec.files import write_atomically
 from resispec.trees import Topology, complete
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
 
 NUM_SIBLINGS = 3
 TIMED_NODES, MEASURED_NODES = (1, 40), (1, 10, 40)
 OPTIONS: dict[str, list[dict[str, Any]]] = {"optimal": [{"bins": bins} for bins in (1024, 0, 512, 2048)]}
-BASELINE = ("standard", Draws.IID)
+BASELINE = ("standard", "iid")
+CAPTIONS = {
+    "law": "What a rule's law costs, as ratios to `standard` within one run.",
+    "walk": "What verification of a whole tree costs, as ratios to `standard` within one run.",
+}
 
 
 @dataclass(frozen=True)
@@ -48,38 +53,6 @@ class Size:
     walks: int = 4
     law_rounds: int = 30
     walk_rounds: int = 7
-
-
-@dataclass
-class Timed:
-    """A contestant, what it is timed on, and its seconds: a list for every round."""
-
-    name: str
-    draws: Draws
-    calls: Sequence[Callable[[], object]]
-    seconds: list[list[float]] = field(default_factory=list)
-
-    @property
-    def milliseconds(self) -> float:
-        """The mean over the calls of their medians over the rounds."""
-        return 1e3 * statistics.mean(statistics.median(turns) for turns in zip(*self.seconds, strict=True))
-
-
-def contest(title: str, contestants: list[Timed], rounds: int, device: torch.device) -> None:
-    """Everyone in turn, round after round, in an order drawn anew, since a call leaves its heap and caches to the next one.
-
-    One round beforehand warms up.
-    """
-    generator = Generator().manual_seed(0)
-    for index in tqdm(range(rounds + 1), desc=title, unit="round"):
-        for place in torch.randperm(len(contestants), generator=generator).tolist():
-            contestant, seconds = contestants[place], []
-            for call in contestant.calls:
-                started = now(device)
-                call()
-                seconds.append(now(device) - started)
-            if index:
-                contestant.seconds.append(seconds)
 
 
 def synthetic_laws(num_nodes: int, vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -112,25 +85,17 @@ def rules() -> list[tuple[str, SiblingRule, Draws]]:
 def law_call(
     rule: SiblingRule, draws: Draws, shape: tuple[int, int], device: torch.device
 ) -> Callable[[], object]:
-    """The law at N nodes of V tokens, `shape`; at a single one without a leading dimension, as decoding asks for it."""
+    """The law at N nodes of V tokens, `shape`; one node has no leading dimension, as in decoding."""
     generator = Generator().manual_seed(shape[0])
     target, draft = synthetic_laws(*shape, generator)
-    siblings = draw_siblings(draft, NUM_SIBLINGS, draws, generator)
+    siblings = draws.draw(draft, NUM_SIBLINGS, generator)
     given = tuple((value if shape[0] > 1 else value[0]).to(device) for value in (target, draft, siblings))
     return lambda: rule.law(*given, draws)
 
 
-def captured(call: Callable[[], object]) -> Callable[[], None]:
-    """A call as a CUDA graph to replay; the first call, on a stream of its own, warms up, as capturing asks."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
+def _timed(name: str, draws: Draws, calls: Sequence[Callable[[], object]]) -> Timed:
+    """A contestant that does the same in every round."""
+    return Timed((name, str(draws)), [lambda _, call=call: call() for call in calls])
 
 
 def time_laws(num_nodes: int, size: Size, device: torch.device) -> list[Timed]:
@@ -138,9 +103,9 @@ def time_laws(num_nodes: int, size: Size, device: torch.device) -> list[Timed]:
     contestants = []
     for name, rule, draws in rules():
         call = law_call(rule, draws, (num_nodes, size.vocab), device)
-        contestants.append(Timed(name, draws, [call]))
+        contestants.append(_timed(name, draws, [call]))
         if device.type == "cuda":
-            contestants.append(Timed(f"{name}, CUDA graph", draws, [captured(call)]))
+            contestants.append(_timed(f"{name}, CUDA graph", draws, [captured(call)]))
     contest(f"laws, {num_nodes} at once", contestants, size.law_rounds, device)
     return contestants
 
@@ -154,12 +119,15 @@ def draft_tree(
         torch.zeros_like(draft[:, 0], dtype=torch.int64),
     )
     for parents, children in topology.families:
-        tokens[children] = draw_siblings(draft[parents], children.shape[1], draws, generator)
+        tokens[children] = draws.draw(draft[parents], children.shape[1], generator)
     return Tree(topology, tokens, draws), target, draft
 
 
 def time_walks(size: Size, device: torch.device) -> list[Timed]:
-    """Every verifier on every kind of tree that it takes; a walk has a seed of its own, the same for all and in every round."""
+    """Every verifier on every kind of tree that it takes.
+
+    A walk has a seed of its own, the same for all verifiers and in every round.
+    """
     topology, contestants = complete(size.levels, NUM_SIBLINGS), []
     laws = [
         synthetic_laws(topology.num_nodes, size.vocab, Generator().manual_seed(seed))
@@ -174,7 +142,7 @@ def time_walks(size: Size, device: torch.device) -> list[Timed]:
                 calls[0]()
             except InvalidInput:  # not with these draws, or not on trees
                 continue
-            contestants.append(Timed(name, draws, calls))
+            contestants.append(_timed(name, draws, calls))
     contest("walks", contestants, size.walk_rounds, device)
     return contestants
 
@@ -192,10 +160,10 @@ def measure(size: Size, device: torch.device) -> pd.DataFrame:
     contests.append(("walk", complete(size.levels, NUM_SIBLINGS).num_nodes, time_walks(size, device)))
     rows: list[tuple[str, str, str, int, str, float]] = []
     for measured, nodes, contestants in contests:
-        [baseline] = [timed.milliseconds for timed in contestants if (timed.name, timed.draws) == BASELINE]
+        [baseline] = [timed.milliseconds for timed in contestants if timed.labels == BASELINE]
         for timed in contestants:
             figures = {"ms": timed.milliseconds, "ratio": timed.milliseconds / baseline}
-            rows += [(measured, timed.name, str(timed.draws), nodes, *figure) for figure in figures.items()]
+            rows += [(measured, *timed.labels, nodes, *figure) for figure in figures.items()]
     for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, (nodes, size.vocab), device), device)
@@ -203,20 +171,20 @@ def measure(size: Size, device: torch.device) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"])
 
 
-def table(frame: pd.DataFrame, measured: str, columns: Sequence[tuple[str, str, int, float]]) -> list[str]:
-    """A Markdown table with a line per verifier and draws. A column: its title, its quantity, N, and what it is divided by."""
+def table(frame: pd.DataFrame, measured: str, columns: Sequence[tuple[str, str, int, float]]) -> Table:
+    """A line for every verifier and draws.
+
+    columns: of each its title, its quantity, N, and what it is divided by.
+    """
     figures = {tuple(row[:5]): row[5] for row in frame.itertuples(index=False)}
-    lines = [
-        f"| verifier | draws | {' | '.join(title for title, *_ in columns)} |",
-        "|---|---|" + "---:|" * len(columns),
-    ]
+    found = []
     for verifier, draws in dict.fromkeys(key[1:3] for key in figures if key[0] == measured):
-        cells = [
-            (figures.get((measured, verifier, draws, nodes, what)), unit) for _, what, nodes, unit in columns
-        ]
-        shown = ["–" if value is None else f"{value / unit:.2f}" for value, unit in cells]
-        lines.append(f"| {verifier} | {draws} | {' | '.join(shown)} |")
-    return lines
+        values = {
+            title: figures.get((measured, verifier, draws, nodes, what), math.nan) / unit
+            for title, what, nodes, unit in columns
+        }
+        found.append({"verifier": verifier, "draws": draws, **values})
+    return plain("bench_rules", pd.DataFrame(found), CAPTIONS[measured])
 
 
 def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
@@ -228,37 +196,32 @@ def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
     memory = [
         (f"N = {n}, bytes a node and token", "peak_bytes", n, float(n * size.vocab)) for n in MEASURED_NODES
     ]
-    return "\n".join(
-        [
-            "# What verification costs, as ratios to `standard` within one run",
-            "",
-            f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)},",
-            f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average {os.getloadavg()[0]:.1f} at the end.",
-            f"V = {size.vocab:,}, {NUM_SIBLINGS} siblings a node, float32. Ratios are to `standard` with i.i.d. draws and",
-            "as many nodes N.",
-            "",
-            f"A rule's law, the median of {size.law_rounds} rounds in which all took turns. Memory: the most that a call holds",
-            "at once beyond its input; a single law in float32 is 4 bytes a node and token.",
-            "",
-            *table(frame, "law", [column for n in TIMED_NODES for column in times[n]] + memory),
-            "",
-            f"Trees of {size.levels} levels: the mean over {size.walks} walks of each of {size.trees} trees, a walk's time",
-            f"being its median over {size.walk_rounds} rounds. A walk is longer where more is accepted.",
-            "",
-            *table(frame, "walk", times[num_nodes]),
-            "",
-        ]
+    source = (
+        f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)}, "
+        f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average "
+        f"{os.getloadavg()[0]:.1f} at the end. V = {size.vocab:,}, {NUM_SIBLINGS} siblings a node, float32. "
+        "Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
+    laws = (
+        f"Laws: the median of {size.law_rounds} rounds in which all took turns. Memory: the most that a call "
+        "holds at once beyond its input; a single law in float32 is 4 bytes a node and token."
+    )
+    walks = (
+        f"Trees of {size.levels} levels: the mean over {size.walks} walks of each of {size.trees} trees, a "
+        f"walk's time being its median over {size.walk_rounds} rounds. A walk is longer where more is "
+        "accepted."
+    )
+    columns = [column for n in TIMED_NODES for column in times[n]] + memory
+    tables = [markdown(table(frame, "law", columns)), markdown(table(frame, "walk", times[num_nodes]))]
+    return "\n".join([*tables, source, "", laws, "", walks, ""])
 
 
 def main() -> None:
-    """Measure, print, and write results/embedded/bench_rules.{md,csv}, or results/timing/rules_DEVICE.{md,csv} on CUDA."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--device", default="cpu", help="cpu, or cuda")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    options = parser.parse_args()
+    """Measure, print, and write results/embedded/bench_rules.{md,csv}.
+
+    On CUDA the files are results/timing/rules_DEVICE.{md,csv}.
+    """
+    options = Options(__doc__, "cpu").parse_args()
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
     size, device = Size(), torch.device(options.device)
     frame = measure(size, device)

@@ -1,24 +1,27 @@
-"""Time one step at real shapes with random weights: `python -m experiments.bench.step_time [--device cuda] [--results FOLDER]`.
+"""Time one step at real shapes with random weights: `python -m experiments.bench.step_time [--device cuda]`.
 
-Llama-2-7B and Llama-68M shapes in bfloat16, d5b3, batch size 1, against the time in which the device reads the target's weights
-once. Random weights give true timings and meaningless text: accepted lengths are not reported, only milliseconds.
+Llama-2-7B and Llama-68M shapes in bfloat16, d5b3, batch size 1, against the time in which the device reads
+the target's weights once. Random weights give true timings and meaningless text: accepted lengths are not
+reported, only milliseconds.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
+import pandas as pd
 import torch
 
+from analysis.report import Table, markdown, plain
+from experiments.bench.options import Options, count
 from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import Drafter, DraftModel, NoDraft
+from resispec.files import write_atomically, write_json
 from resispec.models import Pair, TransformersModel, build_llama
-from resispec.record import write_atomically, write_json
 from resispec.timing import Stopwatch, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
@@ -35,6 +38,12 @@ LLAMA_68M = COMMON | {
     "intermediate_size": 3072,
     "num_hidden_layers": 2,
     "num_attention_heads": 12,
+}
+PARTS = {
+    "draft, ms": "draft_ms",
+    "target forward, ms": "target_ms",
+    "verify, ms": "verify_ms",
+    "commit, ms": "commit_ms",
 }
 PROMPT_TOKENS = 128
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_eos=True)
@@ -54,19 +63,19 @@ class NoTokenizer:
         raise NotImplementedError
 
 
-def random_model(shape: dict[str, Any], device: torch.device) -> TransformersModel:
-    """A model of the given shape, initialised on the device in bfloat16."""
+def random_model(sizes: dict[str, Any], device: torch.device) -> TransformersModel:
+    """A model of the given sizes, initialised on the device in bfloat16."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         with device:
-            return TransformersModel(build_llama(**shape))
+            return TransformersModel(build_llama(**sizes))
     finally:
         torch.set_default_dtype(before)
 
 
 def weight_bytes(model: TransformersModel) -> int:
-    """Bytes of what a step reads: every parameter but the embedding table, of which a step gathers a few rows."""
+    """Bytes of what a step reads: every parameter but the embedding table, of which it gathers few rows."""
     parameters = model.module.named_parameters()
     return sum(
         value.numel() * value.element_size() for name, value in parameters if "embed_tokens" not in name
@@ -85,7 +94,7 @@ def copy_rate(device: torch.device) -> float:
 
 
 def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
-    """Median milliseconds of a step without synchronisation inside, and the split of another run that has it."""
+    """Median milliseconds of a step, and the split of another run that synchronises inside of steps."""
     device = pair.target.device
     decoder = Decoder(drafter, get_verifier(verifier))
     prompt = torch.randint(32000, (PROMPT_TOKENS,), generator=torch.Generator().manual_seed(0)).tolist()
@@ -104,54 +113,61 @@ def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
     return {"step_ms": statistics.median(steps), "num_steps": len(steps), **split}
 
 
+def table_of(rows: Mapping[str, Mapping[str, float]], read_ms: float) -> Table:
+    """A row for every decoder. read_ms: milliseconds of reading the target's weights once."""
+    frame = pd.DataFrame(
+        {
+            "decoder": list(rows),
+            "step, ms": [row["step_ms"] for row in rows.values()],
+            "steps' ratio to one reading": [row["step_ms"] / read_ms for row in rows.values()],
+            **{title: [row[name] for row in rows.values()] for title, name in PARTS.items()},
+        }
+    )
+    return plain("step_time", frame, "Timing only: a step at Llama-2-7B + Llama-68M sizes.")
+
+
+def page(rows: Mapping[str, Mapping[str, float]], weights_gb: float, rate_tb: float, source: str) -> str:
+    """The figures for people. source: on what and with what they were measured."""
+    read_ms = weights_gb / rate_tb
+    reading = (
+        f"Reading the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
+        f"measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
+    )
+    meaning = (
+        "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the split comes "
+        "from a second run that synchronises the device after every part."
+    )
+    return "\n".join([markdown(table_of(rows, read_ms)), reading, "", source, "", meaning, ""])
+
+
 def main() -> None:
     """Measure, print, and write results/timing/DEVICE.{json,md}."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = Options(__doc__, "cuda")
+    parser.add_argument(
+        "--layers", type=count, default=32, help="layers of the target; fewer for a quick look"
     )
-    parser.add_argument("--device", default="cuda", help="a torch device")
-    parser.add_argument("--results", default="results", help="folder of the results")
-    parser.add_argument("--layers", type=int, default=32, help="layers of the target; fewer for a quick look")
     options = parser.parse_args()
     device = torch.device(options.device)
     target = random_model(LLAMA_2_7B | {"num_hidden_layers": options.layers}, device)
     pair = Pair(target, random_model(LLAMA_68M, device), NoTokenizer())
     weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
-    read_ms = weights_gb / rate_tb
     rows = {
         "autoregressive": time_steps(pair, NoDraft(), "standard"),
         "specinfer d5b3, standard": time_steps(pair, DraftModel(complete(5, 3)), "standard"),
         "specinfer d5b3, resispec": time_steps(pair, DraftModel(complete(5, 3)), "resispec"),
     }
-    columns = ("step_ms", "draft_ms", "target_ms", "verify_ms", "commit_ms")
-    lines = [
-        f"# Timing only: a step at Llama-2-7B + Llama-68M shapes on {device_name(device)}",
-        "",
-        f"Random bfloat16 weights ({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch",
-        f"{torch.__version__}; `python -m experiments.bench.step_time`. The text is noise, so accepted lengths mean nothing here. The",
-        "step is timed whole; the split comes from a second run that synchronises the device after every part.",
-        "",
-        f"Reading the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the measured copy rate of",
-        f"{rate_tb:.2f} TB/s (bytes read plus bytes written).",
-        "",
-        "| decoder | step, ms | steps' ratio to one reading | draft, ms | target forward, ms | verify, ms | commit, ms |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-        *(
-            f"| {name} | {row['step_ms']:.2f} | {row['step_ms'] / read_ms:.2f} | "
-            + " | ".join(f"{row[column]:.2f}" for column in columns[1:])
-            + " |"
-            for name, row in rows.items()
-        ),
-        "",
-    ]
-    folder = Path(options.results) / "timing"
-    folder.mkdir(parents=True, exist_ok=True)
-    stem = device_stem(device)
-    write_json(
-        folder / f"{stem}.json", {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows}
+    source = (
+        f"`python -m experiments.bench.step_time` on {device_name(device)}: random bfloat16 weights "
+        f"({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch "
+        f"{torch.__version__}."
     )
-    write_atomically(folder / f"{stem}.md", "\n".join(lines))
-    sys.stdout.write("\n".join(lines) + f"\nwritten: {folder / stem}.md\n")
+    text = page(rows, weights_gb, rate_tb, source)
+    stem = options.results / "timing" / device_stem(device)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"device": device_name(device), "weights_read_ms": weights_gb / rate_tb, "decoders": rows}
+    write_json(stem.with_suffix(".json"), facts)
+    write_atomically(stem.with_suffix(".md"), text)
+    sys.stdout.write(f"{text}\nwritten: {stem}.md\n")
 
 
 if __name__ == "__main__":

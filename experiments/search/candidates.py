@@ -1,28 +1,41 @@
 """Which topologies to try for a number of nodes; experiments.search.best_shape compares them.
 
-Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of every level below the
-root: `resispec.trees.from_widths`. Where draws have an order, as without replacement, the first children deserve the larger
-subtrees, and the candidates are those of Sequoia's search.
+Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
+every level below the
+root: `resispec.trees.from_widths`. Where draws have an order, as without replacement, the first children
+deserve the larger subtrees, and the candidates are those of Sequoia's search.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from resispec.trees import Topology
-from resispec.trees.search import IMPOSSIBLE, search
+from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
 Shape = TypeVar("Shape", Widths, Topology)
 FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: its own, and more even ones
 
 
-def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
-    """Shapes of so many nodes, the root counted: branchings that do not increase from level to level, then chains.
+class Value(NamedTuple):
+    """Expected tokens a step of a topology, and their standard error over prompts."""
 
-    The last level, which holds the rest, has at least a quarter of the nodes above. Of more than `per_level` shapes with as many
-    levels some are taken, evenly over the list of them by widths.
+    tokens: float
+    error: float
+
+
+Found = dict[Topology, Value]
+
+
+def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
+    """Shapes of so many nodes whose branching does not increase from level to level, then chains.
+
+    num_nodes, most_levels: the root counted. The last level, which holds the rest, has at least a quarter of
+    the nodes above. Of more than `per_level` shapes with as many levels some are taken, evenly over the list
+    of them by widths.
     """
     by_depth: dict[int, set[Widths]] = {}
     for widths in _branched((), num_nodes - 1, num_nodes - 1):
@@ -34,7 +47,10 @@ def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
 
 
 def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
-    """The widths of every way to branch below `above` with so many nodes left and at most `limit` children a node."""
+    """The widths of every way to branch below `above`.
+
+    left: nodes that may still be used. limit: the most children of a node.
+    """
     last = above[-1] if above else 1
     for branching in range(2, min(limit, left // last) + 1):
         widths = (*above, last * branching)
@@ -53,7 +69,10 @@ def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
 
 
 def filled(widths: Sequence[int], total: int) -> Widths:
-    """Widths of sum `total`: those given, cut at the bottom or continued as chains there, the last level holding the rest."""
+    """Widths of sum `total`: those given, cut at the bottom or continued as chains there.
+
+    The last level holds the rest.
+    """
     found: list[int] = []
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
     for width in (*widths[:-1], *[bottom] * total):
@@ -65,9 +84,12 @@ def filled(widths: Sequence[int], total: int) -> Widths:
 
 
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
-    """Shapes of as many nodes in which one of the first three levels is wider or narrower, alone or with all levels below it.
+    """Shapes of as many nodes in which one of the first three levels is wider or narrower.
 
-    share: of the level's width, by which it changes; at least 1. The bottom makes room or takes what is left, see `filled`.
+    The level changes alone, or with all levels below it.
+
+    share: of the level's width, by which it changes; at least 1. The bottom makes room or takes what is left,
+    see `filled`.
     most_levels: the root counted.
     """
     found = []
@@ -87,20 +109,45 @@ def unique(shapes: Iterable[Shape]) -> list[Shape]:
 
 
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
-    """Trees of so many nodes that are the best in up to each number of levels (the root counted), if siblings are accepted so.
+    """The best trees of so many nodes in up to each number of levels, if siblings are accepted so.
 
-    acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up accepts later siblings and
-    deeper nodes more often than such a vector says, so flatter vectors of the same sum count too.
+    num_nodes, levels: the root counted.
+
+    acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up accepts
+    later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum
+    count too.
     """
     found = []
+    chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave less than nothing
     for power in FLATTER:
-        flatter = [chance**power for chance in acceptance]
-        plans = search(
-            [chance * sum(acceptance) / sum(flatter) for chance in flatter], num_nodes, max(levels)
-        )
+        flatter = [chance**power for chance in chances]
+        scale = sum(chances) / sum(flatter) if sum(flatter) else 1.0
+        searched = search([chance * scale for chance in flatter], num_nodes, max(levels))
         found += [
-            plans.topology(num_nodes, limit)
+            searched.topology(num_nodes, limit)
             for limit in levels
-            if plans.expected[num_nodes, limit] > IMPOSSIBLE
+            if searched.expected[num_nodes, limit] > IMPOSSIBLE
         ]
     return unique(found)
+
+
+def widths(shape: Topology) -> tuple[int, ...]:
+    """The number of nodes of every level below the root."""
+    return tuple(len(level) for level in shape.levels[1:])
+
+
+def leaders(found: Found, per_level: int = 1) -> Found:
+    """The shapes of most expected tokens for every number of levels, by rising number."""
+    ranked = sorted(found, key=lambda shape: (shape.num_levels, -found[shape].tokens))
+    by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
+    return {shape: found[shape] for _, shapes in by_depth for shape in itertools.islice(shapes, per_level)}
+
+
+def fastest(found: Found) -> dict[Topology, float]:
+    """The shapes that are the fastest at some ratio of times, and up to which ratio each is.
+
+    ratio: seconds of a forward of the draft over seconds of a forward of the target.
+    """
+    shapes = list(found)
+    wins = winners([(shape.num_levels, found[shape].tokens) for shape in shapes])
+    return {shapes[win.index]: win.to_ratio for win in wins}

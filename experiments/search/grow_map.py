@@ -1,125 +1,142 @@
-"""Search for grow maps: `python -m experiments.search.grow_map [--levels D] [--prompts N] OVERRIDES...`.
+"""Search for the tree that decodes fastest without replacement (Sequoia, arXiv 2402.12374).
 
-    python -m experiments.search.grow_map tree=growmap_64 dataset=embedded_code temperature=0.6   # 64 nodes, the best levels
-    python -m experiments.search.grow_map tree=growmap tree.path=best.json                        # the best number of nodes, too
-    python -m experiments.search.grow_map experiment=table2_sequoia                               # every map that a sweep names
+    python -m experiments.run decoder=sequoia tree=growmap_64 dataset=embedded_code      # 64 nodes
+    python -m experiments.run decoder=sequoia tree=growmap tree.path=best.json           # the best number of
+    nodes, too
 
-The overrides are those of `experiments.run`. For every map that their cells name: measure on the pair how often a node's first,
-second, ... child is accepted (a cell of its own, kept and resumed like any other, on documents that the cells do not measure) and
-how long both models' forwards take, find the tree with the fewest expected seconds a token, and write it, the acceptance
-vector beside it. A map that exists and was made from the same measurement is kept.
+A run whose tree file is missing calls this search. It measures on the pair how often a node's first, second,
+... child is accepted (a cell of its own, kept and resumed like any other, on documents that the cells do not
+measure) and how long both models' forwards take, finds the tree with the fewest expected seconds a token, and
+writes it, the acceptance vector beside it.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.cells import Cell
-from experiments.search.maps import (
-    is_made,
+from experiments.search.measuring import (
+    ROOT,
+    acceptance_task,
+    check_request,
+    check_size,
     mean_and_error,
-    measure_times,
-    measured_rows,
     measuring_cell,
-    run_command,
-    seconds_of,
-    source_of,
+    rows_of,
 )
-from experiments.worker import build
-from resispec.trees import grow_map
 from resispec.errors import InvalidInput
-from resispec.models import Pair
-from resispec.record import write_atomically
-from resispec.trees.search import Choice, Times, choose, search
+from resispec.files import write_atomically
+from resispec.trees import grow_map
+from resispec.trees.search import Choice, choose, search
+
+if TYPE_CHECKING:
+    from experiments.worker import Report
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried where the map's is not given
+MEASURED_DRAWS = "without_replacement"
+DECODER = {
+    "_target_": "resispec.decode.Decoder",
+    "drafter": {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": MEASURED_DRAWS},
+    "verifier": {"_target_": "resispec.verifiers.Standard"},
+}
 
 
-def main() -> int:
-    """Make every map that is missing; 1, with one line, for invalid input or a failed measurement."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--levels", type=int, default=12, help="the most levels, the root counted")
-    parser.add_argument("--prompts", type=int, default=48, help="documents on which acceptance is measured")
-    return run_command(parser, are_best=False, implied=["decoder=sequoia"], make=_make)
+@dataclass(frozen=True)
+class GrowMapSearch:
+    """The search for a file of one pair, data set and temperature.
+
+    num_prompts: documents on which acceptance is measured. num_levels: the most levels, the root counted.
+    Raises InvalidInput for values out of range.
+    """
+
+    num_prompts: int = 48
+    num_levels: int = 12
+
+    def __post_init__(self) -> None:
+        if self.num_prompts < 1:
+            raise InvalidInput(f"search.num_prompts is {self.num_prompts}; allowed: from 1")
+        if self.num_levels < 2:
+            raise InvalidInput(f"search.num_levels is {self.num_levels}; allowed: from 2, the root counted")
+
+    def check(self, path: Path, cells: Sequence[Cell]) -> None:
+        """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput."""
+        check_request(path, cells, ("pair", "dataset", "temperature"))
+        num_nodes = cells[0].config["tree"].get("num_nodes")
+        if num_nodes is not None:
+            check_size(num_nodes, self.num_levels)
+
+    def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
+        """Search, and write the map and the acceptance vector; folders are made.
+
+        cells: those that name the file; the first one's configuration counts. Raises InvalidInput and what
+        `measured` raises.
+        """
+        from experiments.search.times import load_pair, measure_times, seconds_of, source_of  # imports torch
+
+        self.check(path, cells)
+        cell = cells[0]
+        wanted = cell.config["tree"].get("num_nodes")
+        measuring = self.measuring(cell)
+        vector = acceptance(rows_of([measuring], "acceptance of siblings", report))
+        pair = load_pair(cell)
+        times = measure_times(
+            pair, cell.config["prompt_tokens"], SIZES if wanted is None else (wanted,), report
+        )
+        searched = search([place.probability for place in vector], max(times.target_s), self.num_levels)
+        found = choose(searched, times, wanted)
+        about = {
+            "acceptance_cell": measuring.cell_id,
+            **{name: cell.labels[name] for name in ("pair", "dataset", "temperature")},
+            **summary(found),
+            **seconds_of(times),
+            **source_of(pair),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        names = cell.config["names"]
+        beside = path.with_name(
+            f"{names['pair']}.{names['dataset']}.T{cell.config['temperature']}.acceptance.csv"
+        )
+        write_atomically(beside, _csv(vector, about))
+        grow_map.save(found.topology, path, about)
+
+    def measuring(self, cell: Cell) -> Cell:
+        """The cell that measures acceptance for a cell that wants the map."""
+        labels = {"decoder": "sequoia", "verifier": "standard", "task": "acceptance"}
+        documents = range(self.num_prompts)
+        return measuring_cell(cell, labels, documents, task=acceptance_task(MEASURED_DRAWS), decoder=DECODER)
 
 
-def _make(path: Path, cells: list[Cell], chosen: argparse.Namespace) -> None:
-    cell = cells[0]
-    num_nodes = cell.config["tree"]["num_nodes"]
-    if num_nodes is not None and num_nodes < 1:
-        raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: from 1, or null for the fastest size")
-    replaced = {
-        "task": "acceptance",
-        "decoder": "sequoia",
-        "verifier": "standard",
-        "first_prompt": 0,
-        "num_prompts": chosen.prompts,
-    }
-    measured = measuring_cell(cell, chosen.overrides, replaced)
-    if is_made(path, "acceptance_cell", measured.cell_id):
-        return
-    vector = acceptance(measured)
-    config, labels = cell.config, cell.labels
-    if config["num_threads"] is not None:
-        torch.set_num_threads(config["num_threads"])
-    pair: Pair = build(config["pair"])
-    times = measure_times(pair, config["prompt_tokens"], SIZES if num_nodes is None else (num_nodes,))
-    plans = search(vector.probability.tolist(), max(times.target_s), chosen.levels)
-    found = choose(plans, times, num_nodes)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    about = {
-        "acceptance_cell": measured.cell_id,
-        **labels_of(labels),
-        **summary(found, times),
-        **source_of(pair),
-    }
-    beside = path.with_name(f"{labels['pair']}.{labels['dataset']}.T{labels['temperature']}.acceptance.csv")
-    write_atomically(beside, _commented(about) + vector.to_csv(index=False, float_format="%.6f"))
-    grow_map.save(found.topology, path, about)
-    sys.stderr.write(f"{path}: {describe(found)}\n")
+class Place(NamedTuple):
+    """How often the child at a place in draw order is the accepted one.
+
+    position: from 1. standard_error: over prompts.
+    """
+
+    position: int
+    probability: float
+    standard_error: float
 
 
-def acceptance(cell: Cell) -> pd.DataFrame:
-    """The acceptance vector of a cell: position, probability, standard_error (over prompts), by draw order from 1."""
-    probability, error = mean_and_error(measured_rows(cell, "acceptance of siblings"), "selected")
-    positions = range(1, len(probability) + 1)
-    return pd.DataFrame({"position": positions, "probability": probability, "standard_error": error})
+def acceptance(rows: Sequence[Any]) -> list[Place]:
+    """The acceptance vector of measured rows."""
+    pairs = zip(*mean_and_error(rows, "selected"), strict=True)
+    return [Place(place, float(mean), float(error)) for place, (mean, error) in enumerate(pairs, start=1)]
 
 
-def labels_of(labels: dict[str, Any]) -> dict[str, Any]:
-    """What a map is for."""
-    return {name: labels[name] for name in ("pair", "dataset", "temperature")}
-
-
-def summary(found: Choice, times: Times) -> dict[str, Any]:
-    """What the search expects of a map, and the times that it is the best for; times in seconds."""
+def summary(found: Choice) -> dict[str, Any]:
+    """What the search expects of a map."""
     return {
         "num_levels": found.topology.num_levels,
         "expected_tokens": round(found.expected_tokens, 4),
         "expected_speedup": round(found.speedup, 3),
-        **seconds_of(times),
     }
 
 
-def describe(found: Choice) -> str:
-    """One line for people."""
-    widths = ", ".join(str(len(level)) for level in found.topology.levels)
-    return (
-        f"{found.topology.num_nodes} nodes in levels of {widths}; {found.expected_tokens:.2f} tokens expected a step, "
-        f"{found.speedup:.2f} times autoregressive decoding by the measured forwards alone"
-    )
-
-
-def _commented(about: dict[str, Any]) -> str:
-    """Provenance as comment lines of a CSV (`pandas.read_csv(path, comment="#")`); what belongs to one map is left out."""
+def _csv(vector: Sequence[Place], about: Mapping[str, Any]) -> str:
+    """A table whose comment lines say where it comes from: `pandas.read_csv(path, comment="#")`."""
     names = (
         "acceptance_cell",
         "pair",
@@ -130,8 +147,6 @@ def _commented(about: dict[str, Any]) -> str:
         "git_is_dirty",
         "started",
     )
-    return "".join(f"# {name}: {about[name]}\n" for name in names)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    lines = [*(f"# {name}: {about[name]}" for name in names), ",".join(Place._fields)]
+    lines += [f"{place},{probability:.6f},{error:.6f}" for place, probability, error in vector]
+    return "\n".join(lines) + "\n"

@@ -1,143 +1,132 @@
-"""The search for the shape of which a verifier emits most tokens a step, by its decoder's draws; see experiments.search.best_shape."""
+"""The stages of a search for the best topology: each compares topologies on documents of its own."""
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from experiments.search.candidates import neighbours, ordered, regular, spread, unique
 from experiments.cells import Cell
-from experiments.search.maps import mean_and_error, measured_rows, measuring_cell
-from experiments.tasks.shapes import save_shapes
-from resispec.core import Draws
-from resispec.errors import InvalidInput
+from experiments.search.candidates import (
+    Found,
+    Value,
+    fastest,
+    leaders,
+    neighbours,
+    ordered,
+    regular,
+    spread,
+    unique,
+    widths,
+)
+from experiments.search.measuring import ROOT, acceptance_task, mean_and_error, measuring_cell, rows_of
 from resispec.trees import Topology, from_widths
-from resispec.trees.search import winners
 
-PER_LEVEL = 6  # regular shapes of every number of levels
+if TYPE_CHECKING:
+    from experiments.worker import Report
+
+PER_LEVEL = 6  # regular topologies of every number of levels
 FEWEST_LEVELS = 3  # a star of two levels has nothing to verify from the leaves up
-FEWEST_NODES = 4
-NEAR = 3  # shapes whose neighbours are tried, from the one of most tokens to that for the slowest draft model
+NEAR = (
+    3  # topologies whose neighbours are tried, from that of most tokens to that for the slowest draft model
+)
 ROUNDS = (0.3, 0.15)  # by what share a level's width changes
 DECISION, FINAL = len(ROUNDS) + 1, len(ROUNDS) + 2  # the stages after the first measurement and the rounds
-CONTEXTS = (4, *(4 for _ in ROUNDS), 8, 8)  # contexts a document, by stage
+NUM_PREFIXES = (4, *(4 for _ in ROUNDS), 8, 8)  # of each document, by stage
 SHARES = (2, *(2 for _ in ROUNDS), 5, 4)  # of the documents, by stage
 
 
-class Value(NamedTuple):
-    """Expected tokens a step of a shape, and their standard error over prompts."""
-
-    tokens: float
-    error: float
-
-
-Found = dict[Topology, Value]
-
-
 @dataclass(frozen=True)
-class Search:
-    """How shapes are searched for one kind of draws.
+class Stages:
+    """Measures topologies for one file, on all its data sets.
 
-    verifier: the one that counts, the best that is known for these draws. first: the cells of the first measurement. shapes: from
-    them to the candidates between which is decided.
+    cells: one for every data set. num_prompts: documents of each data set, split over the stages.
+    levels: the numbers of levels that are tried, the root counted.
     """
 
-    verifier: str
-    first: Callable[[Stages], list[Cell]]
-    shapes: Callable[[Stages], list[Topology]]
-
-
-class Stages:
-    """Measures shapes for one map, on all its data sets; every stage has documents of its own."""
-
-    def __init__(self, cells: Sequence[Cell], chosen: argparse.Namespace) -> None:
-        self._overrides, self._share = chosen.overrides, chosen.prompts // sum(SHARES)
-        if self._share < 1:
-            raise InvalidInput(
-                f"--prompts is {chosen.prompts}; allowed: at least {sum(SHARES)}, split over {len(SHARES)} stages"
-            )
-        self.num_nodes, self.draws = _checked(cells)
-        self.levels = range(FEWEST_LEVELS, chosen.levels + 1)
-        if self.num_nodes < FEWEST_NODES or not self.levels:
-            raise InvalidInput(
-                f"a shape of {self.num_nodes} nodes in up to {chosen.levels} levels; "
-                f"allowed: levels from {FEWEST_LEVELS}, nodes from {FEWEST_NODES}"
-            )
-        by_dataset = {cell.labels["dataset"]: cell for cell in cells}
-        self._cells = [by_dataset[name] for name in sorted(by_dataset)]
+    cells: Sequence[Cell]
+    num_prompts: int
+    levels: range
+    report: Report
 
     @property
-    def search(self) -> Search:
-        """How shapes are searched here."""
-        return SEARCHES[self.draws]
+    def num_nodes(self) -> int:
+        """Nodes of every topology, the root counted."""
+        return int(self.cells[0].config["tree"]["num_nodes"])
 
-    def comparing(self, stage: int, shapes: Sequence[Topology]) -> list[Cell]:
-        """The cells that compare shapes, one a data set."""
-        config = self._cells[0].config
-        name = hashlib.sha256(repr([shape.parents for shape in shapes]).encode()).hexdigest()[:16]
-        path = Path(config["results"]) / "raw" / config["profile"] / ".shapes" / f"{name}.json"
-        save_shapes(shapes, path)
-        return self._measuring(stage, {"task": "shapes", "task.path": path, "task.contexts": CONTEXTS[stage]})
+    @property
+    def draws(self) -> str:
+        """How the decoder draws siblings."""
+        return str(self.cells[0].config["decoder"]["drafter"]["draws"])
 
-    def compare(self, stage: int, shapes: Sequence[Topology]) -> Found:
-        """The value of every shape, over all data sets, one context counting as much as another."""
-        purpose = f"{len(shapes)} shapes of {self.num_nodes} nodes, stage {stage + 1} of {len(CONTEXTS)}"
-        values = _mean(self.comparing(stage, shapes), purpose, "emitted")
-        return dict(zip(shapes, values, strict=True))
+    @property
+    def kind(self) -> Kind:
+        """How topologies are searched for with these draws."""
+        return KINDS[self.draws]
+
+    def comparing(self, stage: int, topologies: Sequence[Topology]) -> list[Cell]:
+        """The cells that compare topologies, one a data set."""
+        task = {
+            "_target_": "experiments.tasks.shapes.Shapes",
+            "num_prefixes": NUM_PREFIXES[stage],
+            "topologies": [list(topology.parents) for topology in topologies],
+        }
+        return self._measuring(stage, "shapes", task)
+
+    def compare(self, stage: int, topologies: Sequence[Topology]) -> Found:
+        """The value of every topology, over all data sets; every prefix counts alike."""
+        title = f"{len(topologies)} shapes of {self.num_nodes} nodes, stage {stage + 1} of {len(SHARES)}"
+        values = self._mean(self.comparing(stage, topologies), title, "emitted")
+        return dict(zip(topologies, values, strict=True))
 
     def accepting(self) -> list[Cell]:
-        """The cells of the first stage that measure how often each place in draw order is the accepted one."""
-        return self._measuring(0, {"task": "acceptance", "task.draws": self.draws.value})
+        """The cells that measure how often each place in draw order is the accepted one: the first stage."""
+        return self._measuring(0, "acceptance", acceptance_task(self.draws))
 
     def acceptance(self) -> list[float]:
         """By place in draw order, over all data sets."""
-        return [value.tokens for value in _mean(self.accepting(), "acceptance of siblings", "selected")]
+        return [value.tokens for value in self._mean(self.accepting(), "acceptance of siblings", "selected")]
 
-    def _measuring(self, stage: int, task: Mapping[str, Any]) -> list[Cell]:
-        replaced = {
-            **task, "decoder": self._cells[0].labels["decoder"], "verifier": self.search.verifier,
-            "first_prompt": sum(SHARES[:stage]) * self._share, "num_prompts": SHARES[stage] * self._share,
-        }  # fmt: skip
-        return [measuring_cell(cell, self._overrides, replaced) for cell in self._cells]
+    def _measuring(self, stage: int, name: str, task: dict[str, Any]) -> list[Cell]:
+        share = self.num_prompts // sum(SHARES)
+        start = sum(SHARES[:stage]) * share
+        documents = range(start, start + SHARES[stage] * share)
+        found = []
+        for cell in self.cells:
+            decoder = cell.config["decoder"]
+            drafter = decoder["drafter"] | {"topology": ROOT}
+            nodes = {"task": task, "decoder": decoder | {"drafter": drafter, "verifier": self.kind.node}}
+            labels = {"decoder": cell.labels["decoder"], "verifier": self.kind.verifier, "task": name}
+            found.append(measuring_cell(cell, labels, documents, **nodes))
+        return found
 
-
-def _checked(cells: Sequence[Cell]) -> tuple[int, Draws]:
-    """The number of nodes and the draws of a map that can be made."""
-    config, path = cells[0].config, cells[0].config["tree"]["path"]
-    if len({tuple(cell.labels[name] for name in ("pair", "temperature", "decoder")) for cell in cells}) > 1:
-        raise InvalidInput(
-            f"{path} is asked for with several pairs, temperatures or decoders; allowed: a path for each"
-        )
-    if config["tree"]["num_nodes"] is None:
-        raise InvalidInput(
-            "tree.num_nodes must be given, like tree.num_nodes=121: shapes of one size are compared"
-        )
-    draws = config["decoder"]["drafter"].get("draws")
-    if draws not in SEARCHES:
-        raise InvalidInput(
-            f"shapes are searched for draws {', '.join(SEARCHES)}; decoder={cells[0].labels['decoder']} has {draws}"
-        )
-    return config["tree"]["num_nodes"], Draws(draws)
+    def _mean(self, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
+        found = mean_and_error(rows_of(cells, title, self.report), name)
+        return [Value(float(mean), float(error)) for mean, error in zip(*found, strict=True)]
 
 
-def _mean(cells: Sequence[Cell], purpose: str, name: str) -> list[Value]:
-    rows = [row for cell in cells for row in measured_rows(cell, purpose)]
-    return [Value(float(mean), float(error)) for mean, error in zip(*mean_and_error(rows, name), strict=True)]
+@dataclass(frozen=True)
+class Kind:
+    """How topologies are searched for with one kind of draws.
+
+    verifier, node: the one that counts, the best that is known for these draws, and its configuration.
+    first: the cells of the first measurement. candidates: the topologies between which is decided.
+    """
+
+    verifier: str
+    node: dict[str, Any]
+    first: Callable[[Stages], list[Cell]]
+    candidates: Callable[[Stages], list[Topology]]
 
 
-def independent_shapes(stages: Stages) -> list[Topology]:
-    """The best two shapes of every number of levels, from regular ones and their neighbours."""
+def independent(stages: Stages) -> list[Topology]:
+    """The best two topologies of every number of levels, from regular ones and their neighbours."""
     found = stages.compare(0, _regular(stages))
     for stage, share in enumerate(ROUNDS, start=1):
         near = [
             from_widths(changed)
-            for shape in spread(list(fastest(found)), NEAR)
-            for changed in neighbours(widths(shape), share, stages.levels[-1])
+            for topology in spread(list(fastest(found)), NEAR)
+            for changed in neighbours(widths(topology), share, stages.levels[-1])
         ]
         found = stages.compare(stage, unique([*leaders(found), *near]))
     return list(leaders(found, 2))
@@ -147,34 +136,25 @@ def _regular(stages: Stages) -> list[Topology]:
     return [from_widths(shape) for shape in regular(stages.num_nodes, stages.levels[-1], PER_LEVEL)]
 
 
-def ordered_shapes(stages: Stages) -> list[Topology]:
+def with_order(stages: Stages) -> list[Topology]:
     """Trees of Sequoia's search, for every number of levels."""
     return ordered(stages.acceptance(), stages.num_nodes, stages.levels)
 
 
-SEARCHES = {
-    Draws.IID: Search(
-        "traversal_optimal", lambda stages: stages.comparing(0, _regular(stages)), independent_shapes
+_TRAVERSAL = "resispec.verifiers.Traversal"
+KINDS = {
+    "iid": Kind(
+        "traversal_optimal",
+        {"_target_": _TRAVERSAL, "rule": {"_target_": "resispec.verifiers.Optimal", "bins": 1024}},
+        lambda stages: stages.comparing(0, _regular(stages)),
+        independent,
     ),
-    Draws.WITHOUT_REPLACEMENT: Search("traversal", Stages.accepting, ordered_shapes),
-    Draws.POINT_MASS: Search("naive", Stages.accepting, ordered_shapes),
+    "without_replacement": Kind(
+        "traversal",
+        {"_target_": _TRAVERSAL, "rule": {"_target_": "resispec.verifiers.Standard"}},
+        Stages.accepting,
+        with_order,
+    ),
+    "point_mass": Kind("naive", {"_target_": "resispec.verifiers.Naive"}, Stages.accepting, with_order),
 }
-
-
-def widths(shape: Topology) -> tuple[int, ...]:
-    """The number of nodes of every level below the root."""
-    return tuple(len(level) for level in shape.levels[1:])
-
-
-def leaders(found: Found, per_level: int = 1) -> Found:
-    """The shapes of most expected tokens for every number of levels, by rising number."""
-    ranked = sorted(found, key=lambda shape: (shape.num_levels, -found[shape].tokens))
-    by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
-    return {shape: found[shape] for _, shapes in by_depth for shape in itertools.islice(shapes, per_level)}
-
-
-def fastest(found: Found) -> dict[Topology, float]:
-    """The shapes that are fastest at some ratio of a draft forward to a target forward, and up to which ratio each is."""
-    shapes = list(found)
-    wins = winners([(shape.num_levels, found[shape].tokens) for shape in shapes])
-    return {shapes[win.index]: win.to_ratio for win in wins}
+"""By the name of the draws. Greedy draws have none: a part of their tree does not follow their law."""

@@ -1,73 +1,91 @@
-"""The acceptance vector that tree search needs: how often a node's first, second, ... child is the accepted one."""
+"""How often a node's first, second, ... child is the accepted one: what tree search needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
-from experiments.tasks.prefixes import identity, written
-from experiments.tasks import Context
+from experiments.tasks.base import Workload, check_counts, identity, share
+from experiments.tasks.prefixes import PrefixRow, written
 from resispec.audit.first_token import rule_of
-from resispec.core import Draws
-from resispec.distributions import draw_siblings, probabilities
-from resispec.law_rows import AcceptanceRow
+from resispec.distributions import probabilities
+from resispec.draws import Draws
 from resispec.models import extend
+
+BLOCK = 32  # positions whose laws are in memory at once
+
+
+@dataclass(frozen=True)
+class AcceptanceRow(PrefixRow):
+    """Which child a rule accepts, by its place in draw order.
+
+    Every position of the text that the target wrote ends a prefix.
+    selected[i]: probability that child i is the accepted one, summed over prefixes. In the rest of
+    `num_prefixes` no child is.
+    """
+
+    selected: list[float]
 
 
 @dataclass(frozen=True)
 class Acceptance:
-    """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia, arXiv 2402.12374, section 3.1).
+    """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia, section 3.1).
 
-    The target writes a continuation of every prompt, and the cell's verifier meets fresh children at each of its positions. Its
-    law gives the probability of accepting each of them, so no coin is thrown.
+    Source: arXiv 2402.12374.
+
+    The target writes a continuation of every prompt, and the cell's verifier meets fresh children at each of
+    its positions. Its law gives the probability of accepting each of them, so no acceptance is drawn.
     draws: how siblings are drawn.
     """
 
+    row: ClassVar[type[AcceptanceRow]] = AcceptanceRow
     num_siblings: int
     draws: Draws
 
+    def __post_init__(self) -> None:
+        check_counts(num_siblings=self.num_siblings)
+
     @torch.inference_mode()
-    def __call__(self, context: Context, index: int) -> AcceptanceRow:
+    def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
-        generator, (_, prompt) = context.generator(index), context.prompts[index]
-        tokens = written(context, index, generator)
+        generator, (_, prompt) = workload.generator(index), workload.prompts[index]
+        tokens = written(workload, index, generator)
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for target_probs, draft_probs in _laws(context, prompt, tokens):
-            selected += self._selected(context, target_probs, draft_probs, generator)
-        return AcceptanceRow(**identity(context, index, len(tokens)), selected=selected.tolist())
+        for target_probs, draft_probs in _laws(workload, prompt, tokens):
+            selected += self._selected(workload, target_probs, draft_probs, generator)
+        return AcceptanceRow(
+            **identity(workload, index), num_prefixes=len(tokens), selected=selected.tolist()
+        )
 
     def _selected(
-        self, context: Context, target_probs: Tensor, draft_probs: Tensor, generator: Generator
+        self, workload: Workload, target_probs: Tensor, draft_probs: Tensor, generator: Generator
     ) -> Tensor:
         """(B,) float64, summed over positions (C, V)."""
         draws = Draws(self.draws)
-        siblings = draw_siblings(draft_probs, self.num_siblings, draws, generator)
-        law = rule_of(context.decoder.verifier).law(target_probs, draft_probs, siblings, draws)
+        siblings = draws.draw(draft_probs, self.num_siblings, generator)
+        law = rule_of(workload.decoder.verifier).law(target_probs, draft_probs, siblings, draws)
         return law.select.double().sum(0).cpu()
 
-    def progress(self, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    def progress(self, rows: Sequence[AcceptanceRow]) -> dict[str, str]:
         """The acceptance of the first child."""
-        return {
-            "first": f"{sum(row['selected'][0] for row in rows) / sum(row['num_contexts'] for row in rows):.3f}"
-        }
+        first, prefixes = sum(row.selected[0] for row in rows), sum(row.num_prefixes for row in rows)
+        return {"first": share(first, prefixes, ".3f")}
 
 
-def _laws(
-    context: Context, prompt: list[int], tokens: list[int], block: int = 32
-) -> list[tuple[Tensor, Tensor]]:
-    """Both models' laws (C, V) of every token that was written, in blocks of positions that bound the memory."""
-    models = (context.pair.target, context.pair.draft_model())
-    sequence = [*prompt, *tokens[:-1]]
+def _laws(workload: Workload, prompt: list[int], tokens: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both models' laws (C, V) of every token that was written, in blocks of at most BLOCK positions."""
+    target, draft = workload.pair.target, workload.pair.draft_model()
+    sequence, temperature = [*prompt, *tokens[:-1]], workload.sampling.temperature
     features = [
-        extend(model.session(len(sequence)), sequence, model.device)[len(prompt) - 1 :] for model in models
+        extend(model.session(len(sequence)), sequence, model.device)[len(prompt) - 1 :]
+        for model in (target, draft)
     ]
-    blocks = zip(*(rows.split(block) for rows in features), strict=True)
-    temperature = context.sampling.temperature
-    return [
-        tuple(probabilities(model.head(part), temperature) for model, part in zip(models, parts, strict=True))
-        for parts in blocks
-    ]
+    for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
+        yield (
+            probabilities(target.head(of_target), temperature),
+            probabilities(draft.head(of_draft), temperature),
+        )

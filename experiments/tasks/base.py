@@ -1,6 +1,7 @@
 """What every task shares: what it gets, what it must do, and the fields that every row has.
 
-A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and compared alike.
+A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and compared
+alike.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from resispec.decode import Decoder, Sampling
+from resispec.errors import InvalidInput
 from resispec.models import Pair
 
 
@@ -29,8 +31,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Context:
-    """What a cell works with. prompts: (id, token ids) in order; prompt i uses seed + i for every random stream."""
+class Workload:
+    """What a cell works with.
+
+    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream.
+    """
 
     pair: Pair
     decoder: Decoder
@@ -48,22 +53,29 @@ class Task(Protocol):
 
     row: ClassVar[type[Row]]
 
-    def __call__(self, context: Context, index: int) -> Row:
+    def __call__(self, workload: Workload, index: int) -> Row:
         """Measure prompt `index`."""
 
     def progress(self, rows: Sequence[Any]) -> dict[str, str]:
         """What the progress line shows of the rows so far, at least one."""
 
 
-def identity(context: Context, index: int) -> dict[str, Any]:
+def identity(workload: Workload, index: int) -> dict[str, Any]:
     """The fields of `Row` for one prompt."""
-    prompt_id, tokens = context.prompts[index]
+    prompt_id, tokens = workload.prompts[index]
     return {
         "prompt_index": index,
         "prompt_id": prompt_id,
-        "seed": context.seed + index,
+        "seed": workload.seed + index,
         "num_prompt_tokens": len(tokens),
     }
+
+
+def check_counts(**counts: int) -> None:
+    """Raise InvalidInput, naming the first one, unless all parameters of a task are at least 1."""
+    for name, count in counts.items():
+        if count < 1:
+            raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
 
 
 def share(part: float, whole: float, spec: str) -> str:

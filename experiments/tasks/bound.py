@@ -4,60 +4,80 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 
-from experiments.tasks.prefixes import identity, written_contexts
+from experiments.tasks.base import Workload, check_counts, identity, share
 from experiments.tasks.drafted import Root, expected_emitted, filled_by_draft_model, finite
-from experiments.tasks import Context
+from experiments.tasks.prefixes import PrefixRow, written_prefixes
 from resispec.audit.path_bound import tree_log_ratios
-from resispec.core import Draws
 from resispec.errors import InvalidInput
-from resispec.law_rows import BoundRow
 from resispec.trees import parallel_chains
 
 
 @dataclass(frozen=True)
-class Bound:
-    """Ratios of the target's and the draft's laws along drafted and target paths, for `resispec.audit.path_bound`.
+class BoundRow(PrefixRow):
+    """The ceiling of one tree.
 
-    contexts: of what the target writes after a prompt, with one drafted tree each. rollouts: of the target, a context.
+    num_nodes: verified positions. emitted: expected tokens a step, summed over prefixes.
+
+    tree_log_ratios: [prefix][level], the largest log prod p / q over the drafted tree's paths to that level.
+    rollout_log_ratios: [rollout][level], the same along paths of the target.
+    Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.
     """
 
-    contexts: int
+    num_nodes: int
+    emitted: float
+    tree_log_ratios: list[list[float]]
+    rollout_log_ratios: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
+
+    num_prefixes: of what the target writes after a prompt, with one drafted tree each. rollouts: of the
+    target, a prefix.
+    """
+
+    row: ClassVar[type[BoundRow]] = BoundRow
+    num_prefixes: int
     rollouts: int
 
+    def __post_init__(self) -> None:
+        check_counts(num_prefixes=self.num_prefixes, rollouts=self.rollouts)
+
     @torch.inference_mode()
-    def __call__(self, context: Context, index: int) -> BoundRow:
-        """See `Task`. The trees are those of the cell's decoder. Raises InvalidInput unless it draws i.i.d. siblings."""
-        drafter, generator = filled_by_draft_model(context.decoder), context.generator(index)
-        if drafter.draws is not Draws.IID:
+    def __call__(self, workload: Workload, index: int) -> BoundRow:
+        """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
+        drafter, generator = filled_by_draft_model(workload.decoder), workload.generator(index)
+        if not drafter.draws.are_independent:
             raise InvalidInput(
                 "the ceiling of a tree is measured for i.i.d. siblings; allowed: decoder=specinfer"
             )
-        shape, prefixes = drafter.topology, written_contexts(context, index, generator, self.contexts)
-        paths = parallel_chains(self.rollouts, shape.num_levels - 1)
+        topology = drafter.topology
+        prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
+        paths = parallel_chains(self.rollouts, topology.num_levels - 1)
         emitted, trees, rollouts = 0.0, [], []
         for prefix in prefixes:
-            capacity = len(prefix) + max(shape.num_nodes, paths.num_nodes)
-            root = Root(context.pair, prefix, context.sampling.temperature, capacity)
-            draft = root.draft(shape, generator)
-            target_probs = root.read(context.pair.target).laws(draft.tree)
-            emitted += expected_emitted(context.decoder.verifier, draft, target_probs)
+            capacity = len(prefix) + max(topology.num_nodes, paths.num_nodes)
+            root = Root(workload.pair, prefix, workload.sampling.temperature, capacity)
+            draft = root.draft(topology, generator)
+            target_probs = root.read(workload.pair.target).laws(draft.tree)
+            emitted += expected_emitted(workload.decoder.verifier, draft, target_probs)
             trees.append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
             rollouts += [finite(path) for path in root.target_path_ratios(paths, generator)]
-        shared = identity(context, index, len(prefixes))
         return BoundRow(
-            **shared,
-            num_nodes=shape.num_nodes,
+            **identity(workload, index),
+            num_prefixes=len(prefixes),
+            num_nodes=topology.num_nodes,
             emitted=emitted,
             tree_log_ratios=trees,
             rollout_log_ratios=rollouts,
         )
 
-    def progress(self, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    def progress(self, rows: Sequence[BoundRow]) -> dict[str, str]:
         """The expected accepted length."""
-        return {
-            "accepted_length": f"{sum(row['emitted'] for row in rows) / sum(row['num_contexts'] for row in rows):.2f}"
-        }
+        emitted, prefixes = sum(row.emitted for row in rows), sum(row.num_prefixes for row in rows)
+        return {"accepted_length": share(emitted, prefixes, ".2f")}

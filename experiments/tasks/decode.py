@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from experiments.tasks.base import Context, Row, identity, share
+from experiments.tasks.base import Row, Workload, identity, share
 from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Generation
 
@@ -17,7 +17,8 @@ from resispec.decode import Generation
 class PromptRow(Row):
     """One decoded prompt.
 
-    num_returned: tokens that were asked for. num_emitted: tokens of all `num_steps` steps, those past the limit included.
+    num_returned: tokens that were asked for. num_emitted: tokens of all `num_steps` steps, those past the
+    limit included.
     histogram[k]: steps that emitted k + 1 tokens. Times in seconds.
     Raises ValueError when the counts contradict each other or nothing was decoded.
     """
@@ -44,10 +45,10 @@ class PromptRow(Row):
 
 @dataclass(frozen=True)
 class AuditRow(PromptRow):
-    """One audited prompt: the tokens of its decoded row, and statistics of the returned ones. Its times do not count.
+    """One audited prompt: a decoded row whose times do not count, and statistics of the returned tokens.
 
-    surprisal, overdraft, rank: a term of each statistic for every returned token (see `resispec.audit.z_score`), and the
-    term's variance; None where the draft's law is not known.
+    surprisal, overdraft, rank: a term of each statistic for every returned token (see
+    `resispec.audit.z_score`), and the term's variance; None where the draft's law is not known.
     """
 
     surprisal: list[float]
@@ -62,7 +63,8 @@ class AuditRow(PromptRow):
 class Decode:
     """Decode every prompt.
 
-    audit: record the statistics of the emitted tokens; such a cell decodes the same tokens, and its times do not count.
+    audit: record the statistics of the emitted tokens; such a cell decodes the same tokens, and its times do
+    not count.
     """
 
     audit: bool = False
@@ -72,16 +74,16 @@ class Decode:
         """The dataclass of its rows."""
         return AuditRow if self.audit else PromptRow
 
-    def __call__(self, context: Context, index: int) -> PromptRow:
+    def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        tokens = context.prompts[index][1]
+        tokens = workload.prompts[index][1]
         observed: list[Terms] = []
         on_step = (lambda step: observed.append(step_terms(step))) if self.audit else None
-        generator = context.generator(index)
-        generation = context.decoder.generate(
-            context.pair, tokens, context.sampling, generator, on_step=on_step
+        generator = workload.generator(index)
+        generation = workload.decoder.generate(
+            workload.pair, tokens, workload.sampling, generator, on_step=on_step
         )
-        found = identity(context, index) | _counts(generation)
+        found = identity(workload, index) | _counts(generation)
         return (
             AuditRow(**found, **_statistics(observed, len(generation.tokens)))
             if self.audit

@@ -1,4 +1,4 @@
-"""Drafted trees and target rollouts after a context, with both models' laws at their nodes."""
+"""Drafted trees and target rollouts after a prefix, with both models' laws at their nodes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.path_bound import tree_log_ratios
-from resispec.core import Draft, Draws, Tree
+from resispec.core import Draft, Tree
 from resispec.decode import Decoder
 from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.law_rows import INFINITE
 from resispec.models import Model, Pair, Session, behind_anything, extend
 from resispec.trees import Topology, chain
 from resispec.verifiers.base import Verifier
 
+INFINITE = 1e6
+"""Stands for infinity in rows, which JSON does not have; real log ratios are far smaller."""
+
 
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
-    """A decoder's drafter. Raises InvalidInput unless it is the draft model, on a shape that is fixed beforehand."""
+    """A decoder's drafter. Raises InvalidInput unless it is the draft model on a fixed topology."""
     if not isinstance(decoder.drafter, DraftModel):
         raise InvalidInput(
             "trees are measured where the draft model fills them; allowed: decoder=specinfer, sequoia, top_k"
@@ -30,51 +33,60 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 
 @dataclass(frozen=True)
 class Root:
-    """The end of a context, where trees begin: their root is its last token. capacity: positions of a session."""
+    """The end of a prefix, where trees begin: its last token is their root.
+
+    temperature: of both models' laws. capacity: positions of a session, which must hold the prefix and the
+    tree.
+    """
 
     pair: Pair
     prefix: list[int]
     temperature: float
     capacity: int
 
-    def draft(self, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
-        """Let the draft model fill a shape, as decoding does."""
-        return self._filled(self.pair, shape, generator, draws)
+    def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
+        """Let the draft model fill a topology, as decoding does."""
+        return self._filled(self.pair, topology, generator, draws)
 
     def read(self, model: Model) -> Reader:
-        """A model that has read the context."""
+        """A model that has read the prefix, up to its last token."""
         session = model.session(self.capacity)
         if self.prefix[:-1]:
             extend(session, self.prefix[:-1], model.device)
         return Reader(model, session, self.temperature)
 
-    def target_path_ratios(self, shape: Topology, generator: Generator) -> Tensor:
-        """log prod p / q along paths that the target draws, (chains, D-1) float64. shape: made by `parallel_chains`."""
+    def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
+        """log prod p / q along paths that the target draws, (chains, D-1) float64.
+
+        topology: made by `parallel_chains`.
+        """
         draft = self.pair.draft_model()
-        drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), shape, generator)
+        drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), topology, generator)
         draft_probs = self.read(draft).laws(drawn.tree)
         paths = []
-        for index in range(len(shape.children[0])):
-            nodes = [0, *(level.start + index for level in shape.levels[1:])]
+        for index in range(len(topology.children[0])):
+            nodes = [0, *(level.start + index for level in topology.levels[1:])]
             path = Tree(chain(len(nodes) - 1), drawn.tree.tokens[nodes], Draws.IID)
             paths.append(tree_log_ratios(path, drawn.probs[nodes], draft_probs[nodes]))
         return torch.stack(paths)
 
-    def _filled(self, pair: Pair, shape: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
-        session = DraftModel(shape, draws).start(pair, self.prefix, self.temperature, self.capacity, None)
+    def _filled(
+        self, pair: Pair, topology: Topology, generator: Generator, draws: Draws = Draws.IID
+    ) -> Draft:
+        session = DraftModel(topology, draws).start(pair, self.prefix, self.temperature, self.capacity, None)
         return session.draft(self.prefix[-1], generator)
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A model with a session that holds a context without its last token; trees leave no trace in it."""
+    """A model whose session holds a prefix without its last token; reading a tree does not change that."""
 
     model: Model
     session: Session
     temperature: float
 
     def laws(self, tree: Tree) -> Tensor:
-        """(N, V) laws of the next token at nodes with children; at leaves, whose tokens are never tested, the uniform law."""
+        """(N, V) laws of the next token at nodes with children; the uniform law at leaves."""
         device, past = self.model.device, self.session.length
         nodes = torch.tensor([node for node, children in enumerate(tree.topology.children) if children])
         visible = behind_anything(tree.topology.ancestors[nodes][:, nodes], past).to(device)
@@ -86,24 +98,26 @@ class Reader:
         return laws.index_copy_(0, nodes.to(device), inner)
 
 
-def part(draft: Draft, target_probs: Tensor, shape: Topology) -> tuple[Draft, Tensor]:
-    """The part of a drafted tree that has this shape, first siblings first, and its rows of `target_probs` (N, V).
+def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
+    """The part of a drafted tree that has this topology, first siblings first, and its target laws.
 
-    Its law is that of what the draft model would have drafted for the shape itself, unless draws are greedy, where the last
-    sibling is special. Raises IndexError when the shape does not fit.
+    target_probs: (N, V), of the whole tree.
+    Its law is that of what the draft model would have drafted for this topology, unless draws are greedy,
+    where the last sibling is special. Raises IndexError when the topology does not fit.
     """
-    nodes = [0] * shape.num_nodes
-    for node, children in enumerate(shape.children):
+    nodes = [0] * topology.num_nodes
+    for node, children in enumerate(topology.children):
         for rank, child in enumerate(children):
             nodes[child] = draft.tree.topology.children[nodes[node]][rank]
-    tree = Tree(shape, draft.tree.tokens[nodes], draft.tree.draws)
+    tree = Tree(topology, draft.tree.tokens[nodes], draft.tree.draws)
     return Draft(tree, draft.probs[nodes]), target_probs[nodes]
 
 
 def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> float:
-    """Expected tokens of one step given the drafted tree, sum over nodes of Pr(the walk stops there) * (depth + 1).
+    """Expected tokens of one step given the drafted tree.
 
-    target_probs: (N, V).
+    It is the sum over nodes of Pr(the walk stops there) * (depth + 1).
+    target_probs: (N, V), the target's laws at the nodes.
     """
     stop = verifier.outcomes(draft.tree, target_probs, draft.probs).stop.double()
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())

@@ -1,15 +1,30 @@
-"""Where the tasks that measure laws look: after prefixes of a prompt, or in text that the target wrote after it."""
+"""Where the tasks that measure laws look: after the first tokens of a prompt, or in the target's own text.
+
+A prefix is what a model has read; what is measured is the law of the token that follows.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-from torch import Generator
+from torch import Generator, Tensor
 
-from experiments.tasks import Context
+from experiments.tasks.base import Row, Workload
 from resispec.decode import Decoder
+from resispec.distributions import probabilities
 from resispec.drafters import NoDraft
+from resispec.models import Model, extend
 from resispec.verifiers import get_verifier
+
+
+@dataclass(frozen=True)
+class PrefixRow(Row):
+    """One prompt of a task that measures laws; no entry comes from drawing whether a token is accepted.
+
+    num_prefixes: how many prefixes were looked at. Entries are one value a prefix, or sums over prefixes.
+    """
+
+    num_prefixes: int
 
 
 def prefix_lengths(num_tokens: int, count: int) -> list[int]:
@@ -17,31 +32,37 @@ def prefix_lengths(num_tokens: int, count: int) -> list[int]:
     return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
 
 
-def written(context: Context, index: int, generator: Generator) -> list[int]:
+def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """The target's and the draft's laws (C, V) of the token after each prefix of a prompt; C lengths.
+
+    Raises InvalidInput when the pair has no draft model.
+    """
+    tokens = workload.prompts[index][1]
+    target, draft = (
+        _laws(model, tokens, lengths, workload.sampling.temperature)
+        for model in (workload.pair.target, workload.pair.draft_model())
+    )
+    return target, draft
+
+
+def _laws(model: Model, tokens: list[int], lengths: list[int], temperature: float) -> Tensor:
+    features = extend(model.session(len(tokens)), tokens, model.device)
+    return probabilities(model.head(features[[length - 1 for length in lengths]]), temperature)
+
+
+def written(workload: Workload, index: int, generator: Generator) -> list[int]:
     """The target's own continuation of a prompt, within the cell's limits of sampling; at least one token."""
     writer = Decoder(NoDraft(), get_verifier("standard"))
-    return list(writer.generate(context.pair, context.prompts[index][1], context.sampling, generator).tokens)
+    return list(
+        writer.generate(workload.pair, workload.prompts[index][1], workload.sampling, generator).tokens
+    )
 
 
-def written_contexts(context: Context, index: int, generator: Generator, count: int) -> list[list[int]]:
-    """A prompt, and the prompt with more and more of what the target writes, in even steps: contexts as decoding meets them.
+def written_prefixes(workload: Workload, index: int, generator: Generator, count: int) -> list[list[int]]:
+    """A prompt, and the prompt with more and more of what the target writes after it, in even steps.
 
     `count` of them, fewer after a short continuation.
     """
-    prompt, tokens = context.prompts[index][1], written(context, index, generator)
-    return [
-        [*prompt, *tokens[:length]]
-        for length in sorted({len(tokens) * step // count for step in range(count)})
-    ]
-
-
-def identity(context: Context, index: int, num_contexts: int) -> dict[str, Any]:
-    """The fields of `LawRow`."""
-    prompt_id, tokens = context.prompts[index]
-    return {
-        "prompt_index": index,
-        "prompt_id": prompt_id,
-        "seed": context.seed + index,
-        "num_prompt_tokens": len(tokens),
-        "num_contexts": num_contexts,
-    }
+    prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
+    lengths = sorted({len(tokens) * step // count for step in range(count)})
+    return [[*prompt, *tokens[:length]] for length in lengths]

@@ -1,69 +1,71 @@
-"""Expected tokens a step of candidate topologies, from laws of drafted trees; see experiments.search.best_shape."""
+"""Expected tokens a step of candidate topologies, from laws of drafted trees: for `search.best_shape`."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import torch
 
-from experiments.tasks.prefixes import identity, written_contexts
+from experiments.tasks.base import Workload, check_counts, identity, share
 from experiments.tasks.drafted import Root, expected_emitted, filled_by_draft_model, part
-from experiments.tasks import Context
-from resispec.core import Draws
+from experiments.tasks.prefixes import PrefixRow, written_prefixes
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.law_rows import ShapesRow
-from resispec.record import write_atomically
 from resispec.trees import Topology, union
 
-COMPARED = (Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS)
-"""Draws of which the first siblings follow the law of fewer siblings; of greedy ones the last is special."""
 
+@dataclass(frozen=True)
+class ShapesRow(PrefixRow):
+    """Candidate topologies, all of them parts of one drafted tree a prefix.
 
-def save_shapes(shapes: Sequence[Topology], path: Path) -> None:
-    """Write candidates for `Shapes`, each as its parents; folders are made."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps([shape.parents for shape in shapes]) + "\n")
+    emitted: of every candidate, expected tokens a step given the drafted tree, summed over prefixes.
+    """
+
+    emitted: list[float]
 
 
 @dataclass(frozen=True)
 class Shapes:
     """Expected tokens a step of every candidate with the cell's verifier and the draws of its decoder.
 
-    All candidates are parts of one drafted tree a context, so their differences are paired, and no coin is thrown.
-    contexts: of what the target writes after a prompt. path: the candidates, written by `save_shapes`.
+    All candidates are parts of one drafted tree a prefix, so their differences are paired, and no acceptance
+    is drawn.
+    num_prefixes: of what the target writes after a prompt. topologies: the candidates, each as the list of
+    its nodes' parents.
     """
 
-    contexts: int
-    path: str
+    row: ClassVar[type[ShapesRow]] = ShapesRow
+    num_prefixes: int
+    topologies: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        check_counts(num_prefixes=self.num_prefixes, topologies=len(self.topologies))
 
     @torch.inference_mode()
-    def __call__(self, context: Context, index: int) -> ShapesRow:
+    def __call__(self, workload: Workload, index: int) -> ShapesRow:
         """See `Task`. The trees do not depend on the verifier, so all verifiers of a seed see the same ones.
 
-        Raises InvalidInput for greedy draws.
+        Raises InvalidInput for draws whose first siblings are not those of fewer siblings.
         """
-        draws, generator = filled_by_draft_model(context.decoder).draws, context.generator(index)
-        if draws not in COMPARED:
-            raise InvalidInput(f"shapes are compared for draws {', '.join(COMPARED)}; found {draws}")
-        shapes = [
-            Topology(tuple(parents)) for parents in json.loads(Path(self.path).read_text(encoding="utf-8"))
-        ]
-        largest = union(shapes)
-        emitted = [0.0] * len(shapes)
-        prefixes = written_contexts(context, index, generator, self.contexts)
+        draws, generator = filled_by_draft_model(workload.decoder).draws, workload.generator(index)
+        if not draws.can_be_cut:
+            allowed = ", ".join(kind for kind in Draws if kind.can_be_cut)
+            raise InvalidInput(f"shapes are compared for draws {allowed}; found {draws}")
+        candidates = [Topology(tuple(map(int, parents))) for parents in self.topologies]
+        largest = union(candidates)
+        emitted = [0.0] * len(candidates)
+        prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         for prefix in prefixes:
-            root = Root(context.pair, prefix, context.sampling.temperature, len(prefix) + largest.num_nodes)
+            root = Root(workload.pair, prefix, workload.sampling.temperature, len(prefix) + largest.num_nodes)
             whole = root.draft(largest, generator, draws)
-            laws = root.read(context.pair.target).laws(whole.tree)
-            for place, shape in enumerate(shapes):
-                emitted[place] += expected_emitted(context.decoder.verifier, *part(whole, laws, shape))
-        return ShapesRow(**identity(context, index, len(prefixes)), emitted=emitted)
+            laws = root.read(workload.pair.target).laws(whole.tree)
+            for place, topology in enumerate(candidates):
+                emitted[place] += expected_emitted(workload.decoder.verifier, *part(whole, laws, topology))
+        return ShapesRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
 
-    def progress(self, rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    def progress(self, rows: Sequence[ShapesRow]) -> dict[str, str]:
         """The most expected tokens of any candidate."""
-        totals = [sum(values) for values in zip(*(row["emitted"] for row in rows), strict=True)]
-        return {"best": f"{max(totals) / sum(row['num_contexts'] for row in rows):.2f}"}
+        most = max(sum(values) for values in zip(*(row.emitted for row in rows), strict=True))
+        return {"best": share(most, sum(row.num_prefixes for row in rows), ".2f")}

@@ -29,28 +29,29 @@ CHAINS: tuple[tuple[Topology, int], ...] = ((chain(2), 4), (chain(3), 3))
 class Worst:
     """The largest total variation between the emitted law and the target's, and where it was found.
 
-    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,) for a rule, (V, V)
-    for a tree verifier. shape: "3 siblings" or "tree of 7 nodes".
+    error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,)
+    for a rule, (V, V) for a tree verifier. case: "3 siblings" or "tree of 7 nodes".
     """
 
     error: float
     kind: str
-    shape: str
+    case: str
     target_probs: Tensor
     draft_probs: Tensor
 
 
 def worst_error(rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3) -> Worst:
-    """The worst enumerated error over `repeats` rounds of the battery: every kind, V in 2..5, B in 1..3. About a second.
+    """The worst enumerated error over `repeats` rounds of the battery: all KINDS, V in 2..5, B in 1..3.
 
-    Raises what the rule raises, such as InvalidInput for draws that it is not defined for.
+    It takes about a second. Raises what the rule raises, such as InvalidInput for draws that it is not
+    defined for.
     """
     found = []
     for kind, generator in _rounds(seed, repeats):
         for vocab in range(2, 6):
             p, q = pair_of_laws(kind, vocab, generator)
             for num_siblings in range(1, 4):
-                if draws is Draws.IID or num_siblings <= vocab:
+                if num_siblings <= vocab or not draws.are_distinct:
                     error = total_variation(emitted_law(rule, p, q, num_siblings, draws), p)
                     found.append(Worst(_number(error), kind, f"{num_siblings} siblings", p, q))
     return max(found, key=lambda worst: worst.error)
@@ -63,7 +64,7 @@ def worst_tree_error(
     repeats: int = 1,
     trees: Sequence[tuple[Topology, int]] = TREES,
 ) -> Worst:
-    """The same over whole trees: the law of the first D emitted tokens for bigram pairs on `trees`. A few seconds."""
+    """The same over whole trees: the law of the first D tokens for bigram pairs on `trees`; a few seconds."""
     found = []
     for kind, generator in _rounds(seed, repeats):
         for topology, vocab in trees:
@@ -76,7 +77,7 @@ def worst_tree_error(
 
 
 def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:
-    """The draws that a rule is defined for: those where `law` of so many siblings does not raise InvalidInput."""
+    """The draws that a rule is defined for: `law` of so many siblings raises no InvalidInput for them."""
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
     supported = []
     for draws in Draws:

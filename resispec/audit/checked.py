@@ -1,4 +1,4 @@
-"""A rule under supervision: what it is given and what it returns are checked, and an error says who, where and what."""
+"""A rule under supervision: what it is given and returns is checked, and errors say who, where and what."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from resispec.audit.laws import check_rows, finite_and_positive, first_row, sum_tolerance, where
+from resispec.audit.laws import check_rows, finite_and_positive, first_row, where
+from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, Law, SiblingRule
+from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes
 
 
 @dataclass(frozen=True)
 class CheckedRule:
     """Wraps a rule for audits (it synchronises with the host; decode with the rule itself).
 
-    name: how messages call the rule. whole: the target's rows are laws; False also allows a mass below 1, as trees verified
-    from the leaves up give, and then the residual's mass may be below 1.
+    name: how messages call the rule. whole: the target's rows are laws; False also allows a mass below 1, as
+    trees verified from the leaves up give, and then the residual's mass may be below 1.
     """
 
     rule: SiblingRule
@@ -27,9 +28,9 @@ class CheckedRule:
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`.
 
-        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when p or q is no law, a sibling is no
-        token, or the rule returns wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes what it was
-        given.
+        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when p or q is no law, a
+        sibling is no token, or the rule returns wrong shapes, negative, infinite or NaN masses or sums other
+        than 1, or changes what it was given.
         """
         given = (target_probs, draft_probs, siblings)
         try:
@@ -40,9 +41,8 @@ class CheckedRule:
                 ("target_probs", "draft_probs", "siblings"), copies, given, strict=True
             ):
                 if not torch.equal(copy, tensor):
-                    raise InvalidInput(
-                        f"{where(first_row((copy != tensor).any(-1)))}the rule changed its input {quantity} in place"
-                    )
+                    row = first_row((copy != tensor).any(-1))
+                    raise InvalidInput(f"{where(row)}the rule changed its input {quantity} in place")
             self._check_returned(law, target_probs, siblings)
         except InvalidInput as error:
             raise InvalidInput(f"rule {self.name!r}: {error}") from error
@@ -65,18 +65,7 @@ class CheckedRule:
             )
 
     def _check_returned(self, law: Law, target_probs: Tensor, siblings: Tensor) -> None:
-        for quantity, shape in (("select", siblings.shape), ("residual", target_probs.shape)):
-            found = getattr(law, quantity, None)
-            if not isinstance(found, Tensor) or found.shape != shape or found.dtype != target_probs.dtype:
-                described = (
-                    f"{tuple(found.shape)} {found.dtype}"
-                    if isinstance(found, Tensor)
-                    else type(found).__name__
-                )
-                raise InvalidInput(
-                    f"{quantity} is {described}; allowed: a tensor {tuple(shape)} {target_probs.dtype}"
-                )
-            finite_and_positive(f"entries of {quantity}", found)
+        check_shapes(law, target_probs, siblings)
         _check_mass("entries of select", law.select)
         _check_mass("entries of residual", law.residual)
         # Where a sibling is selected for certain there is no residual to speak of.

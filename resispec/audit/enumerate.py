@@ -1,7 +1,8 @@
 """Exact audits at a small vocabulary: the emitted law, summed over everything that could have been drafted.
 
-A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two sides of an exact rule agree to
-about 1e-15; no sampling is involved, so one pair of laws where they differ is a proof of bias.
+A rule is exact iff  sum_X Pr(X | q) Pr(emit y | X) = p(y)  for every p and q. In float64 the two sides of an
+exact rule agree to about 1e-15; no sampling is involved, so one pair of laws where they differ is a proof of
+bias.
 """
 
 from __future__ import annotations
@@ -11,56 +12,30 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from resispec.audit.ceiling import check_siblings
 from resispec.audit.laws import check_rows, emitted
 from resispec.core import Tree
-from resispec.distributions import without
-from resispec.errors import InvalidInput
 from resispec.trees import Topology
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
 
 MAX_ELEMENTS = 1 << 22
 
 
-def sibling_weights(draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tensor:
-    """Probability (...) that exactly these siblings (..., B), in this order, are drawn from q (..., V).
-
-    IID: prod q(x_i). WITHOUT_REPLACEMENT: prod q(x_i) / (1 - q(x_1) - ... - q(x_{i-1})), and uniform over the tokens not drawn
-    yet once q's mass is exhausted. POINT_MASS: 1 for the B largest tokens of q in descending order, else 0. GREEDY: the same for
-    all but the last, which has q's law without them.
-    """
-    if draws is Draws.POINT_MASS:
-        return (
-            (siblings == draft_probs.topk(siblings.shape[-1], dim=-1).indices).all(-1).to(draft_probs.dtype)
-        )
-    if draws is Draws.IID:
-        return draft_probs.gather(-1, siblings).prod(-1)
-    count = siblings.shape[-1]
-    if draws is Draws.GREEDY:
-        largest = draft_probs.topk(count - 1, dim=-1).indices
-        last = without(draft_probs, largest).gather(-1, siblings[..., -1:])[..., 0]
-        return (siblings[..., :-1] == largest).all(-1) * last
-    weight = torch.ones_like(draft_probs[..., 0])
-    for rank in range(count):
-        law = without(draft_probs, siblings[..., :rank])
-        weight = weight * law.gather(-1, siblings[..., rank : rank + 1])[..., 0]
-    return weight
-
-
 def emitted_law(
     rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws
 ) -> Tensor:
-    """The law of the emitted token at one node, exact up to rounding: the sum over all V^B sibling tuples of weight times law.
+    """The law of the emitted token at one node, exact up to rounding: a sum over all V^B tuples of siblings.
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. Returns (V,) in the same precision.
-    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are tokens.
+    Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are
+    tokens.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
     vocab = len(target_probs)
-    if draws is not Draws.IID and num_siblings > vocab:
-        raise InvalidInput(f"{num_siblings} distinct siblings of {vocab} tokens; allowed: at most {vocab}")
+    check_siblings(num_siblings, vocab, draws)
     siblings = _tuples(vocab, num_siblings).to(target_probs.device)
-    weights = sibling_weights(draft_probs.expand(len(siblings), -1), siblings, draws)
+    weights = draws.weights(draft_probs.expand(len(siblings), -1), siblings)
     siblings, weights = siblings[weights > 0], weights[weights > 0]
     total = torch.zeros_like(target_probs)
     rows = max(1, MAX_ELEMENTS // vocab)
@@ -77,20 +52,18 @@ def tree_law(
 ) -> Tensor:
     """The law of the first D emitted tokens, summed over all V^(N-1) drafted trees.
 
-    target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token is 0. Where a step
-    emits fewer than D tokens the rest is fresh sampling from the target, as later steps would be. Returns (V, ..., V), D times.
-    An exact verifier gives `chain_law(target_rows, D)`.
+    target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token
+    is 0. Where a step emits fewer than D tokens the rest is fresh sampling from the target, as later steps
+    would be. Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
     """
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
     vocab = len(target_rows)
     drafted = _tuples(vocab, topology.num_nodes - 1)
-    tokens = torch.cat((torch.zeros_like(drafted[:, :0].new_zeros(len(drafted), 1)), drafted), 1)
+    tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
-        weights = weights * sibling_weights(draft_rows[tokens[:, parents]], tokens[:, children], draws).prod(
-            -1
-        )
+        weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
     stopped = [target_rows.new_zeros(vocab ** (level + 1)) for level in range(topology.num_levels)]
     depths, ancestors = topology.depths.tolist(), topology.ancestors
     for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):

@@ -1,7 +1,7 @@
 """Audit at a real vocabulary: the emitted law as an average of `law` over sampled sibling tuples.
 
-Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the final draw: what is left
-is the noise of the drafted siblings. Nothing of size (tuples, V) outlives its chunk.
+Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the
+final draw: what is left is the noise of the drafted siblings. Nothing of size (tuples, V) outlives its chunk.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.laws import ROUNDING_EPS, accepted, check_rows, emitted
-from resispec.distributions import draw, draw_siblings
+from resispec.audit.laws import accepted, check_rows, emitted
+from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, SiblingRule
 
@@ -23,8 +23,11 @@ RARE_EVENTS = 4.0
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to draw: `num_siblings` a tuple, `num_tuples` of them (at least 4), at most `max_elements` (tuples x V) at a time."""
+class Tuples:
+    """What to draw: `num_tuples` tuples (at least 4) of `num_siblings` siblings.
+
+    max_elements: how many tuples times V are worked on at a time.
+    """
 
     num_siblings: int
     draws: Draws
@@ -34,7 +37,8 @@ class Plan:
     def __post_init__(self) -> None:
         if self.num_siblings < 1 or self.num_tuples < 4:
             raise InvalidInput(
-                f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} siblings, {self.num_tuples} tuples"
+                f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} siblings, "
+                f"{self.num_tuples} tuples"
             )
 
 
@@ -54,8 +58,10 @@ class SetMass:
 class Estimate:
     """The emitted law by sampling.
 
-    law, standard_error: (V,) float64, per token. halves: the cross-fitted sets. acceptance: probability that the emitted token is
-    one of the siblings, with its plain standard error. num_tuples: 1 for a point mass, where nothing is random.
+    law, standard_error: (V,) float64, per token. halves: the cross-fitted sets. acceptance: probability that
+    the emitted token is one of the siblings, with its plain standard error. num_tuples: 1 for a point mass,
+    where nothing is random. rounding: how far sums over laws may be from their true values, in the precision
+    of the laws that were given.
     """
 
     law: Tensor
@@ -64,67 +70,72 @@ class Estimate:
     acceptance: float
     acceptance_error: float
     num_tuples: int
+    rounding: float
 
     @property
     def total_variation(self) -> float:
-        """Cross-fitted: the mean of the halves' law(S) - p(S). Under an exact rule its mean is 0, else at most the true value."""
+        """Cross-fitted: the mean of the halves' law(S) - p(S).
+
+        Its expectation is 0 under an exact rule, else at most the true value.
+        """
         return sum(half.law - half.target for half in self.halves) / 2
 
     @property
     def total_variation_error(self) -> float:
-        """Mean of the halves' errors: an upper bound for any dependence, and the halves are positively dependent (up to 2/pi)."""
+        """Mean of the halves' errors: it bounds the error of their mean, however dependent they are."""
         return sum(half.error for half in self.halves) / 2
 
     @property
     def z(self) -> float:
-        """Total variation in standard errors. An exact rule exceeds 4 with probability 6.3e-5 at most (one side, two halves)."""
+        """Total variation in standard errors.
+
+        An exact rule exceeds 4 with probability 6.3e-5 at most (one side, two halves).
+        """
         return self.total_variation / self.total_variation_error
 
     def excess(self, ceiling: float) -> float:
         """How many standard errors the acceptance lies above the ceiling that holds for exact rules."""
-        eps = torch.finfo(torch.float32).eps if self.num_tuples == 1 else 0.0
-        allowance = resolution(ceiling, self.num_tuples, eps)
+        allowance = resolution(ceiling, self.num_tuples, self.rounding)
         return (self.acceptance - ceiling) / math.hypot(self.acceptance_error, allowance)
 
 
-def resolution(mass: float, num_tuples: int, eps: float) -> float:
-    """The least standard error that n tuples can honestly claim for a mean of values in [0, 1] whose null value is `mass`.
+def resolution(mass: float, num_tuples: int, rounding: float) -> float:
+    """The least standard error that n tuples can honestly claim for a mean of values in [0, 1].
 
-    min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + ROUNDING_EPS * eps. A tuple of probability below about 10 / n may not have
-    been seen at all, and then the empirical variance is too small (a peaked law, all of whose tuples look alike, would be
-    flagged). The first term is the largest deviation that a mean can have under the null (Bhatia-Davis). n = 1 means that
-    nothing is random.
+    mass: the mean under the null hypothesis. rounding: how far sums of laws are from their true values.
+    It is min(sqrt(mass (1 - mass) / n), RARE_EVENTS / n) + rounding. The first term is the largest deviation
+    that a mean can have under the null (Bhatia-Davis). The second is needed because a tuple of probability
+    below about 10 / n may not have been seen at all, and then the empirical variance is too small: a peaked
+    law, all of whose tuples look alike, would be flagged. With n = 1 nothing is random.
     """
     bernoulli = math.sqrt(max(0.0, mass * (1 - mass)) / num_tuples)
     rare = 0.0 if num_tuples == 1 else min(bernoulli, RARE_EVENTS / num_tuples)
-    return rare + ROUNDING_EPS * max(eps, torch.finfo(torch.float64).eps)
+    return rare + rounding
 
 
 def estimate(
-    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, plan: Plan, generator: Generator
+    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, tuples: Tuples, generator: Generator
 ) -> Estimate:
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
-    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64. The first half of
-    the tuples is passed over twice, because its own scalars need the set that the second half chooses.
-    Raises InvalidInput when p or q is no law, FloatingPointError when the rule's laws are NaN.
+    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64.
+    The first half of the tuples is passed over twice, because its own scalars need the set that the second
+    half chooses. Raises InvalidInput when p or q is no law, FloatingPointError when the rule's laws are NaN.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
-    run = _Pass(rule, target_probs, draft_probs, plan)
-    if plan.draws is Draws.POINT_MASS:
-        first = second = draw_siblings(draft_probs[None], plan.num_siblings, plan.draws, generator)
+    run = _Pass(rule, target_probs, draft_probs, tuples)
+    if tuples.draws.are_random:
+        half = tuples.num_tuples // 2
+        first, second = (run.draw(count, generator) for count in (half, tuples.num_tuples - half))
     else:
-        first, second = (
-            run.draw(count, generator)
-            for count in (plan.num_tuples // 2, plan.num_tuples - plan.num_tuples // 2)
-        )
+        first = second = run.draw(1, generator)
     none = torch.zeros_like(target_probs, dtype=torch.bool)
     one = run.sums(first, none)
     two = run.sums(second, one.mean > target_probs)
     again = run.sums(first, two.mean > target_probs)
     halves = (run.mass(two, one.mean > target_probs), run.mass(again, two.mean > target_probs))
-    both = [one] if plan.draws is Draws.POINT_MASS else [one, two]
+    both = [one, two] if tuples.draws.are_random else [one]
     count = sum(part.count for part in both)
     mean = sum((part.mean * part.count for part in both), torch.zeros_like(one.mean)) / count
     square = sum((part.square * part.count for part in both), torch.zeros_like(one.mean)) / count
@@ -134,7 +145,8 @@ def estimate(
         raise FloatingPointError(
             "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
         )
-    return Estimate(mean, spread, halves, float(hits.mean()), _standard_error(hits), count)
+    acceptance = float(hits.mean()), _standard_error(hits)
+    return Estimate(mean, spread, halves, *acceptance, count, sum_rounding(target_probs))
 
 
 @dataclass(frozen=True)
@@ -151,15 +163,24 @@ class Pooled:
 
 
 def pool(estimates: Sequence[Estimate]) -> Pooled:
-    """Average over pairs of laws: under an exact rule the mean is 0 and errors add in squares, so many weak signs become one."""
+    """Average over pairs of laws, so that many weak signs become one: errors add in squares.
+
+    Under an exact rule the mean is 0. Raises InvalidInput when there is no estimate.
+    """
     count = len(estimates)
+    if not count:
+        raise InvalidInput("no estimates to average; at least 1 is needed")
     value = sum(item.total_variation for item in estimates) / count
     return Pooled(value, math.sqrt(sum(item.total_variation_error**2 for item in estimates)) / count)
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Over one half: (V,) mean and mean square of the law, and (n,) mass of a set and acceptance of every tuple; float64."""
+    """Sums over one half of the tuples, float64.
+
+    mean, square: (V,), of the law and of its square. mass, accepted: (n,), every tuple's mass of a set and
+    acceptance.
+    """
 
     mean: Tensor
     square: Tensor
@@ -178,32 +199,27 @@ class _Pass:
     rule: SiblingRule
     target_probs: Tensor
     draft_probs: Tensor
-    plan: Plan
+    tuples: Tuples
 
     @property
     def rows(self) -> int:
         """Tuples in a chunk."""
-        return max(1, self.plan.max_elements // len(self.target_probs))
+        return max(1, self.tuples.max_elements // len(self.target_probs))
 
     def draw(self, count: int, generator: Generator) -> Tensor:
-        """(count, B) sibling tuples, by the functions that decoding draws with."""
-        if self.plan.draws is Draws.IID:
-            return draw(self.draft_probs, count * self.plan.num_siblings, generator).view(count, -1)
-        sizes = [min(self.rows, count - start) for start in range(0, count, self.rows)]
-        draft = self.draft_probs
-        return torch.cat(
-            [
-                draw_siblings(draft.expand(n, -1), self.plan.num_siblings, self.plan.draws, generator)
-                for n in sizes
-            ]
-        )
+        """(count, B) sibling tuples, drawn as in decoding."""
+        draws, size = self.tuples.draws, self.tuples.num_siblings
+        if draws.are_independent:
+            return draws.draw(self.draft_probs, count * size, generator).view(count, -1)
+        rows = [min(self.rows, count - start) for start in range(0, count, self.rows)]
+        return torch.cat([draws.draw(self.draft_probs.expand(n, -1), size, generator) for n in rows])
 
     def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of emitted laws (C, V) and acceptances (C,)."""
         for tokens in siblings.split(self.rows):
             shape = (len(tokens), len(self.target_probs))
             law = self.rule.law(
-                self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.plan.draws
+                self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.tuples.draws
             )
             yield emitted(law, tokens), accepted(law, tokens).double()
 
@@ -222,7 +238,7 @@ class _Pass:
     def mass(self, sums: _Sums, chosen: Tensor) -> SetMass:
         """The mass of a set that other tuples chose."""
         target = float(self.target_probs[chosen].sum(dtype=torch.float64))
-        allowance = resolution(target, sums.count, torch.finfo(self.target_probs.dtype).eps)
+        allowance = resolution(target, sums.count, sum_rounding(self.target_probs))
         return SetMass(float(sums.mass.mean()), target, math.hypot(_standard_error(sums.mass), allowance))
 
 

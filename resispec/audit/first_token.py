@@ -20,7 +20,7 @@ def rule_of(verifier: Verifier) -> SiblingRule:
 
 @dataclass(frozen=True)
 class FirstToken:
-    """Makes the audits of rules apply to verifiers that are none, such as those that work from the leaves up.
+    """Lets the audits of rules judge verifiers that have no rule to apply at a node, such as `Block`.
 
     Every tuple of siblings is one tree, so this is slow: about a millisecond a tuple.
     """
@@ -28,7 +28,10 @@ class FirstToken:
     verifier: Verifier
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
-        """See `SiblingRule.law`. select: the probability of stopping at a child; residual: the final token's law at the root."""
+        """See `SiblingRule.law`.
+
+        select: the probability of stopping at a child. residual: the final token's law at the root.
+        """
         vocab, count = target_probs.shape[-1], siblings.shape[-1]
         topology = complete(2, count)
         rows = zip(

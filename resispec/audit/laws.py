@@ -5,21 +5,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Law, is_first
 
-ROUNDING_EPS = 64
-"""Masses this many machine epsilons apart count as equal: what sums over a large vocabulary lose."""
-
 
 def emitted(law: Law, siblings: Tensor) -> Tensor:
-    """The law (..., V) of the emitted token given the siblings (..., B): selected siblings plus (1 - sum select) * residual."""
+    """The law (..., V) of the emitted token given siblings (..., B): select + (1 - sum select) residual."""
     rest = 1 - law.select.sum(-1, keepdim=True)
     return (rest * law.residual).scatter_add(-1, siblings, law.select)
 
 
 def accepted(law: Law, siblings: Tensor) -> Tensor:
-    """Probability (...) that the emitted token is one of the siblings (..., B), be it selected or drawn from the residual."""
+    """Probability (...) that the emitted token is one of the siblings (..., B), selected or residual."""
     rest = 1 - law.select.sum(-1)
     drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
     return law.select.sum(-1) + rest * drafted.sum(-1)
@@ -28,7 +26,7 @@ def accepted(law: Law, siblings: Tensor) -> Tensor:
 def check_rows(name: str, rows: Tensor, tolerance: float | None = None) -> None:
     """Raise InvalidInput, naming the first bad row, unless every row (..., V) is a probability law.
 
-    tolerance: how far a sum may be from 1; by default 1e-9 in float64 and 1e-4 in float32.
+    tolerance: how far a sum may be from 1; by default what `sum_tolerance` says.
     """
     tolerance = sum_tolerance(rows) if tolerance is None else tolerance
     finite_and_positive(name, rows)
@@ -41,19 +39,15 @@ def check_rows(name: str, rows: Tensor, tolerance: float | None = None) -> None:
 
 
 def finite_and_positive(name: str, values: Tensor) -> None:
-    """Raise InvalidInput, naming the first bad row and entry of (..., K), unless all values are finite and not negative."""
+    """Raise InvalidInput, naming the first bad entry, unless values (..., K) are finite and not negative."""
     bad = ~((values >= 0) & (values < torch.inf))
     if bool(bad.any()):
         *row, entry = first_row(bad)
         found = float(values[(*row, entry)])
         raise InvalidInput(
-            f"{where(tuple(row))}{name} hold {found:.6g} at entry {entry}; allowed: finite values, not negative"
+            f"{where(tuple(row))}{name} hold {found:.6g} at entry {entry}; "
+            "allowed: finite values, not negative"
         )
-
-
-def sum_tolerance(rows: Tensor) -> float:
-    """How far the sum of a law may be from 1 in this precision."""
-    return 1e-9 if rows.dtype == torch.float64 else 1e-4
 
 
 def first_row(bad: Tensor) -> tuple[int, ...]:

@@ -1,11 +1,14 @@
-r"""The paper's empirical validation (Appendix C), exactly as published, and the divergence that it should have measured.
+r"""The paper's empirical validation (Appendix C) as published, and the divergence that it should measure.
 
 The appendix sums the masses of all paths,
-    P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,   p_hat = sum_i P_i + P_fail,
-with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed proxy k_i per step, and reports
-D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so every step adds min(k, R) + (R - min(k,
-R)) = R and p_hat = p for every sequence of laws k_i, also for random ones. The figure measures rounding. What Algorithm 1 does
-differs: its proxy depends on the rejected token, and the residual after it is an average over the tokens that can be rejected.
+    P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,   p_hat = sum_i
+    P_i + P_fail,
+with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed proxy k_i
+per step, and reports D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so
+every step adds min(k, R) + (R - min(k, R)) = R and p_hat = p for every sequence of laws k_i, also for random
+ones. The figure measures rounding. What Algorithm 1 does
+differs: its proxy depends on the rejected token, and the residual after it is an average over the tokens that
+can be rejected.
 """
 
 from __future__ import annotations
@@ -17,9 +20,9 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.estimate import Estimate
+from resispec.audit.estimate import Estimate, SetMass
 from resispec.distributions import draw, normalise
-from resispec.verifiers.resispec import ProxyShape
+from resispec.verifiers.resispec import ResiSpec
 
 
 class Proxy(Protocol):
@@ -30,12 +33,13 @@ class Proxy(Protocol):
 
 
 def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
-    """GetProxy(R, Q, x0) for one x0 drawn from the tokens that can be refused, in proportion to max(Q - R, 0).
+    """GetProxy(R, Q, x0) for one token x0 that can be refused, drawn in proportion to max(Q - R, 0).
 
-    k = R - r, then k(x0) = Q(x0): the paper's last line. The appendix keeps this k fixed although it depends on x0.
+    k = R - r, then k(x0) = Q(x0): the paper's last line. The appendix keeps this k fixed although it depends
+    on x0.
     """
     refused = draw(normalise((draft - target).clamp_min(0), draft), 1, generator)
-    proxy = target - ProxyShape()(target, draft, refused)
+    proxy = target - ResiSpec().reshape(target, draft, refused)
     return proxy.scatter(-1, refused, draft.gather(-1, refused))
 
 
@@ -52,7 +56,7 @@ def draft_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
 
 
 def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
-    """The appendix's p_hat (..., V), in the precision of `target_probs` (..., V), for given proxies k_1, ..., k_n (..., V)."""
+    """The appendix's p_hat (..., V) for given proxies k_1, ..., k_n (..., V), in the target's precision."""
     current, reach = target_probs, torch.ones_like(target_probs[..., :1])
     total = torch.zeros_like(target_probs)
     for proxy in proxies:
@@ -66,10 +70,11 @@ def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
 def paper_kl(
     target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator
 ) -> Tensor:
-    """D_KL(p_hat || p) (...), as the appendix computes it for `num_candidates` candidates, in the inputs' own precision.
+    """D_KL(p_hat || p) (...) for `num_candidates` candidates as in the appendix, in the inputs' precision.
 
-    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own. The three give the
-    same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says nothing about exactness.
+    target_probs, draft_probs: (..., V). proxy: `resispec_proxy`, `random_proxy`, `draft_proxy` or one's own.
+    The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says
+    nothing about exactness.
     """
     current, proxies = target_probs, []
     for _ in range(num_candidates):
@@ -81,28 +86,35 @@ def paper_kl(
 def true_kl(law: Tensor, target_probs: Tensor) -> Tensor:
     """D_KL(law || p) (...) in float64, of the marginal that is really emitted; infinite where law > 0 = p.
 
-    law: (..., V), from `emitted_law` (exact) or `Estimate.law`. The estimate's noise raises the figure by about
-    sum_v se(v)^2 / (2 p(v)), so for a sampled law report `kl_bound` beside it.
+    law: (..., V), from `emitted_law` (exact) or `Estimate.law`. The estimate's noise raises the figure by
+    about sum_v se(v)^2 / (2 p(v)), so for a sampled law report `kl_bound` beside it.
     """
     return _kl(law.double(), target_probs.double())
 
 
 def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
-    """A lower bound of D_KL(law || p): the binary divergence of the cross-fitted sets' masses, averaged over both halves.
+    """A lower bound of D_KL(law || p): the divergence of the cross-fitted sets' masses, halves averaged.
 
-    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)), a = law(S), b =
-    p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a bound with confidence, 0 the plug-in
-    value.
+    Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)),
+    a = law(S), b = p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a
+    bound with confidence, 0 the plug-in value.
     """
-    return sum(_binary_kl(half.law, half.target, num_errors * half.error) for half in estimate.halves) / 2
+    return sum(_binary_kl(half, num_errors * half.error, estimate.rounding) for half in estimate.halves) / 2
 
 
-def _binary_kl(law: float, target: float, margin: float) -> float:
+def _binary_kl(half: SetMass, margin: float, rounding: float) -> float:
+    """The divergence of (law(S), 1 - law(S)) from (p(S), 1 - p(S)), law(S) moved toward p(S) by `margin`.
+
+    Both laws sum to 1 but for rounding, so a mass below `rounding` is no evidence where p has none.
+    """
+    law, target = half.law, half.target
     law = min(1.0, max(target, law - margin)) if law >= target else max(0.0, min(target, law + margin))
     total = 0.0
     for mass, reference in ((law, target), (1 - law, 1 - target)):
-        if mass > 0 and mass != reference:
-            total += mass * math.log(mass / reference) if reference > 0 else math.inf
+        if mass > 0 and reference > 0:
+            total += mass * math.log(mass / reference)
+        elif mass > rounding:
+            total = math.inf
     return total
 
 

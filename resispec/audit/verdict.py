@@ -15,11 +15,11 @@ LIMIT = 4.0
 MIN_TOKENS = 1000
 """Fewer audited tokens than this are never enough for `exact`."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
-"""The least variance of a sum for which the normal law is used: below it one rare token makes a large z out of nothing."""
+"""The least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
 
 
 class Finding(StrEnum):
-    """What the evidence says. EXACT means that nothing was found with enough to find it in; BIASED is a positive finding."""
+    """What the evidence says. EXACT: there is enough of it, and no bias was found. BIASED: one was found."""
 
     EXACT = "exact"
     BIASED = "biased"
@@ -28,7 +28,7 @@ class Finding(StrEnum):
 
 @dataclass(frozen=True)
 class Deviation:
-    """A measured amount, which an exact verifier keeps at or below 0 in the mean, and the same in standard errors."""
+    """A measured amount, whose mean is at most 0 for an exact verifier, and the same in standard errors."""
 
     value: float
     z: float
@@ -36,11 +36,12 @@ class Deviation:
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that was measured about one verifier with one kind of draws. A missing item is None or an empty mapping.
+    """All that was measured about one verifier with one kind of draws. What is missing is None or empty.
 
-    enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations: estimated, by the name
-    of what it was estimated on. z_scores: from real decoding, named "surprisal", "overdraft" and "rank", or with a detail after
-    a colon ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what it was measured on.
+    enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations:
+    estimated, by the name of what it was estimated on. z_scores: from real decoding, named "surprisal",
+    "overdraft" and "rank", or with a detail after a colon ("surprisal: c4, T=0.6"). excesses: acceptance
+    minus its ceiling, by the name of what it was measured on.
     """
 
     enumerated_error: float | None = None
@@ -60,7 +61,10 @@ REQUIRED = ("enumerated_error", "total_variations", "z_scores", "excesses")
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and one line per reason; `false_alarm_rate` bounds the probability that an exact verifier is called biased."""
+    """A verdict and one line per reason.
+
+    false_alarm_rate: a bound of the probability that an exact verifier is called biased.
+    """
 
     finding: Finding
     reasons: tuple[str, ...]
@@ -70,16 +74,20 @@ class Judgement:
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
     """Judge a verifier by what was measured.
 
-    biased: an enumerated error above TOLERANCE; a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an
-    infinite one; an estimated total variation or an acceptance excess more than LIMIT standard errors above 0; NaN anywhere.
-    undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required item is missing.
+    biased: an enumerated error above TOLERANCE; a z-score whose sum has at least MIN_VARIANCE and |z| above
+    LIMIT, or an infinite one; an estimated total variation or an acceptance excess more than LIMIT standard
+    errors above 0; NaN anywhere.
+    undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
+    item is missing.
     exact: otherwise.
 
-    False alarms: a two-sided normal leaves 6.3e-5 outside 4 standard errors, a one-sided one 3.2e-5; an estimated total variation
-    counts twice, for its two halves. So at most 6.3e-5 per statistic, and k statistics, however dependent, raise one with
-    probability at most 6.3e-5 k (union bound). Enumeration raises none.
+    False alarms: a two-sided normal leaves 6.3e-5 outside 4 standard errors, a one-sided one 3.2e-5; an
+    estimated total variation counts twice, for its two halves. So at most 6.3e-5 per statistic, and k
+    statistics, however dependent, raise one with probability at most 6.3e-5 k (union bound). Enumeration
+    raises none.
 
-    required: the fields of Evidence that `exact` needs; leave out what a decoder cannot have (no draft law: only "z_scores").
+    required: the fields of Evidence that `exact` needs; leave out what a decoder cannot have (no draft law:
+    only "z_scores").
     """
     biased = [*_enumeration(evidence), *_deviations(evidence), *_z_scores(evidence, _is_biased)]
     missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
@@ -121,8 +129,8 @@ def _deviations(evidence: Evidence) -> list[str]:
 
 def _z_scores(evidence: Evidence, holds: Callable[[str, ZScore], bool]) -> list[str]:
     return [
-        f"{name} z = {score.z:.1f} over {score.n} tokens, variance {score.variance:.3g}; allowed: |z| up to {LIMIT:g}, "
-        f"variance at least {_least_variance(name):g}"
+        f"{name} z = {score.z:.1f} over {score.n} tokens, variance {score.variance:.3g}; "
+        f"allowed: |z| up to {LIMIT:g}, variance at least {_least_variance(name):g}"
         for name, score in evidence.z_scores.items()
         if holds(name, score)
     ]

@@ -1,12 +1,14 @@
-r"""Exactness of real decoding, from the emitted tokens alone: martingale statistics that cost no extra forward.
+r"""Exactness of real decoding, from the emitted tokens alone: statistics that cost no extra forward.
 
-Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function f_t that is known
-before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t} f_t, and
+Under an exact verifier every emitted token x_t has law p_t given all tokens before it. So for any function
+f_t that is known before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0 and variance sum_t Var_{p_t}
+f_t, and
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
 is close to a standard normal. Three choices of f:
-    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t): wrong temperatures, an argmax in place of a draw;
-    overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows here first;
-    rank       f_t(x) = sum_{y < x} p_t(y) + p_t(x) / 2, mean 1/2: draws invert cumulative sums, so uniforms that are used twice
+    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t): wrong temperatures, an argmax in place
+    of a draw; overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the
+    draft shows here first; rank       f_t(x) = sum_{y < x} p_t(y) + p_t(x) / 2, mean 1/2: draws invert
+    cumulative sums, so uniforms that are used twice
                prefer tokens by their index, which the other two hardly see.
 """
 
@@ -24,7 +26,7 @@ from resispec.decode import Step
 
 @dataclass(frozen=True)
 class ZScore:
-    """A standardised sum of n terms; variance: the sum's, under an exact verifier; p_value: two-sided, normal."""
+    """A standardised sum of n terms. variance: the sum's, under an exact verifier."""
 
     z: float
     n: int
@@ -51,7 +53,7 @@ class Terms:
     rank_variance: Tensor
 
     def scores(self) -> dict[str, ZScore]:
-        """The z-scores, by name; a statistic without terms is left out. Raises FloatingPointError when a law was NaN."""
+        """The z-scores of statistics that have terms, by name. Raises FloatingPointError for a NaN law."""
         known = ~self.overdraft_variance.isnan()
         scores = {"surprisal": _scored(self.surprisal, self.surprisal_variance)}
         scores["overdraft"] = _scored(self.overdraft[known], self.overdraft_variance[known])
@@ -62,8 +64,8 @@ class Terms:
 def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     """Deviation -log p_t(x_t) - H(p_t) and variance Var_{p_t}(-log p_t), each (T,) float64.
 
-    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability 0 deviates
-    infinitely.
+    target_probs: (T, V), the law that each token had; tokens: (T,) int64. 0 log 0 = 0; a token of probability
+    0 deviates infinitely.
     """
     p = target_probs.double()
     surprisal = -torch.where(
@@ -75,9 +77,10 @@ def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tenso
 
 
 def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviation 1[q_t(x_t) > p_t(x_t)] - m_t and variance m_t (1 - m_t), m_t = p_t(q_t > p_t), each (T,) float64.
+    """Deviation 1[q_t(x_t) > p_t(x_t)] - m_t and variance m_t (1 - m_t), each (T,) float64.
 
-    target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a draft law is known.
+    m_t = p_t(q_t > p_t). target_probs, draft_probs: (T, V); tokens: (T,) int64. Defined where a draft law is
+    known.
     """
     over = draft_probs > target_probs
     mean = (target_probs.double() * over).sum(-1).clamp(0, 1)
@@ -85,7 +88,7 @@ def overdraft_terms(target_probs: Tensor, draft_probs: Tensor, tokens: Tensor) -
 
 
 def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2 and variance (1 - sum p_t^3) / 12, each (T,) float64.
+    """Deviation sum_{y < x_t} p_t(y) + p_t(x_t) / 2 - 1/2, variance (1 - sum p_t^3) / 12; each (T,) float64.
 
     target_probs: (T, V); tokens: (T,) int64.
     """
@@ -95,7 +98,7 @@ def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
-    """Standardise a sum. Where nothing was random the deviation must be 0 (up to rounding of n terms), else z is infinite.
+    """Standardise a sum. Where nothing was random, z is 0 if the deviation is rounding, else infinite.
 
     Raises FloatingPointError for NaN.
     """
@@ -110,10 +113,11 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
 
 
 def step_terms(step: Step) -> Terms:
-    """The terms of every token that one step emitted, in order, as tensors on the step's device (no host synchronisation).
+    """The terms of every token that one step emitted, in order, on the step's device, without waiting for it.
 
-    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at that node. The
-    draft's law is known at nodes that have children. Drop what lies past `max_new_tokens` or an end of sequence with `cut`.
+    The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at
+    that node. The draft's law is known at nodes that have children. Drop what lies past `max_new_tokens` or
+    an end of sequence with `cut`.
     """
     nodes = [0, *step.verdict.path]
     children = step.draft.tree.topology.children
@@ -132,13 +136,17 @@ def step_terms(step: Step) -> Terms:
 
 
 def join(terms: Iterable[Terms]) -> Terms:
-    """Concatenate the terms of steps, of prompts or of cells, on the host."""
-    every = list(terms)
+    """Concatenate the terms of steps, of prompts or of cells, on the host; there may be none."""
+    none = torch.empty(0, dtype=torch.float64)
+    every = [Terms(*[none] * len(fields(Terms))), *terms]
     return Terms(*(torch.cat([getattr(term, field.name).cpu() for term in every]) for field in fields(Terms)))
 
 
 def cut(terms: Terms, num_tokens: int) -> Terms:
-    """The first `num_tokens` terms: those of the tokens that were returned. A stopping rule that sees the past biases nothing."""
+    """The first `num_tokens` terms: those of the tokens that were returned.
+
+    When to stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
+    """
     return Terms(*(getattr(terms, field.name)[:num_tokens] for field in fields(Terms)))
 
 

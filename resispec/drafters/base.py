@@ -18,7 +18,7 @@ class DraftSession(Protocol):
         """Propose a tree below `root`, the last committed token."""
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
-        """Learn what was kept of the last tree. features: (N, H), the target's, for every node of that tree."""
+        """Learn what was kept of the last tree. features: (N, H), the target's at every node of that tree."""
 
 
 class Drafter(Protocol):
@@ -31,7 +31,8 @@ class Drafter(Protocol):
     def start(
         self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
     ) -> DraftSession:
-        """Begin a sequence; `prompt` holds at least one token, its last is the first root. capacity: positions in all.
+        """Begin a sequence; `prompt` holds at least one token, its last is the first root.
 
+        capacity: positions in all.
         features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.
         """

@@ -1,4 +1,7 @@
-"""An independent draft model fills a fixed topology level by level: plain speculative decoding, SpecInfer, Sequoia."""
+"""An independent draft model fills a fixed topology level by level.
+
+Plain speculative decoding, SpecInfer and Sequoia draft this way.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.distributions import draw_siblings, probabilities
+from resispec.distributions import probabilities
 from resispec.drafters.base import DraftSession
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
@@ -22,26 +25,28 @@ from resispec.trees import Topology
 class DraftModel:
     """Draws the children of every node from the draft model's law at that node.
 
-    topology: the shape, fixed beforehand. draws: how siblings are drawn.
-    Raises InvalidInput for greedy draws where a level's nodes differ in their number of children.
+    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object.
+    Raises InvalidInput for draws that cannot be cut, such as greedy ones, where the nodes of a level differ
+    in their number of children.
     """
 
     topology: Topology
     draws: Draws = Draws.IID
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the plain word
+        object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the name
         if not isinstance(self.topology, Topology):
             raise InvalidInput(
-                f"a draft model fills a tree of fixed shape; found {self.topology}; a dynamic tree is EAGLE's"
+                f"a draft model fills a tree of fixed shape; found {self.topology!r} (EAGLE's, if dynamic)"
             )
-        # A level is drawn at once and cut to each node's number of children, but of greedy siblings the last one is special.
+        # A level is drawn at once and cut to each node's number of children.
         counts = [
             {len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels
         ]
-        if self.draws is Draws.GREEDY and any(len(found) > 1 for found in counts):
+        if not self.draws.can_be_cut and any(len(found) > 1 for found in counts):
             raise InvalidInput(
-                "greedy draws: nodes of one level differ in their number of children; allowed: equal numbers, or none"
+                f"{self.draws} draws: nodes of one level differ in their number of children; "
+                "allowed: equal numbers, or none"
             )
 
     def start(
@@ -57,7 +62,10 @@ class DraftModel:
 
 @dataclass(frozen=True)
 class _Attention:
-    """What the nodes of one level see: visible (K, capacity + R) bool, see `behind_anything`, of R = `num_rows` drafted rows."""
+    """What the nodes of one level see.
+
+    visible: (K, capacity + R) bool, see `behind_anything`, of R = `num_rows` drafted rows.
+    """
 
     num_rows: int
     visible: Tensor
@@ -67,7 +75,7 @@ class _Attention:
 def _plan(
     topology: Topology, device: torch.device, capacity: int
 ) -> tuple[tuple[_Attention, ...], dict[int, int]]:
-    """What each level that is drafted from sees, itself included, and every cached node's row after the committed ones."""
+    """What each level that is drafted from sees, and the row of every cached node behind the committed."""
     seen, rows = [], dict[int, int]()
     for depth, level in enumerate(inner_levels(topology, device)):
         nodes = level.nodes.tolist()
@@ -109,7 +117,7 @@ class DraftModelSession:
                 visible = seen.visible[:, -past - seen.num_rows :]
                 features = self._session.forward(tokens.index_select(0, level.nodes), positions, visible)
             laws.append(probabilities(self._model.head(features), self._temperature))
-            level.put(tokens, draw_siblings(laws[-1], level.most_children, self._drafter.draws, generator))
+            level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         self._past = past
         self._sample = torch.cat([law[:, 0] for law in laws])
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
@@ -118,9 +126,10 @@ class DraftModelSession:
         return Draft(Tree(topology, tokens, self._drafter.draws), probs)
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
-        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded before the next root.
+        """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
 
-        Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has been waited for.
+        Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has
+        been waited for.
         """
         if bool(self._sample.isnan().any()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")

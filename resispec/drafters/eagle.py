@@ -1,6 +1,7 @@
-"""EAGLE as a drafter: candidates from features that the target has computed anyway (arXiv 2401.15077, 2406.16858).
+"""EAGLE as a drafter: candidates from features that the target has computed anyway.
 
-Between steps the drafter's cache holds only rows of true features; what a step speculates is forgotten at its end.
+arXiv 2401.15077, 2406.16858. Between steps the drafter's cache holds only rows of true features; what a step
+speculates is forgotten at its end.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.distributions import draw_siblings
 from resispec.drafters.base import DraftSession
 from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth
 from resispec.drafters.levels import inner_levels
@@ -27,9 +27,10 @@ class Reading(StrEnum):
     """How candidates are chosen, and how the rule is told that they were.
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
-    SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's reading, which is not
-        true, so that no rule can be exact with it.
-    SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so (EAGLE-1).
+    SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's
+        reading, which is not true, so that no rule can be exact with it.
+    SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so
+        (EAGLE-1).
     """
 
     POINT_MASS = "point_mass"
@@ -46,21 +47,23 @@ class Reading(StrEnum):
 class Eagle:
     """Drafts with the pair's EAGLE model.
 
-    tree: a fixed shape, or EAGLE-2's dynamic one. reading: see `Reading`; in each of them the draft's `probs` are the drafter's
-    softmax at the sampling temperature. Raises InvalidInput for sampled candidates in a dynamic tree: its shape depends on their
-    scores, so those that stay would not have the drafter's law.
+    tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; in each of them the draft's
+    `probs` are the drafter's softmax at the sampling temperature. Raises InvalidInput for sampled candidates
+    in a dynamic tree: it keeps them by their scores, so those that stay would not have the drafter's law.
     """
 
     tree: Topology | DynamicTree
     reading: Reading = Reading.POINT_MASS
 
     def __post_init__(self) -> None:
+        if not isinstance(self.tree, Topology | DynamicTree):
+            raise InvalidInput(f"EAGLE drafts a topology or a dynamic tree; found {self.tree!r}")
         if self.reading not in list(Reading):
             raise InvalidInput(f"unknown reading {self.reading!r}; allowed: {', '.join(Reading)}")
         object.__setattr__(self, "reading", Reading(self.reading))  # a config gives the plain word
         if self.reading is Reading.SAMPLED and isinstance(self.tree, DynamicTree):
             raise InvalidInput(
-                "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes them by score"
+                "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes by score"
             )
 
     @property
@@ -81,12 +84,13 @@ class Eagle:
     def start(
         self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
     ) -> DraftSession:
-        """See `Drafter.start`. Raises InvalidInput when the pair has no EAGLE model or fewer tokens than candidates."""
+        """See `Drafter.start`. Raises InvalidInput without an EAGLE model, or for too many candidates."""
         if self.topology.num_nodes == 1:
             return NoDraft().start(pair, prompt, temperature, capacity, features)
         if self.most_children > pair.target.vocab_size:
             raise InvalidInput(
-                f"{self.most_children} candidates of one parent; the vocabulary has {pair.target.vocab_size} tokens"
+                f"{self.most_children} candidates of one parent; "
+                f"the vocabulary has {pair.target.vocab_size} tokens"
             )
         session = _EagleDrafts(self, pair, pair.eagle_model(), temperature, capacity)
         session.prefill(prompt, features)
@@ -112,7 +116,7 @@ class _EagleDrafts:
             self._tokens, self._features = prompt[-1:], features[-1:]
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        """Catch up with the committed tokens, the last of which is `root`, then speculate; one forward a level.
+        """Catch up with the committed tokens (the last is `root`), then speculate; one forward a level.
 
         A prompt of one token has no feature to draft from: its first tree is the root alone.
         """
@@ -141,7 +145,7 @@ class _EagleDrafts:
 
 
 def fill(topology: Topology, growth: Growth, reading: Reading, generator: Generator) -> Grown:
-    """Choose the children of every node of a fixed shape, level by level; leaves are not forwarded."""
+    """Choose the children of every node of a fixed topology, level by level; leaves are not forwarded."""
     device = growth.logits.device
     levels = inner_levels(topology, device)
     tokens = torch.zeros(topology.num_nodes, dtype=torch.int64, device=device)
@@ -149,7 +153,7 @@ def fill(topology: Topology, growth: Growth, reading: Reading, generator: Genera
         if depth:
             growth.forward(tokens.index_select(0, level.nodes), level.parents)
         if reading is Reading.SAMPLED:
-            chosen = draw_siblings(growth.laws[-1], level.most_children, Draws.WITHOUT_REPLACEMENT, generator)
+            chosen = reading.draws.draw(growth.laws[-1], level.most_children, generator)
         else:  # by the logits themselves: at a low temperature many laws' entries are 0
             chosen = growth.logits.topk(level.most_children, dim=-1).indices
         level.put(tokens, chosen)

@@ -1,4 +1,4 @@
-"""How an EAGLE drafter's tree grows: one forward a level, and EAGLE-2's choice of the nodes that stay (arXiv 2406.16858)."""
+"""How an EAGLE drafter's tree grows: a forward a level, and EAGLE-2's choice of nodes (arXiv 2406.16858)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, behind_anything
-from resispec.trees import Topology, from_child_counts
+from resispec.trees import MAX_NODES, Topology, from_child_counts
 
 
 class Growth:
     """The speculative rows of one step.
 
-    logits: (K, V) of the nodes forwarded last, at first of the root. laws: the same of every level in turn, at the sampling
-    temperature.
+    logits: (K, V) of the nodes forwarded last, at first of the root. laws: the same of every level in turn,
+    at the sampling temperature.
     """
 
     def __init__(
@@ -51,7 +51,8 @@ class Growth:
 class Grown:
     """A grown tree.
 
-    tokens: (N-1,) int64, without the root's. nodes: (I,) those with children; rows: (I,) their places in `Growth.laws`.
+    tokens: (N-1,) int64, without the root's. nodes: (I,) those with children; rows: (I,) their places in
+    `Growth.laws`.
     """
 
     topology: Topology
@@ -64,10 +65,10 @@ class Grown:
 class DynamicTree:
     """EAGLE-2's tree: a beam search, of whose candidates the likeliest stay.
 
-    total_token: verified positions, the root counted, so total_token - 1 drafted nodes. depth: forwards of the beam after the
-    first, so depth + 1 drafted levels. top_k: children of a node, and nodes of the beam.
-    A candidate's score is the sum of log-probabilities on its path, in float32 and without temperature. Everything is
-    deterministic given the committed tokens. Raises InvalidInput for sizes that give no tree.
+    total_token: verified positions, the root counted, so total_token - 1 drafted nodes. depth: forwards of
+    the beam after the first, so depth + 1 drafted levels. top_k: children of a node, and nodes of the beam. A
+    candidate's score is the sum of log-probabilities on its path, in float32 and without temperature.
+    Everything is deterministic given the committed tokens. Raises InvalidInput for sizes that give no tree.
     """
 
     total_token: int
@@ -75,9 +76,11 @@ class DynamicTree:
     top_k: int
 
     def __post_init__(self) -> None:
-        if self.total_token < 2 or self.depth < 0 or self.top_k < 1:
+        limits = ((self.total_token, 2), (self.depth, 0), (self.top_k, 1))
+        if not all(type(size) is int and least <= size <= MAX_NODES for size, least in limits):
             raise InvalidInput(
-                f"a dynamic tree has total_token >= 2, depth >= 0 and top_k >= 1; found {self}"
+                "a dynamic tree has total_token >= 2, depth >= 0 and top_k >= 1; "
+                f"found {self}; allowed: whole numbers up to {MAX_NODES}"
             )
 
     @cached_property
@@ -128,15 +131,17 @@ class DynamicTree:
 def highest(scores: Tensor, count: int) -> Tensor:
     """Places of the `count` highest scores (K,), in ascending order; of equal scores the earlier ones.
 
-    A path's score never rises, and a parent's place is before its children's: so whoever is among the highest has its parent
-    there, ties or not.
+    A path's score never rises, and a parent's place is before its children's: so whoever is among the highest
+    has its parent there, ties or not.
     """
     return scores.sort(descending=True, stable=True).indices[:count].sort().values
 
 
 def _connect(tokens: Tensor, places: Tensor, parents: Tensor, forwarded: Tensor) -> Grown:
-    """The tree of the nodes that stay, (K,) each: their tokens, their ascending places, the forwarded rows below which they grew.
+    """Connect the nodes that stay into a tree.
 
+    tokens, places, parents: (K,) each, their tokens, their ascending places among the candidates, and the
+    forwarded rows below which they grew.
     forwarded: (R,) places of the rows that were forwarded below the root.
     """
     node_at = {place: node for node, place in enumerate(places.tolist(), start=1)}

@@ -1,4 +1,4 @@
-"""The levels of a fixed shape that are drafted from."""
+"""The levels of a fixed topology that are drafted from."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Level:
     most_children: int
 
     def put(self, tokens: Tensor, drawn: Tensor) -> None:
-        """Write the children's tokens into those of the tree, (N,) int64, from the draws at every node, (K, most_children)."""
+        """Write the children's tokens into those of the tree.
+
+        tokens: (N,) int64, of the tree. drawn: (K, most_children), the draws at every node of the level.
+        """
         tokens[self.children] = drawn.flatten().index_select(0, self.picks)
 
 

@@ -1,7 +1,8 @@
 """A small real pair and three data sets, made at first use from text that every Python installation has.
 
-What it is for: real decoding, with a real gap between target and draft, on a machine without network or accelerator. Its
-numbers say nothing about large models. The first use trains the pair, which takes minutes; every later one opens the cache.
+What it is for: real decoding, with a real gap between target and draft, on a machine without network or
+accelerator. Its numbers say nothing about large models. The first use trains the pair, which takes minutes;
+every later one opens the cache.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resispec.data import Prompt, read_jsonl
-from resispec.training.recipe import EagleRecipe
+from resispec.data import Prompt, check_count, read_jsonl
 from resispec.embedded import store
 from resispec.embedded.corpus import NAMES, read_sources
 from resispec.embedded.recipe import Recipe
 from resispec.errors import InvalidInput
+from resispec.training.recipe import EagleRecipe
 
 if TYPE_CHECKING:  # naming the pair takes no torch
     from resispec.models import Pair
@@ -39,16 +40,13 @@ __all__ = [
 DEFAULT_RECIPE = Recipe()
 # The published loss; so small a drafter learns at a higher rate in fewer steps.
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
-_EAGLE_MODULES = (
-    "embedded/eagle.py",
-    "eagle_training.py",
-    "models/eagle.py",
-)  # the files that decide the drafter
+# The files that decide the drafter.
+_EAGLE_MODULES = ("embedded/eagle.py", "training/eagle.py", "models/eagle.py")
 
 
 @cache
 def fingerprint(recipe: Recipe = DEFAULT_RECIPE) -> str:
-    """16 hexadecimal digits of everything that the pair depends on, in well under a second and without training."""
+    """16 hexadecimal digits of everything that the pair depends on; quick, nothing is trained."""
     return store.make_key(read_sources(), repr(recipe))
 
 
@@ -57,8 +55,10 @@ def ensure_pair(
 ) -> Path:
     """The folder with `target/`, `draft/` and the prompt files, trained first if it is absent.
 
-    cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`. expected: the fingerprint that the caller was promised.
-    Raises InvalidInput when the cached folder is damaged, or when this installation would train another pair than expected.
+    cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`. expected: the fingerprint that the caller
+    was promised.
+    Raises InvalidInput when the cached folder is damaged, or when this installation would train another pair
+    than expected.
     """
     found = fingerprint(recipe)
     if expected not in (None, found):
@@ -118,7 +118,7 @@ def ensure_eagle(
 
 
 def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
-    """The embedded target with its EAGLE drafter, both trained first where they are absent; see `load_pair`."""
+    """The embedded target with its EAGLE drafter, both trained first if they are absent; see `load_pair`."""
     from resispec.models import load_eagle_pair as load_models
 
     pair_folder, folder = ensure_eagle(expected=fingerprint)
@@ -129,7 +129,8 @@ def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: st
 class EmbeddedDataset:
     """Held-out documents of one kind, in a fixed order.
 
-    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: as for `load_pair`.
+    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: as for
+    `load_pair`.
     Raises InvalidInput for an unknown name.
     """
 
@@ -142,10 +143,8 @@ class EmbeddedDataset:
             raise InvalidInput(f"unknown embedded data set {self.name!r}; allowed: {', '.join(NAMES)}")
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents, after training the pair whose held-out text they are, if it is absent."""
-        path = (
-            Path(self.path)
-            if self.path is not None
-            else ensure_pair(expected=self.fingerprint) / f"{self.name}.jsonl"
-        )
-        return read_jsonl(path, count)
+        """The first `count` documents; the pair that has not seen them is trained first if it is absent."""
+        check_count(count)
+        if self.path is not None:
+            return read_jsonl(Path(self.path), count)
+        return read_jsonl(ensure_pair(expected=self.fingerprint) / f"{self.name}.jsonl", count)

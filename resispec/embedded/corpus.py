@@ -1,9 +1,9 @@
 """Text that every installation has: the language reference, docstrings, and standard-library source.
 
-Source files are read as bytes and parsed with `ast`; nothing of them is imported or run. The split into training and
-held-out text is decided by a stable hash of names, before anything else looks at the text: whole files for docstrings and
-code (so a file's docstrings and its code are always on the same side), single chunks for the few long topics of the
-reference.
+Source files are read as bytes and parsed with `ast`; nothing of them is imported or run. The split into
+training and held-out text is decided by a stable hash of names, before anything else looks at the text: whole
+files for docstrings and code (so a file's docstrings and its code are always on the same side), single chunks
+for the few long topics of the reference.
 """
 
 from __future__ import annotations
@@ -24,25 +24,12 @@ NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
 _TOPICS = "stdlib/pydoc_data/topics.py"
 _PACKAGES = ("numpy", "pandas")
-# Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other people's packages.
-_SKIPPED_FOLDERS = frozenset(
-    [
-        "site-packages",
-        "dist-packages",
-        "__pycache__",
-        "test",
-        "tests",
-        "testing",
-        "idle_test",
-        "idlelib",
-        "lib2to3",
-        "turtledemo",
-        "encodings",
-        "ensurepip",
-        "pydoc_data",
-        "__phello__",
-    ]
-)
+# Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other
+# people's packages.
+_SKIPPED_FOLDERS = frozenset([
+    "site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test", "idlelib",
+    "lib2to3", "turtledemo", "encodings", "ensurepip", "pydoc_data", "__phello__",
+])  # fmt: skip
 _HELD_OUT_FILES = 0.15
 _HELD_OUT_CHUNKS = 0.42  # the reference is short: less would not leave 200 prompts
 _MIN_DOCSTRING_CHARS = 200
@@ -90,8 +77,8 @@ def read_sources() -> dict[str, bytes]:
 def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | None = None) -> dict[str, Split]:
     """Split the sources' text into the three data sets, by name.
 
-    max_chars: training text of one data set at most, in characters. max_files: files of each side at most, for quick trials.
-    No paragraph of a held-out text, of any data set, is in a training text of any data set.
+    max_chars: training text of one data set at most, in characters. max_files: files of each side at most,
+    for quick trials. No paragraph of a held-out text, of any data set, is in a training text of any data set.
     """
     files = sorted((name for name in sources if name != _TOPICS), key=stable_rank)
     held_out = [name for name in files if _share(name) < _HELD_OUT_FILES][:max_files]
@@ -128,31 +115,25 @@ def _share(name: str) -> float:
 def _package_folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
-        raise InvalidInput(
-            f"the embedded pair is trained on the docstrings of {package}, which is not installed"
-        )
+        raise InvalidInput(f"the embedded pair learns from {package}'s docstrings: pip install {package}")
     return Path(spec.origin).parent
 
 
 def _python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        folders[:] = [
-            name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith("config-")
-        ]
-        yield from (
-            Path(folder, name) for name in files if name.endswith(".py") and not name.startswith("test_")
-        )
+        skipped = _SKIPPED_FOLDERS | {name for name in folders if name.startswith("config-")}
+        folders[:] = [name for name in folders if name not in skipped]
+        yield from (Path(folder, name) for name in files if name.endswith(".py") and name[:5] != "test_")
 
 
 def _reference(source: bytes) -> Split:
-    """The topics in chunks; neighbouring training chunks of a topic are joined again, so that they read on."""
+    """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
     training: list[Document] = []
     held_out: list[Document] = []
     seen: set[str] = set()
     for topic, text in sorted(_topics(source).items()):
-        fresh = [
-            part for part in _paragraphs(text) if not _seen_before(part, seen)
-        ]  # topics quote each other's sections
+        # Topics quote each other's sections.
+        fresh = [part for part in _paragraphs(text) if not _seen_before(part, seen)]
         run: list[str] = []
         for number, chunk in enumerate(_pack(fresh, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
@@ -196,9 +177,7 @@ def _docstrings(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Doc
 
 def _parse(source: bytes) -> ast.Module:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # old files warn about invalid escapes, which is not the user's concern
+        warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
         try:
             return ast.parse(source)
         except (SyntaxError, ValueError):
@@ -220,7 +199,7 @@ def _paragraphs(text: str) -> list[str]:
 
 
 def _pack(paragraphs: list[str], min_chars: int) -> Iterator[str]:
-    """Consecutive paragraphs joined until a chunk has `min_chars`; a shorter rest is joined to the last chunk."""
+    """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest goes to the last chunk."""
     chunks: list[list[str]] = [[]]
     for paragraph in paragraphs:
         if sum(map(len, chunks[-1])) >= min_chars:

@@ -1,4 +1,4 @@
-"""An EAGLE drafter for the embedded target, trained from the same text at first use and cached beside the pair."""
+"""An EAGLE drafter for the embedded target, trained on the same text at first use and cached."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from resispec.training.recipe import EagleRecipe
-from resispec.training.eagle import EagleTraining, Sequences, new_drafter
 from resispec.embedded.corpus import NAMES, build_corpus, read_sources
 from resispec.embedded.recipe import Recipe
 from resispec.embedded.train import EOS_ID
 from resispec.models import Tokenizer, load_pair, save_eagle
+from resispec.training.eagle import EagleTraining, Sequences, new_drafter
+from resispec.training.recipe import EagleRecipe
 
 
 def train_drafter(
     recipe: EagleRecipe, pair_recipe: Recipe, pair_folder: Path, folder: Path
 ) -> dict[str, Any]:
-    """Write the drafter into `folder`; return what is worth remembering of the training. Shows one progress bar."""
+    """Write the drafter into `folder`; return facts of the training. Shows one progress bar."""
     started = time.perf_counter()
     pair: Any = load_pair(str(pair_folder / "target"), None)
     threads = torch.get_num_threads()
@@ -39,7 +39,7 @@ def train_drafter(
 
 
 def _fit(training: EagleTraining, steps: int) -> list[tuple[float, float]]:
-    """Every step's losses."""
+    """The losses of every step: of the features, and of the laws in nats per token."""
     history = []
     bar = tqdm(range(steps), desc="embedded EAGLE drafter", unit="step", dynamic_ncols=True)
     for _ in bar:
@@ -49,16 +49,17 @@ def _fit(training: EagleTraining, steps: int) -> list[tuple[float, float]]:
 
 
 def _sequences(recipe: Recipe, tokenizer: Tokenizer) -> Sequences:
-    """The pair's training text in windows of its context, each data set as often as in the pair's own training."""
+    """The pair's training text in windows of the same length.
+
+    Every data set is drawn as often as in the training of the pair.
+    """
     corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
     windows: list[list[int]] = []
     weights: list[float] = []
     for name, share in zip(NAMES, recipe.mixture, strict=True):
         texts = (tokenizer.encode(document.text) for document in corpus[name].training)
         stream = [token for tokens in texts for token in (*tokens, EOS_ID)]
-        found = [
-            stream[start : start + recipe.context] for start in range(0, len(stream) - 2, recipe.context)
-        ]
+        found = [stream[start : start + recipe.window] for start in range(0, len(stream) - 2, recipe.window)]
         windows += found
-        weights += [share / len(found)] * len(found)
+        weights += [share / max(1, len(found))] * len(found)
     return Sequences(windows, torch.tensor(weights))

@@ -1,7 +1,8 @@
-"""Muon: momentum whose step has all its singular values near one (Jordan et al., 2024, https://kellerjordan.github.io/posts/muon).
+"""Muon: momentum whose step has all its singular values near one.
 
-With a few hundred steps to spend it reaches the loss that AdamW needs three times the tokens for. torch.optim.Muon computes in
-bfloat16, which most CPUs emulate: there the same step takes several times as long as the gradient.
+Jordan et al., 2024, https://kellerjordan.github.io/posts/muon. With a few hundred steps to spend it reaches
+the loss that AdamW needs three times the tokens for. torch.optim.Muon computes in bfloat16, which most CPUs
+emulate: there the same step takes several times as long as the gradient.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Matrices (K, m, n) with the same singular vectors and singular values near one, by Newton-Schulz iterations."""
+    """Bring the singular values of matrices (K, m, n) near one by Newton-Schulz iterations.
+
+    The singular vectors stay.
+    """
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
     a, b, c = _QUINTIC

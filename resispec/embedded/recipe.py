@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Shape:
+class Sizes:
     """The sizes of a Llama. Embeddings are tied: at this size a second matrix would be half of the model."""
 
     hidden_size: int
@@ -22,7 +22,8 @@ class Shape:
 class Recipe:
     """How the pair is trained; the defaults are the pair that everyone gets.
 
-    mixture: share of windows from each data set, in the order of `NAMES`. context: tokens of a window. batch_size: windows.
+    mixture: share of windows from each data set, in the order of `NAMES`. window: tokens of one.
+    batch_size: windows of a step.
     distillation: weight of the target's law, against the text's own next token, in the draft's loss.
     max_chars: training text of one data set at most. max_files: source files at most, for quick trials.
     shards: parts of a batch that run in parallel, one thread each.
@@ -30,12 +31,12 @@ class Recipe:
 
     seed: int = 0
     vocab_size: int = 2048
-    target: Shape = Shape(192, 512, 4, 4, 2)
-    draft: Shape = Shape(64, 160, 1, 2, 2)
+    target: Sizes = Sizes(192, 512, 4, 4, 2)
+    draft: Sizes = Sizes(64, 160, 1, 2, 2)
     steps: int = 450
     batch_size: int = 8
     shards: int = 2
-    context: int = 256
+    window: int = 256
     warmup_steps: int = 25
     target_learning_rate: float = 6e-3
     draft_learning_rate: float = 1e-2

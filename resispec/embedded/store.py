@@ -1,14 +1,12 @@
 """Keeps what was trained: a folder under the cache root that is either complete or absent.
 
-A folder is built under a temporary name beside its final one and renamed when everything is on disk, so that killing the
-process at any moment leaves nothing that could be taken for a result. A lock that dies with its process makes a second process
-wait for the first instead of training the same thing again.
+A folder is built under a temporary name beside its final one and renamed when everything is on disk, so that
+killing the process at any moment leaves nothing that could be taken for a result. A lock that dies with its
+process makes a second process wait for the first instead of training the same thing again.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -16,17 +14,20 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from resispec import files
 from resispec.errors import InvalidInput, first_line
 
 MANIFEST = "manifest.json"
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
 _MODULES = ("corpus.py", "muon.py", "train.py")  # the files that decide the result
+_WAITS = "another process is training the embedded pair in %s; waiting for it"
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +37,7 @@ def default_root() -> Path:
 
 
 def make_key(sources: dict[str, bytes], recipe: str) -> str:
-    """16 hexadecimal digits that change with the source text, the recipe, the libraries and the code that trains."""
+    """16 hexadecimal digits that change with the text, the recipe, the libraries and the training code."""
     digest = hashlib.sha256()
     versions = {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
     digest.update(json.dumps([recipe, versions]).encode())
@@ -57,14 +58,15 @@ def ensure_folder(root: Path, key: str, build: Callable[[Path], dict[str, Any]])
     if folder.exists():
         _verify(folder)
         return folder
+    held = ExitStack()
     try:
         root.mkdir(parents=True, exist_ok=True)
-        lock = (root / f".{key}.lock").open("w")
+        held.enter_context(files.locked(root / f".{key}.lock", on_wait=lambda: _log.warning(_WAITS, folder)))
     except OSError as error:
         raise InvalidInput(
             f"cache folder {root} cannot be written ({first_line(error)}); set RESISPEC_CACHE to one that can"
         ) from error
-    with lock, _locked(lock.fileno(), folder):
+    with held:
         if not folder.exists():  # else another process has just built it
             _build(folder, build)
         for leftover in root.glob(f".{key}.tmp-*"):  # of killed processes: only the holder of the lock builds
@@ -88,41 +90,25 @@ def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
 
 def _write_manifest(folder: Path, facts: dict[str, Any]) -> None:
     """Put every file on disk, then the manifest with their checksums, then the folders."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    for path in files:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in paths:
         _sync(path)
-    sums = {path.relative_to(folder).as_posix(): _checksum(path) for path in files}
-    (folder / MANIFEST).write_text(json.dumps({**facts, "files": sums}, indent=2) + "\n", encoding="utf-8")
+    sums = files.checksums(folder, [path.relative_to(folder).as_posix() for path in paths])
+    files.write_json(folder / MANIFEST, {**facts, "files": sums})
     for path in (folder / MANIFEST, *(path for path in folder.rglob("*") if path.is_dir()), folder):
         _sync(path)
 
 
 def _verify(folder: Path) -> None:
     """Raise InvalidInput, naming the first problem, unless every file is as it was written."""
-    problem = _problem(folder)
+    try:
+        problem = files.damage(folder, files.read_json(folder / MANIFEST).get("files"))
+    except InvalidInput as error:
+        problem = str(error)
     if problem:
         raise InvalidInput(
             f"the embedded pair in {folder} is damaged: {problem}; delete that folder and run again"
         )
-
-
-def _problem(folder: Path) -> str | None:
-    try:
-        sums = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
-        for name, expected in sums.items():
-            if not (folder / name).is_file():
-                return f"{name} is missing"
-            if _checksum(folder / name) != expected:
-                return f"{name} is not what was written ({(folder / name).stat().st_size} bytes)"
-    except FileNotFoundError:
-        return f"{MANIFEST} is missing"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} cannot be read ({first_line(error)})"
-    return None
-
-
-def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _sync(path: Path) -> None:
@@ -132,17 +118,3 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def _locked(descriptor: int, folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on an open file; the system lets go of it when the process ends, however it ends."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        _log.warning("another process is training the embedded pair in %s; waiting for it", folder)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(descriptor, fcntl.LOCK_UN)

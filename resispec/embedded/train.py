@@ -1,8 +1,8 @@
 """Trains the embedded pair: one tokenizer, a target on text, and a draft on the target's predictions.
 
-Both models see the same windows in the same loop, so the draft learns from logits that the target's own step computed
-anyway. Early in training those are poor, but at the end of the cosine schedule the target hardly moves and the draft
-follows it.
+Both models see the same windows in the same loop, so the draft learns from logits that the target's own step
+computed anyway. Early in training those are poor, but at the end of the cosine schedule the target hardly
+moves and the draft follows it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FINAL_SHARE = 0.02  # of the peak learning rate, at the end of the cosine
 
 
 def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[str, Any]:
-    """Write `target/`, `draft/` and the three prompt files into `folder`; return what is worth remembering of the training.
+    """Write `target/`, `draft/` and the three prompt files; return facts of the training for the manifest.
 
     Shows one progress bar. The caller's random state and thread count are as before afterwards.
     """
@@ -52,7 +52,7 @@ def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[
             write_prompts(
                 folder / f"{name}.jsonl", choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
             )
-        streams = [_stream(corpus[name].training, tokenizer, recipe.context) for name in NAMES]
+        streams = [_stream(corpus[name].training, tokenizer, recipe.window) for name in NAMES]
         prepared = time.perf_counter()
         bar.reset()  # the time left counts steps only
         bar.set_description("embedded pair: training")
@@ -61,7 +61,7 @@ def train_pair(recipe: Recipe, sources: dict[str, bytes], folder: Path) -> dict[
     for model, name in ((target, "target"), (draft, "draft")):
         save_model(model, tokenizer, EOS, folder / name)
     seconds = {"prepare_s": round(prepared - started, 1), "train_s": round(time.perf_counter() - prepared, 1)}
-    return seconds | losses | {"tokens": recipe.steps * recipe.batch_size * recipe.context}
+    return seconds | losses | {"tokens": recipe.steps * recipe.batch_size * recipe.window}
 
 
 def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
@@ -113,28 +113,28 @@ def write_prompts(path: Path, documents: Iterable[Document]) -> None:
 def build_models(recipe: Recipe) -> tuple[Any, Any]:
     """A fresh target and draft, seeded by the recipe, in float32."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(
-            recipe.seed
-        )  # the CPU's only: torch.manual_seed would reseed the devices too
+        # The CPU's only: torch.manual_seed would reseed the devices, too.
+        torch.default_generator.manual_seed(recipe.seed)
         target, draft = (
             build_llama(
-                vocab_size=recipe.vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **asdict(shape)
+                vocab_size=recipe.vocab_size, bos_token_id=None, eos_token_id=EOS_ID, **asdict(sizes)
             ).float()
-            for shape in (recipe.target, recipe.draft)
+            for sizes in (recipe.target, recipe.draft)
         )
     return target, draft
 
 
-def _stream(documents: list[Document], tokenizer: Tokenizer, context: int) -> Tensor:
+def _stream(documents: list[Document], tokenizer: Tokenizer, window: int) -> Tensor:
     """All documents one after another, each followed by the end token: (tokens,) int64."""
     encodings = tokenizer.encode_batch([document.text for document in documents])
-    stream = torch.tensor([token for encoding in encodings for token in (*encoding.ids, EOS_ID)])
-    repeats = math.ceil((context + 2) / len(stream))  # only a quick trial has less text than one window
+    tokens = [token for encoding in encodings for token in (*encoding.ids, EOS_ID)]
+    stream = torch.tensor(tokens or [EOS_ID])
+    repeats = math.ceil((window + 2) / len(stream))  # only a quick trial has less text than one window
     return stream.repeat(repeats)
 
 
 def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: Any) -> dict[str, float]:
-    """Train both models; return their mean loss over the last tenth of the steps, in nats per token."""
+    """Train both models; return their mean losses over the last tenth of the steps, in nats per token."""
     optimizers = [
         *_optimizers(target, recipe.target_learning_rate, recipe),
         *_optimizers(draft, recipe.draft_learning_rate, recipe),
@@ -157,7 +157,10 @@ def _fit(target: Any, draft: Any, streams: list[Tensor], recipe: Recipe, bar: An
 
 
 def _optimizers(model: Any, learning_rate: float, recipe: Recipe) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, in as many parts as there are shards; AdamW for the embeddings and the norms' gains."""
+    """Muon for the layers' matrices, AdamW for the embeddings and the gains of the norms.
+
+    Muon's matrices are split into as many parts as there are shards, which run in parallel.
+    """
     rest = {
         id(weight)
         for weight in (
@@ -194,19 +197,19 @@ def _schedule(step: int, recipe: Recipe) -> float:
 
 
 def _windows(streams: list[Tensor], recipe: Recipe, generator: torch.Generator) -> Tensor:
-    """Random contiguous windows with one token more than the context: (batch_size, context + 1) int64."""
+    """Random contiguous windows and one token more: (batch_size, window + 1) int64."""
     kinds = torch.multinomial(
         torch.tensor(recipe.mixture), recipe.batch_size, replacement=True, generator=generator
     )
     rows = []
     for kind in kinds.tolist():
-        start = int(torch.randint(len(streams[kind]) - recipe.context, (1,), generator=generator))
-        rows.append(streams[kind][start : start + recipe.context + 1])
+        start = int(torch.randint(len(streams[kind]) - recipe.window, (1,), generator=generator))
+        rows.append(streams[kind][start : start + recipe.window + 1])
     return torch.stack(rows)
 
 
 def _gradients(target: Any, draft: Any, distillation: float, windows: Tensor) -> tuple[list[Tensor], Tensor]:
-    """Gradients of the target's and then the draft's parameters, and both cross-entropies on the text, in nats per token."""
+    """Gradients of the target's, then the draft's parameters; both cross-entropies on the text, in nats."""
     inputs, labels = windows[:, :-1], windows[:, 1:].flatten()
     target_logits = target(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
     target_loss = functional.cross_entropy(target_logits, labels)
@@ -234,8 +237,9 @@ def _set_gradients(models: tuple[Any, Any], shards: list[tuple[list[Tensor], Ten
 def _one_thread_each() -> Iterator[None]:
     """One intra-operation thread, so that only the shards run in parallel.
 
-    Threads inside an operation wait for each other at every one of thousands of small products: one busy neighbour
-    on a core made a step ten times slower. Shards meet once a step, and results do not depend on the core count.
+    Threads inside an operation wait for each other at every one of thousands of small products: one busy
+    neighbour on a core made a step ten times slower. Shards meet once a step, and results do not depend on
+    the core count.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)

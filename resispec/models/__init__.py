@@ -1,9 +1,9 @@
 """Language models behind small interfaces; the only package that imports transformers.
 
-A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and explicit positions, so a
-tree is verified in one call, and keeps the rows of the path that was accepted. Features are the hidden states after the
-final norm; `head` turns them into logits, so a forward whose logits nobody reads does not compute them. An `EagleModel` drafts on
-its target's features.
+A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and
+explicit positions, so a tree is verified in one call, and keeps the rows of the path that was accepted.
+Features are the hidden states after the final norm; `head` turns them into logits, so a forward whose logits
+nobody reads does not compute them. An `EagleModel` drafts on its target's features.
 """
 
 from resispec.models.base import Model, Session, Tokenizer, behind_anything, extend

@@ -23,7 +23,7 @@ class Session(Protocol):
         """
 
     def keep(self, past: int, rows: Sequence[int]) -> None:
-        """Keep the first `past` cached positions and those at offsets `rows` after them; forget the others."""
+        """Keep the first `past` cached positions and those at offsets `rows` after them, no others."""
 
 
 class Model(Protocol):
@@ -49,7 +49,10 @@ def extend(session: Session, tokens: Sequence[int], device: torch.device) -> Ten
 
 
 def behind_anything(visible: Tensor, capacity: int) -> Tensor:
-    """Put a block (K, R) bool behind `capacity` columns of True; the last `past + R` columns are the mask after `past` tokens."""
+    """Put a block (K, R) bool behind `capacity` columns of True.
+
+    The last `past + R` columns are the mask after `past` tokens.
+    """
     return torch.cat((visible.new_ones(len(visible), capacity), visible), 1)
 
 

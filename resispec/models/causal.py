@@ -1,4 +1,4 @@
-"""Causal language models of transformers as targets and drafts: sessions, loading, saving."""
+"""Causal language models of transformers as targets and drafts: sessions, pairs, saving."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    LlamaForCausalLM,
-    PreTrainedTokenizerFast,
-)
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
-from resispec.models import hub
-from resispec.errors import InvalidInput, first_line
-from resispec.models.pair import Pair
+from resispec.errors import InvalidInput
+from resispec.models.checkpoint import read_checkpoint
 from resispec.models.kv_cache import SlabCache
+from resispec.models.pair import Pair
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -64,7 +57,8 @@ class TransformersSession:
 class TransformersModel:
     """A `Model` around a transformers causal language model with full attention in every layer.
 
-    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree.
+    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree, and for a model
+    that does not say how many positions it can attend to.
     """
 
     def __init__(self, module: Any) -> None:
@@ -74,6 +68,8 @@ class TransformersModel:
             raise InvalidInput(
                 f"{config._name_or_path}: every layer must use full attention; found {sorted(kinds)}"
             )
+        if not getattr(config, "max_position_embeddings", None):
+            raise InvalidInput(f"{config._name_or_path}: config.json gives no max_position_embeddings")
         self.module = module.eval()
         self._head = module.get_output_embeddings()
         self.vocab_size: int = config.vocab_size
@@ -106,7 +102,10 @@ class TransformersTokenizer:
         return str(self.inner.decode(token_ids))
 
     def beginning(self, text: str, count: int) -> str:
-        """The text of the first `count` tokens of a text, without special tokens; a character that the cut splits is left out."""
+        """The text of the first `count` tokens of a text, without special tokens.
+
+        A character that the cut splits is left out.
+        """
         token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
         return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
 
@@ -122,24 +121,24 @@ def load_pair(
     """Load a target and its draft from hub names or folders.
 
     device: a torch device. dtype: one of float32, bfloat16, float16.
-    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
+    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers
+    differ.
     """
     check_device(device)
     if dtype not in DTYPES:
         raise InvalidInput(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
-    loaded = [
-        _load(name, revision, device, dtype)
-        for name, revision in ((target, target_revision), (draft, draft_revision))
-        if name is not None
-    ]
-    (target_model, tokenizer), others = loaded[0], loaded[1:]
-    for draft_model, draft_tokenizer in others:
-        shared = min(target_model.vocab_size, draft_model.vocab_size)
-        if _vocabulary(tokenizer, shared) != _vocabulary(draft_tokenizer, shared):
-            raise InvalidInput(
-                f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share"
-            )
-    return Pair(target_model, others[0][0] if others else None, tokenizer)
+    module, tokenizer = read_checkpoint(target, target_revision, DTYPES[dtype], device)
+    target_model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
+    if draft is None:
+        return Pair(target_model, None, shared_tokenizer)
+    module, draft_tokenizer = read_checkpoint(draft, draft_revision, DTYPES[dtype], device)
+    draft_model = TransformersModel(module)
+    shared = min(target_model.vocab_size, draft_model.vocab_size)
+    if _vocabulary(tokenizer, shared) != _vocabulary(draft_tokenizer, shared):
+        raise InvalidInput(
+            f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share"
+        )
+    return Pair(target_model, draft_model, shared_tokenizer)
 
 
 def check_device(device: str) -> None:
@@ -153,34 +152,14 @@ def check_device(device: str) -> None:
         ) from error
 
 
-def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[int, str]:
-    return {index: token for token, index in tokenizer.inner.get_vocab().items() if index < size}
+def _vocabulary(tokenizer: Any, size: int) -> dict[int, str]:
+    """The tokens of a transformers tokenizer by their ids below `size`."""
+    return {index: token for token, index in tokenizer.get_vocab().items() if index < size}
 
 
-def _load(
-    name: str, revision: str | None, device: str, dtype: str
-) -> tuple[TransformersModel, TransformersTokenizer]:
-    if hub.looks_like_path(name) and not Path(name).expanduser().is_dir():
-        raise InvalidInput(
-            f"model folder {name} does not exist; give a folder with config.json or a hub name like owner/model"
-        )
-    source = str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
-    options: dict[str, Any] = {"revision": revision}
-    if source == name and not Path(name).is_dir():
-        options["local_files_only"] = hub.is_offline("model", name, revision)
-    try:
-        module: Any = AutoModelForCausalLM.from_pretrained(
-            source, dtype=DTYPES[dtype], attn_implementation="sdpa", **options
-        )
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise InvalidInput(f"model {name} cannot be loaded: {first_line(error)}") from error
-    return TransformersModel(module.to(device)), TransformersTokenizer(tokenizer)
-
-
-def build_llama(**shape: Any) -> LlamaForCausalLM:
-    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, `num_hidden_layers`, ...)."""
-    return LlamaForCausalLM(LlamaConfig(**shape))
+def build_llama(**sizes: Any) -> LlamaForCausalLM:
+    """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, ...)."""
+    return LlamaForCausalLM(LlamaConfig(**sizes))
 
 
 def save_model(model: Any, tokenizer: FastTokenizer, eos_token: str, folder: Path) -> None:

@@ -1,7 +1,7 @@
 """The EAGLE drafter (arXiv 2401.15077, 2406.16858): one Llama layer that predicts the target's next feature.
 
-A feature is the target's hidden state after its final norm. Row t pairs feature f_t with the next token x_{t+1}, has position t,
-and predicts f_{t+1}; the target's own head turns that into the law of x_{t+2}.
+A feature is the target's hidden state after its final norm. Row t pairs feature f_t with the next token
+x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that into the law of x_{t+2}.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from resispec.models.kv_cache import SlabCache
 
 
 class EagleModule(nn.Module):
-    """fc(embedding, feature), then a Llama layer without its first norm; no final norm. Parameters are named as published."""
+    """fc(embedding, feature), then a Llama layer without its first norm; there is no final norm.
+
+    Parameters have their published names.
+    """
 
     def __init__(self, config: LlamaConfig, bias: bool) -> None:
         super().__init__()
@@ -33,8 +36,8 @@ class EagleModule(nn.Module):
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
         """Predicted features (..., K, H).
 
-        tokens, positions: (..., K) int64; features: (..., K, H), the feature before each token. attention: the layer's mask and
-        cache; without a mask every row sees those before it and itself.
+        tokens, positions: (..., K) int64; features: (..., K, H), the feature before each token. attention:
+        the layer's mask and cache; without a mask every row sees those before it and itself.
         """
         hidden = self.fc(torch.cat((self.embed_tokens(tokens), features), -1))
         return self.layers[0](hidden, position_embeddings=self.rotary_emb(hidden, positions), **attention)
@@ -57,7 +60,8 @@ class EagleSession:
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
         """Append K rows to the cache and return their predicted features (K, H).
 
-        tokens, positions: (K,) int64; features: (K, H). visible: (K, length + K) bool, True where a row may attend.
+        tokens, positions: (K,) int64; features: (K, H). visible: (K, length + K) bool, True where a row may
+        attend.
         """
         return self._module(
             tokens[None],
@@ -69,7 +73,10 @@ class EagleSession:
         )[0]
 
     def extend(self, tokens: Sequence[int], features: Tensor) -> Tensor:
-        """Append rows of committed tokens and true features, each seeing all before it; returns predictions (K, H)."""
+        """Append rows of committed tokens and true features; return predictions (K, H).
+
+        Each row sees all before it.
+        """
         past, count, device = self.length, len(tokens), self.device
         positions = torch.arange(past, past + count, device=device)
         visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
@@ -82,7 +89,7 @@ class EagleSession:
 
 
 class EagleModel:
-    """An EAGLE drafter, ready to draft; it has no head of its own, predicted features go through the target's."""
+    """An EAGLE drafter, ready to draft. It has no head: predicted features go through the target's."""
 
     def __init__(self, module: EagleModule) -> None:
         self.module = module.eval()
@@ -96,9 +103,12 @@ class EagleModel:
         return EagleSession(self.module, capacity)
 
 
-def build_eagle(bias: bool, seed: int = 0, **shape: Any) -> EagleModule:
-    """A freshly initialised drafter in float32, from the fields of `LlamaConfig`; the caller's random state stays as it was."""
-    config: Any = LlamaConfig(**shape)
+def build_eagle(bias: bool, seed: int = 0, **sizes: Any) -> EagleModule:
+    """A freshly initialised drafter in float32, from the fields of `LlamaConfig`.
+
+    The caller's random state stays as it was.
+    """
+    config: Any = LlamaConfig(**sizes)
     config._attn_implementation = "sdpa"
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -1,13 +1,12 @@
 """EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin or model.safetensors.
 
-The head and the final norm are the target's and are not stored; the embeddings may be. Whether `fc` has a bias follows from the
-keys.
+The head and the final norm are the target's and are not stored; the embeddings may be. Whether `fc` has a
+bias follows from the keys.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,14 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from resispec.models import hub
 from resispec.errors import InvalidInput, first_line
+from resispec.files import read_json
+from resispec.models import hub
 from resispec.models.causal import load_pair
+from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
 from resispec.models.pair import Pair
 
@@ -34,8 +34,8 @@ _DERIVED = (
 )
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
-    *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps", "max_position_embeddings",
-    "bos_token_id", "eos_token_id", "tie_word_embeddings",
+    *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+    "max_position_embeddings", "bos_token_id", "eos_token_id", "tie_word_embeddings",
 )  # fmt: skip
 _ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
@@ -50,8 +50,8 @@ def load_eagle_pair(
 ) -> Pair:
     """Load a target and its EAGLE drafter from hub names or folders.
 
-    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, or when the drafter's files are not what they should be
-    or were made for another target.
+    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, or when the drafter's files are not
+    what they should be or were made for another target.
     """
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
@@ -62,8 +62,8 @@ def load_eagle_pair(
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
     """An EAGLE drafter for a `TransformersModel`, on its device and in its precision.
 
-    Where the checkpoint has no embeddings the target's are used. Raises InvalidInput naming the file, the key or the size at
-    fault.
+    Where the checkpoint has no embeddings the target's are used. Raises InvalidInput naming the file, the key
+    or the size at fault.
     """
     folder = _folder(name, revision)
     config, weights = _read_config(folder / CONFIG), _read_weights(folder)
@@ -127,20 +127,16 @@ def _folder(name: str, revision: str | None) -> Path:
 
 def _read_config(path: Path) -> dict[str, Any]:
     """The fields of a `LlamaConfig` that describe a drafter."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"{path} cannot be read: {first_line(error)}") from error
-    absent = [
-        name for name in _REQUIRED if not isinstance(content, dict) or not isinstance(content.get(name), int)
-    ]
+    content = read_json(path)
+    absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
         raise InvalidInput(
             f"{path} lacks {', '.join(absent)}; an EAGLE drafter's configuration gives whole numbers for them"
         )
     if content.get("num_hidden_layers", 1) != 1:
         raise InvalidInput(
-            f"{path} has num_hidden_layers {content['num_hidden_layers']}; an EAGLE-1 or EAGLE-2 drafter has 1"
+            f"{path} has num_hidden_layers {content['num_hidden_layers']!r}; "
+            "an EAGLE-1 or EAGLE-2 drafter has 1"
         )
     return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
 
@@ -156,8 +152,8 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
             if path.suffix == ".safetensors"
             else torch.load(path, map_location="cpu", weights_only=True)
         )
-    except (OSError, ValueError, RuntimeError, EOFError, SafetensorError, pickle.UnpicklingError) as error:
-        raise InvalidInput(f"{path} cannot be read: {first_line(error)}") from error
+    except Exception as error:  # a damaged file can raise anything
+        raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
     if not isinstance(found, dict) or not all(isinstance(value, Tensor) for value in found.values()):
         raise InvalidInput(f"{path} is no EAGLE checkpoint; expected tensors by name")
     return dict(found)
@@ -176,5 +172,6 @@ def _check(name: str, found: Mapping[str, Tensor], expected: Mapping[str, Tensor
     for key, weight in expected.items():
         if found[key].shape != weight.shape:
             raise InvalidInput(
-                f"EAGLE drafter {name}: {key} is {tuple(found[key].shape)}; its sizes ask for {tuple(weight.shape)}"
+                f"EAGLE drafter {name}: {key} is {tuple(found[key].shape)}; "
+                f"its sizes ask for {tuple(weight.shape)}"
             )

@@ -1,7 +1,7 @@
 """Names on the Hugging Face hub: is one reachable, is it cached, and what to do when it is neither.
 
-Libraries retry an unreachable hub for half a minute; a probe with a short time limit comes first, so that a missing network is
-one clear line within seconds.
+Libraries retry an unreachable hub for half a minute; a probe with a short time limit comes first, so that a
+missing network is one clear line within seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def looks_like_path(name: str) -> bool:
 
 
 def is_offline(kind: str, name: str, revision: str | None) -> bool:
-    """Whether `name` must come from the local cache because the hub cannot be asked; False when the hub answers for it.
+    """Whether `name` must come from the local cache because the hub cannot be asked; False when it can.
 
-    kind: "model" or "dataset". Raises InvalidInput, naming the ways out, when the hub cannot be asked and nothing is cached, or
-    when the hub refuses the name.
+    kind: "model" or "dataset". Raises InvalidInput, naming the ways out, when the hub cannot be asked and
+    nothing is cached, or when the hub refuses the name.
     """
     option = "dataset.path=FILE.jsonl" if kind == "dataset" else "pair.target=FOLDER pair.draft=FOLDER"
     at = f"{kind} {name}" + (f" at revision {revision}" if revision else "")

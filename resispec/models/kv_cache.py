@@ -1,7 +1,7 @@
 """Keys and values in memory that is allocated once, in the form that transformers asks for.
 
-A cache that concatenates copies everything at every step. Here a forward writes its rows in place, and keeping an accepted path
-moves only that path's rows.
+A cache that concatenates copies everything at every step. Here a forward writes its rows in place, and
+keeping an accepted path moves only that path's rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 
 class Slab:
-    """One layer's keys and values, (2, 1, heads, capacity, head_dim), of which the first `length` rows are in use."""
+    """Keys and values of one layer, (2, 1, heads, capacity, head_dim); the first `length` rows are in use."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -40,7 +40,7 @@ class Slab:
     def keep(self, length: int, moved: Tensor | None) -> None:
         """Keep the first `length` rows, after moving the rows `moved` (K,) int64 to their end."""
         if moved is not None and self._rows is not None:
-            # index_select copies first, so moving rows within one slab cannot overwrite what is still to be read.
+            # index_select copies first, so moving rows within one slab overwrites nothing still to be read.
             self._rows[:, :, :, length - len(moved) : length] = self._rows.index_select(3, moved)
         self.length = length
 
@@ -79,7 +79,10 @@ class _SlabLayer(CacheLayerMixin):
 
 
 class SlabCache:
-    """The keys and values of one sequence in `num_layers` layers, at most `capacity` rows; `cache` is what transformers gets."""
+    """The keys and values of one sequence in `num_layers` layers, at most `capacity` rows.
+
+    cache: what transformers gets.
+    """
 
     def __init__(self, num_layers: int, capacity: int, device: torch.device) -> None:
         self._layers, self._device = [_SlabLayer(capacity) for _ in range(num_layers)], device

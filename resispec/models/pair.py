@@ -20,7 +20,8 @@ class Pair:
     def __post_init__(self) -> None:
         if self.draft is not None and self.draft.vocab_size != self.target.vocab_size:
             raise InvalidInput(
-                f"target and draft must share one vocabulary; found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
+                "target and draft must share one vocabulary; "
+                f"found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
             )
 
     def draft_model(self) -> Model:
@@ -38,6 +39,7 @@ class Pair:
         if not isinstance(self.draft, EagleModel):
             found = "no draft" if self.draft is None else "an independent draft model"
             raise InvalidInput(
-                f"an EAGLE drafter is needed and this pair has {found}; choose a pair with one, like embedded_eagle"
+                f"an EAGLE drafter is needed and this pair has {found}; "
+                "choose a pair with one, like embedded_eagle"
             )
         return self.draft

@@ -1,8 +1,9 @@
-"""Trains an EAGLE drafter on its target's own features: regression of the next feature and the cross-entropy of its law.
+"""Trains an EAGLE drafter on its target's own features: the next feature, and the law that it gives.
 
-As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), uniform noise on the input features, AdamW,
-gradients clipped by value, embeddings and head frozen; in float32 whatever the target's precision. Every step's randomness
-follows from the seed and the step's number, so a training that goes on from a checkpoint ends as one that was never stopped.
+As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), uniform noise on the input
+features, AdamW, gradients clipped by value, embeddings and head frozen; in float32 whatever the target's
+precision. Every step's randomness follows from the seed and the step's number, so a training that goes on
+from a checkpoint ends as one that was never stopped.
 """
 
 from __future__ import annotations
@@ -16,17 +17,25 @@ import torch
 from torch import Generator, Tensor
 from torch.nn import functional
 
-from resispec.training.recipe import EagleRecipe
 from resispec.errors import InvalidInput
 from resispec.models import EagleModule, build_eagle
+from resispec.training.recipe import EagleRecipe
 
 _BETAS = (0.9, 0.95)
 _FINAL_SHARE = 0.02  # of the peak learning rate, at the end of the cosine
+_SIZES = (
+    "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
+    "hidden_act", "rms_norm_eps", "max_position_embeddings", "bos_token_id", "eos_token_id",
+    "rope_parameters",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Sequences:
-    """Training text. tokens: sequences of at least three tokens. weights: how often each is drawn, in proportion; None: alike."""
+    """Training text.
+
+    tokens: sequences of at least three tokens. weights: how often each is drawn, in proportion; None: alike.
+    """
 
     tokens: Sequence[Sequence[int]]
     weights: Tensor | None = None
@@ -38,7 +47,10 @@ class Sequences:
             )
 
     def draw(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-        """`count` sequences, padded with zeros on the right, (count, T) int64, and where they are real, (count, T) bool."""
+        """`count` sequences, padded with zeros on the right, and where they are real.
+
+        Both (count, T), int64 and bool.
+        """
         weights = torch.ones(len(self.tokens)) if self.weights is None else self.weights
         chosen = [
             self.tokens[index]
@@ -50,26 +62,25 @@ class Sequences:
 
 
 def new_drafter(target: Any, seed: int) -> EagleModule:
-    """An untrained drafter with the sizes and the frozen embeddings of a transformers Llama, in float32, on its device.
+    """An untrained drafter for a transformers Llama: its sizes, its embeddings (frozen), its device; float32.
 
     Raises InvalidInput when the target is no Llama.
     """
     config = target.config
     if config.model_type != "llama":
         raise InvalidInput(f"EAGLE drafters are made for Llama targets; found {config.model_type!r}")
-    sizes = (
-        "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "hidden_act",
-        "rms_norm_eps", "max_position_embeddings", "bos_token_id", "eos_token_id", "rope_parameters",
-    )  # fmt: skip
-    shape = {name: getattr(config, name) for name in sizes}
-    module = build_eagle(True, seed, num_hidden_layers=1, **shape)
+    sizes = {name: getattr(config, name) for name in _SIZES}
+    module = build_eagle(True, seed, num_hidden_layers=1, **sizes)
     module.embed_tokens.weight.data = target.get_input_embeddings().weight.detach().float().clone()
     module.embed_tokens.weight.requires_grad_(False)
     return module.to(target.device)
 
 
 class EagleTraining:
-    """A training under way. target: a transformers Llama, which stays as it is; module: the drafter, from `new_drafter`."""
+    """A training under way.
+
+    target: a transformers Llama, which stays as it is. module: the drafter, from `new_drafter`.
+    """
 
     def __init__(self, target: Any, module: EagleModule, sequences: Sequences, recipe: EagleRecipe) -> None:
         self.module, self.done = module, 0
@@ -124,9 +135,10 @@ class EagleTraining:
 def losses(
     module: EagleModule, head: Tensor, tokens: Tensor, features: tuple[Tensor, Tensor], is_real: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Both losses, means over the real tokens: SmoothL1 of the next feature, and the cross-entropy of its law in nats.
+    """Both losses, means over the real tokens: SmoothL1 of the feature, cross-entropy of its law in nats.
 
-    head: (V, H). tokens: (B, T) int64. features: the target's, and the same with noise, (B, T, H). is_real: (B, T) bool.
+    head: (V, H). tokens: (B, T) int64. features: the target's, and the same with noise, (B, T, H). is_real:
+    (B, T) bool.
     """
     true, noisy = features
     positions = torch.arange(tokens.shape[1] - 1, device=tokens.device)[None]

@@ -9,10 +9,13 @@ from resispec.errors import InvalidInput
 
 @dataclass(frozen=True)
 class EagleRecipe:
-    """How a drafter is trained; the defaults are the published ones, but for the number of steps and a cosine after the warm-up.
+    """How a drafter is trained.
 
-    batch_size: sequences. law_weight: of the cross-entropy, beside the regression's 1. noise: width of the uniform noise at 512
-    tokens; shorter sequences get more in proportion. clip: of every gradient's absolute value.
+    The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
+
+    batch_size: sequences. law_weight: of the cross-entropy, beside the regression's 1. noise: width of the
+    uniform noise at 512 tokens; shorter sequences get more in proportion. clip: of every gradient's absolute
+    value.
     Raises InvalidInput for sizes below 1.
     """
 

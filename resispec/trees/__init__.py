@@ -1,6 +1,7 @@
 """Topologies, the files that hold them, and the search for the best one."""
 
 from resispec.trees.topology import (
+    MAX_NODES,
     Topology,
     chain,
     complete,
@@ -12,6 +13,7 @@ from resispec.trees.topology import (
 )
 
 __all__ = [
+    "MAX_NODES",
     "Topology",
     "chain",
     "complete",

@@ -1,6 +1,7 @@
 """Grow maps: files that hold a topology.
 
-`.pt` is the format of Sequoia (arXiv 2402.12374), which says everything six times over; `.json` is ours, which says it once.
+`.pt` is the format of Sequoia (arXiv 2402.12374), which says everything six times over; `.json` is ours,
+which says it once.
 """
 
 from __future__ import annotations
@@ -12,11 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from resispec.errors import InvalidInput
-from resispec.record import replacing, write_atomically
+from resispec.errors import InvalidInput, first_line
+from resispec.files import replacing, write_atomically
 from resispec.trees import Topology, from_child_counts
 
 FORMAT = "resispec grow map 1"
@@ -30,22 +28,21 @@ _PT_KEYS = {
     "mask": _TENSOR,
     "depth": _TENSOR,
 }
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+_INTEGERS = ("torch.int64", "torch.int32", "torch.int16", "torch.int8", "torch.uint8", "torch.bool")
 
 
 def load(path: str | Path, num_nodes: int | None = None) -> Topology:
     """Read a topology; a configuration can name this function.
 
     num_nodes: the nodes that the map must have, the root counted.
-    Raises InvalidInput when the file is missing, of an unknown kind, unreadable, or contradicts itself or `num_nodes`.
+    Raises InvalidInput when the file is missing, of an unknown kind, unreadable, or contradicts itself or
+    `num_nodes`.
     """
     path = Path(path)
     with _named(path):
         suffix = _suffix(path)
         if not path.is_file():
-            raise InvalidInput(
-                "there is no such file; python -m experiments.search.grow_map makes one, experiments.search.best_shape those named best"
-            )
+            raise InvalidInput("there is no such file; allowed: a .pt or .json grow map, as `save` writes")
         topology = _read_pt(path) if suffix == ".pt" else _read_json(path)
         if num_nodes is not None and topology.num_nodes != num_nodes:
             raise InvalidInput(
@@ -70,17 +67,22 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
     if suffix == ".json":
         write_atomically(path, text)
     else:
+        import torch
+
         with replacing(path) as partial:
             torch.save(_pt_content(topology), partial)
 
 
 def about(path: str | Path) -> dict[str, Any]:
-    """Where a map comes from, as `save` was told; empty when it does not say so, or is missing or no `.json` map."""
+    """Where a map comes from, as `save` was told; empty when the file does not say so, or there is none.
+
+    Raises InvalidInput when a `.json` map cannot be read.
+    """
     path = Path(path)
-    content = (
-        json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" and path.is_file() else {}
-    )
-    return dict(content.get("about") or {}) if isinstance(content, dict) else {}
+    with _named(path):
+        content = _parsed(path) if path.suffix == ".json" and path.is_file() else {}
+        known = content.get("about") if isinstance(content, dict) else None
+        return dict(known) if isinstance(known, dict) else {}
 
 
 @contextmanager
@@ -98,14 +100,17 @@ def _suffix(path: Path) -> str:
     return path.suffix
 
 
+def _child_counts(topology: Topology) -> list[list[int]]:
+    return [[len(topology.children[node]) for node in level] for level in topology.levels]
+
+
 def _pt_content(topology: Topology) -> dict[str, Any]:
     """Sequoia's six keys; the masks and depths are int64, and levels and nodes are in breadth-first order."""
-    children = topology.children
     return {
         "size": topology.num_nodes,
         "roots": [list(level) for level in topology.levels],
-        "branches": [[len(children[node]) for node in level] for level in topology.levels],
-        "Successors": [list(nodes) for nodes in children],
+        "branches": _child_counts(topology),
+        "Successors": [list(nodes) for nodes in topology.children],
         "mask": topology.ancestors.long(),
         "depth": topology.depths,
     }
@@ -113,6 +118,8 @@ def _pt_content(topology: Topology) -> dict[str, Any]:
 
 def _read_pt(path: Path) -> Topology:
     """The topology that `Successors` gives, once every other key is what that topology gives."""
+    import torch
+
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle can raise anything
@@ -142,9 +149,11 @@ def _check_keys(content: Any, needed: set[str], allowed: set[str]) -> None:
 
 def _plain(key: str, value: Any) -> Any:
     """A value of Sequoia's format as an int or lists of them, once its type is right."""
+    from torch import Tensor, strided
+
     kind = _PT_KEYS[key]
-    is_dense = isinstance(value, Tensor) and value.is_cpu and value.layout == torch.strided
-    if kind == _TENSOR and is_dense and value.dtype in _INTEGERS:
+    is_dense = isinstance(value, Tensor) and value.is_cpu and value.layout == strided
+    if kind == _TENSOR and is_dense and str(value.dtype) in _INTEGERS:
         return value.tolist()
     if (kind == _LISTS and _holds_lists_of_int(value)) or (key == "size" and type(value) is int):
         return value
@@ -165,7 +174,8 @@ def _from_successors(successors: list[list[int]]) -> Topology:
         following = list(range(len(parents), len(parents) + len(children)))
         if children != following or (children and node >= len(parents)):
             raise InvalidInput(
-                f"'Successors' at node {node} is {reprlib.repr(children)}; allowed: breadth-first numbers, here {following[:6]}"
+                f"'Successors' at node {node} is {reprlib.repr(children)}; "
+                f"allowed: breadth-first numbers, here {following[:6]}"
             )
         parents += [node] * len(children)
     if len(parents) != len(successors):
@@ -199,7 +209,7 @@ def _json_text(topology: Topology, about: Mapping[str, Any] | None) -> str:
     content = {
         "format": FORMAT,
         "num_nodes": topology.num_nodes,
-        "child_counts": _pt_content(topology)["branches"][:-1],
+        "child_counts": _child_counts(topology)[:-1],
     }
     if about is not None:
         content["about"] = dict(about)
@@ -210,11 +220,15 @@ def _json_text(topology: Topology, about: Mapping[str, Any] | None) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _read_json(path: Path) -> Topology:
+def _parsed(path: Path) -> Any:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"is not JSON: {error}") from error
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"is not JSON: {first_line(error)}") from error
+
+
+def _read_json(path: Path) -> Topology:
+    content = _parsed(path)
     needed = {"format", "num_nodes", "child_counts"}
     _check_keys(content, needed, needed | {"about"})
     counts, num_nodes = content["child_counts"], content["num_nodes"]

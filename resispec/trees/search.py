@@ -1,8 +1,8 @@
-"""The best topology for a budget of nodes, found by dynamic programming (Sequoia, arXiv 2402.12374, tree construction).
+"""The best topology for a budget of nodes, found by dynamic programming (Sequoia, arXiv 2402.12374).
 
-The model behind it: whatever the context, the b-th child in draw order is the accepted one with probability p_b. A node is then
-reached with the product of the probabilities on its path, and a step emits as many tokens in the mean as nodes are reached,
-the root counted: the token that ends every step.
+The model behind it: whatever the prefix, the b-th child in draw order is the accepted one with probability
+p_b. A node is then reached with the product of the probabilities on its path, and a step emits as many tokens
+in the mean as nodes are reached, the root counted: the token that ends every step.
 """
 
 from __future__ import annotations
@@ -15,24 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, from_child_counts
+from resispec.trees import MAX_NODES, Topology, from_child_counts
 
 IMPOSSIBLE = -math.inf
 """The value of a size that no tree within the limits has."""
 
+ROUNDING = 1e-5
+"""How far measured probabilities, means in float32, may be from a law."""
+
 
 def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
-    """Expected tokens a step: the sum over nodes of the product of the acceptance probabilities on their paths.
+    """Expected tokens a step: over the nodes, the sum of the product of the probabilities on their paths.
 
-    acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, the same at every node.
-    Raises InvalidInput when the probabilities are none, or when a node has more children than there are probabilities.
+    acceptance[b - 1]: probability that the b-th child in draw order is the accepted one, at every node.
+    Raises InvalidInput when they are no probabilities, or fewer than a node has children.
     """
     chances = _checked(acceptance)
     reached = [1.0] * topology.num_nodes
     for node, children in enumerate(topology.children):
         if len(children) > len(chances):
+            found, most = len(children), len(chances)
             raise InvalidInput(
-                f"node {node} has {len(children)} children; allowed: at most {len(chances)}, one a probability"
+                f"node {node} has {found} children; allowed: at most {most}, one a probability"
             )
         for chance, child in zip(chances, children, strict=False):
             reached[child] = reached[node] * chance
@@ -40,12 +44,15 @@ def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Plans:
-    """The best tree of every size and depth, see `search`; N the most nodes and D the most levels, the root counted in both.
+class Searched:
+    """The best tree of every size and depth, see `search`.
 
-    expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l levels, -inf where there is no
-    such tree. num_children: (N + 1, D + 1) int64, the root's children in the best one. kept: (B + 1, N + 1, D + 1) int64;
-    [b, m, l] is how many of m nodes are left in the best tree with b children when the last child's subtree is taken off.
+    N is the most nodes and D the most levels, the root counted in both.
+
+    expected: (N + 1, D + 1) float64; [m, l] is the most expected tokens of m nodes in at most l levels, -inf
+    where there is no such tree. num_children: (N + 1, D + 1) int64, the root's children in the best one.
+    kept: (B + 1, N + 1, D + 1) int64; [b, m, l] is how many of m nodes are left in the best tree with b
+    children when the last child's subtree is taken off.
     """
 
     expected: NDArray[np.float64]
@@ -53,18 +60,22 @@ class Plans:
     kept: NDArray[np.int64]
 
     def topology(self, num_nodes: int, num_levels: int) -> Topology:
-        """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels; of equal ones the root has fewest children.
+        """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels.
+
+        Of equally good ones the root has the fewest children.
 
         Raises InvalidInput when there is none, or when it was not searched for.
         """
         most_nodes, most_levels = (size - 1 for size in self.expected.shape)
         if not (1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels):
             raise InvalidInput(
-                f"{num_nodes} nodes in {num_levels} levels were not searched for; allowed: 1 to {most_nodes}, 1 to {most_levels}"
+                f"{num_nodes} nodes in {num_levels} levels were not searched for; "
+                f"allowed: 1 to {most_nodes}, 1 to {most_levels}"
             )
         if self.expected[num_nodes, num_levels] == IMPOSSIBLE:
             raise InvalidInput(
-                f"no tree has {num_nodes} nodes in {num_levels} levels with {len(self.kept) - 1} children a node"
+                f"no tree has {num_nodes} nodes in {num_levels} levels "
+                f"with {len(self.kept) - 1} children a node"
             )
         counts, level = [], [num_nodes]
         for left in range(num_levels, 0, -1):
@@ -83,73 +94,73 @@ class Plans:
         return sizes[::-1]
 
 
-def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Plans:
-    """The best tree of every size up to `num_nodes` and every depth up to `num_levels`, the root counted in both.
+def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Searched:
+    """The best tree of every size up to `num_nodes` and depth up to `num_levels`, the root counted in both.
 
     With E_b[m, l] the best value when the root has b children (Sequoia's recurrence):
         E_b[m, l] = max over y of E_(b-1)[y, l] + p_b * max over c of E_c[m - y, l - 1],    E_0[1, l] = 1.
     acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children win.
-    Raises InvalidInput when the probabilities are none or a limit is below one.
+    Raises InvalidInput when they are no probabilities or a limit is below one.
     """
-    if num_nodes < 1 or num_levels < 1:
+    if not all(type(most) is int and 1 <= most <= MAX_NODES for most in (num_nodes, num_levels)):
+        found = f"{num_nodes!r} nodes, {num_levels!r} levels"
         raise InvalidInput(
-            f"at least 1 node and 1 level, the root; found {num_nodes} nodes, {num_levels} levels"
+            f"at least 1 node and 1 level, the root; found {found}; allowed: up to {MAX_NODES}"
         )
-    chances = _checked(acceptance)[
-        : num_nodes - 1
-    ]  # no node has more children than there are nodes below the root
+    # No node has more children than there are nodes below the root.
+    chances = _checked(acceptance)[: num_nodes - 1]
     best = np.full((num_nodes + 1, num_levels + 1), IMPOSSIBLE)
     num_children = np.zeros(best.shape, dtype=np.int64)
     kept = np.zeros((len(chances) + 1, *best.shape), dtype=np.int64)
     sizes = np.arange(num_nodes + 1)
-    rest = np.maximum(
-        sizes[:, None] - sizes, 0
-    )  # [m, y] = m - y, and 0 nodes, which are impossible, where y exceeds m
+    # [m, y] = m - y, and 0 nodes, which are impossible, where y exceeds m.
+    rest = np.maximum(sizes[:, None] - sizes, 0)
     for level in range(1, num_levels + 1):
         values = np.full((len(chances) + 1, num_nodes + 1), IMPOSSIBLE)
         values[0, 1] = 1
         subtree = best[rest, level - 1]
         for rank, chance in enumerate(chances, start=1):
             # A multiplication would turn -inf * 0 into NaN.
-            gain = np.multiply(
-                chance, subtree, out=np.full_like(subtree, IMPOSSIBLE), where=subtree > IMPOSSIBLE
-            )
+            gain = np.full_like(subtree, IMPOSSIBLE)
+            np.multiply(chance, subtree, out=gain, where=subtree > IMPOSSIBLE)
             totals = values[rank - 1] + gain
             kept[rank, :, level] = totals.argmax(1)
             values[rank] = totals.max(1)
         num_children[:, level] = values.argmax(0)
         best[:, level] = values.max(0)
-    return Plans(best, num_children, kept)
+    return Searched(best, num_children, kept)
 
 
 def _checked(acceptance: Sequence[float]) -> list[float]:
+    """Acceptance probabilities as plain numbers in [0, 1], once they are a law but for rounding."""
     chances = [float(chance) for chance in acceptance]
-    if not chances or not all(0 <= chance <= 1 for chance in chances) or math.fsum(chances) > 1 + 1e-9:
+    in_range = all(-ROUNDING <= chance <= 1 + ROUNDING for chance in chances)  # not so for NaN
+    if not chances or not in_range or math.fsum(chances) > 1 + ROUNDING:
         raise InvalidInput(
             f"acceptance holds {len(chances)} values, {chances[:8]}, of sum {sum(chances)}; "
             "allowed: at least one, each in [0, 1], of sum at most 1"
         )
-    return chances
+    return [min(max(chance, 0.0), 1.0) for chance in chances]
 
 
 @dataclass(frozen=True)
 class Times:
     """Measured seconds.
 
-    target_s: number of positions -> one forward of the target over so many, and whatever else a step costs; holds 1.
+    target_s: number of positions -> one forward of the target over so many, and whatever else a step costs.
     draft_s: one forward of the draft over a level.
-    Raises InvalidInput unless target_s holds 1 and positive finite times, and draft_s is finite and not negative.
+    Raises InvalidInput unless target_s holds 1 and its times are positive, and draft_s is not negative.
     """
 
     target_s: Mapping[int, float]
     draft_s: float
 
     def __post_init__(self) -> None:
-        if 1 not in self.target_s or not all(
-            size >= 1 and 0 < s < math.inf for size, s in self.target_s.items()
-        ):
+        are_times = all(size >= 1 and 0 < s < math.inf for size, s in self.target_s.items())
+        if 1 not in self.target_s or not are_times:
             raise InvalidInput(
-                f"target_s is {dict(self.target_s)}; allowed: positive seconds for sizes from 1, of which 1 is one"
+                f"target_s is {dict(self.target_s)}; "
+                "allowed: positive seconds for sizes from 1, of which 1 is one"
             )
         if not 0 <= self.draft_s < math.inf:
             raise InvalidInput(f"draft_s is {self.draft_s}; allowed: finite seconds, not negative")
@@ -157,7 +168,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Choice:
-    """The tree that is fastest on a machine; `speedup` is over one target forward a token, autoregressive decoding."""
+    """The tree that is fastest on a machine; `speedup` is over autoregressive decoding."""
 
     topology: Topology
     expected_tokens: float
@@ -165,24 +176,26 @@ class Choice:
     speedup: float
 
 
-def choose(plans: Plans, times: Times, num_nodes: int | None = None) -> Choice:
-    """The searched tree of a measured size with the fewest expected seconds a token; one node is autoregressive decoding.
+def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Choice:
+    """The searched tree of a measured size with the fewest expected seconds a token.
 
-    num_nodes: the only size that is allowed; every measured one when None.
-    A tree of l levels takes l - 1 draft forwards, since its leaves are never forwarded. At ties the fewest nodes win, then the
-    fewest levels. Sizes that no tree has are passed over.
+    One node is autoregressive decoding.
+
+    num_nodes: the only size that is allowed; every measured one when None. A tree of l levels takes l - 1
+    draft forwards, since its leaves are never forwarded. At ties the fewest nodes win, then the fewest
+    levels. Sizes that no tree has are passed over.
     Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
     """
-    most_nodes, most_levels = (size - 1 for size in plans.expected.shape)
+    most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
     if max(times.target_s) > most_nodes:
         raise InvalidInput(
             f"target_s has a time for {max(times.target_s)} nodes; allowed: up to {most_nodes}, as searched"
         )
     costs = {
-        (size, num_levels): ((num_levels - 1) * times.draft_s + target_s) / plans.expected[size, num_levels]
+        (size, levels): ((levels - 1) * times.draft_s + target_s) / searched.expected[size, levels]
         for size, target_s in sorted(times.target_s.items())
-        for num_levels in range(1, most_levels + 1)
-        if num_nodes in (None, size) and plans.expected[size, num_levels] > IMPOSSIBLE
+        for levels in range(1, most_levels + 1)
+        if num_nodes in (None, size) and searched.expected[size, levels] > IMPOSSIBLE
     }
     if not costs:
         raise InvalidInput(
@@ -190,12 +203,15 @@ def choose(plans: Plans, times: Times, num_nodes: int | None = None) -> Choice:
         )
     best = min(costs, key=lambda limits: costs[limits])
     cost = float(costs[best])
-    return Choice(plans.topology(*best), float(plans.expected[best]), cost, times.target_s[1] / cost)
+    return Choice(searched.topology(*best), float(searched.expected[best]), cost, times.target_s[1] / cost)
 
 
 @dataclass(frozen=True)
 class Winner:
-    """A shape that emits most per unit of time at cost ratios in [from_ratio, to_ratio]. index: its place among the shapes."""
+    """A shape that emits most per unit of time at cost ratios in [from_ratio, to_ratio].
+
+    index: its place among the shapes.
+    """
 
     index: int
     from_ratio: float
@@ -203,20 +219,19 @@ class Winner:
 
 
 def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
-    """Which shape wins at which cost ratio r >= 0, one draft forward over a level against one target forward; by rising r.
+    """Which shape wins at which cost ratio r >= 0; by rising r.
 
-    shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target forwards. Time a token is
-    a line in r, so the winners are the lower envelope of the lines, which is exact. Of equal shapes the first is named, and of
-    those that win at a single ratio only, none.
-    Raises InvalidInput when there is no shape, or one of no level or without a positive finite number of tokens.
+    r: the time of one draft forward over a level, of one target forward.
+    shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target
+    forwards. Time a token is a line in r, so the winners are the lower envelope of the lines, which is exact.
+    Of equal shapes the first is named, and of those that win at a single ratio only, none.
+    Raises InvalidInput when there is no shape, or one without a level or a positive number of tokens.
     """
     if not shapes or not all(levels >= 1 and 0 < tokens < math.inf for levels, tokens in shapes):
-        raise InvalidInput(
-            f"shapes are {list(shapes)[:8]}; allowed: at least one, each of at least 1 level and positive tokens"
-        )
-    lines = [
-        (1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes
-    ]  # the time at r = 0, and its slope
+        allowed = "at least one, each of at least 1 level and positive tokens"
+        raise InvalidInput(f"shapes are {list(shapes)[:8]}; allowed: {allowed}")
+    # The time at r = 0, and its slope.
+    lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]
     ratio, best = 0.0, min(range(len(lines)), key=lines.__getitem__)
     found: list[Winner] = []
     while True:

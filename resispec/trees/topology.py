@@ -1,7 +1,8 @@
-"""The shape of a draft tree: who is whose parent, and nothing else.
+"""Topologies of draft trees: who is whose parent, and nothing else.
 
-Nodes are numbered breadth first, siblings in draw order, so a level is a contiguous range and parents come before children.
-The root is node 0 and stands for the last committed token; D counts it, so `complete(5, 3)` (the paper's d5b3) has 121 nodes.
+Nodes are numbered breadth first, siblings in draw order, so a level is a contiguous range and parents come
+before children. The root is node 0 and stands for the last committed token; D counts it, so `complete(5, 3)`
+(the paper's d5b3) has 121 nodes. Making a topology and asking for its sizes takes no torch.
 """
 
 from __future__ import annotations
@@ -9,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_NODES = 16_384
+"""The most nodes that a topology may have: its attention mask is N x N."""
 
 
 @dataclass(frozen=True)
@@ -21,12 +26,14 @@ class Topology:
     """A rooted, ordered tree.
 
     parents: parent of every node, -1 for the root; never decreasing (breadth-first numbering).
-    Raises InvalidInput when the numbering is not breadth first.
+    Raises InvalidInput when the numbering is not breadth first, or for more than `MAX_NODES` nodes.
     """
 
     parents: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "parents", tuple(_whole_numbers("parents", self.parents, -1)))
+        _check_size("a topology", len(self.parents))
         found = self.parents[:12]
         if not self.parents or self.parents[0] != -1:
             raise InvalidInput(f"a topology starts with its root, whose parent is -1; found parents {found}")
@@ -55,22 +62,29 @@ class Topology:
         return tuple(tuple(nodes) for nodes in lists)
 
     @cached_property
-    def depths(self) -> Tensor:
-        """(N,) int64, 0 for the root: a node's position is that of the root plus its depth."""
-        depths = [0] * self.num_nodes
-        for node, parent in enumerate(self.parents[1:], start=1):
-            depths[node] = depths[parent] + 1
-        return torch.tensor(depths)
-
-    @cached_property
     def levels(self) -> tuple[range, ...]:
         """The node ids of every level, from the root down."""
-        starts = torch.unique_consecutive(self.depths, return_counts=True)[1].cumsum(0).tolist()
-        return tuple(range(start, stop) for start, stop in zip([0, *starts[:-1]], starts, strict=True))
+        levels, start = [range(1)], 1
+        while start < self.num_nodes:
+            above, stop = levels[-1], start
+            while stop < self.num_nodes and self.parents[stop] in above:
+                stop += 1
+            levels.append(range(start, stop))
+            start = stop
+        return tuple(levels)
+
+    @cached_property
+    def depths(self) -> Tensor:
+        """(N,) int64, 0 for the root: a node's position is that of the root plus its depth."""
+        import torch
+
+        return torch.tensor([depth for depth, level in enumerate(self.levels) for _ in level])
 
     @cached_property
     def ancestors(self) -> Tensor:
-        """(N, N) bool; entry (i, j) says that j is i or an ancestor of i: the attention mask among the tree's nodes."""
+        """(N, N) bool; entry (i, j) says that j is i or an ancestor of i: the mask among the tree's nodes."""
+        import torch
+
         mask = torch.eye(self.num_nodes, dtype=torch.bool)
         for node, parent in enumerate(self.parents[1:], start=1):
             mask[node] |= mask[parent]
@@ -79,6 +93,8 @@ class Topology:
     @cached_property
     def families(self) -> tuple[tuple[Tensor, Tensor], ...]:
         """Parents grouped by their number of children: pairs (parents (G,), children (G, B)), both int64."""
+        import torch
+
         by_count: dict[int, list[int]] = {}
         for node, nodes in enumerate(self.children):
             if nodes:
@@ -92,16 +108,18 @@ class Topology:
 def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
     """Build a topology from the number of children of every node, level by level from the root.
 
-    A level may end early: nodes that are not listed have no children. `[[3], [1, 0, 2]]` is a root with three children.
-    Raises InvalidInput when a level lists more nodes than exist.
+    A level may end early: nodes that are not listed have no children. `[[3], [1, 0, 2]]` is a root with three
+    children. Raises InvalidInput when a level lists more nodes than exist, or for over `MAX_NODES` nodes.
     """
+    if not isinstance(levels, Sequence) or isinstance(levels, str):
+        raise InvalidInput(f"child counts are {levels!r}; allowed: a list of whole numbers for every level")
     parents, level = [-1], range(1)
-    for counts in levels:
+    for listed in levels:
+        counts = _whole_numbers("child counts", listed, 0)
         if len(counts) > len(level):
-            raise InvalidInput(
-                f"{len(counts)} child counts for a level of {len(level)} nodes: {list(counts)[:12]}"
-            )
+            raise InvalidInput(f"{len(counts)} child counts for a level of {len(level)} nodes: {counts[:12]}")
         start = len(parents)
+        _check_size("a tree of these child counts", start + sum(counts))
         for node, count in zip(level, counts, strict=False):
             parents += [node] * count
         level = range(start, len(parents))
@@ -109,42 +127,48 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
 
 
 def complete(depth: int, branching: int) -> Topology:
-    """The paper's `dDbB`: `depth` levels counting the root, every node above the last level with `branching` children.
+    """The paper's `dDbB`: `depth` levels, the root counted; nodes above the last have `branching` children.
 
-    Raises InvalidInput unless both are at least 1.
+    Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
-    if depth < 1 or branching < 1:
-        raise InvalidInput(
-            f"a complete tree has depth >= 1 and branching >= 1; found depth {depth}, branching {branching}"
-        )
+    _check_counts("a complete tree", depth=depth, branching=branching)
+    _check_size(
+        f"a complete tree of depth {depth}, branching {branching}",
+        # More levels than these change nothing about being too many.
+        depth if branching == 1 else (branching ** min(depth, 99) - 1) // (branching - 1),
+    )
     return from_child_counts([[branching] * branching**level for level in range(depth - 1)])
 
 
 def chain(num_drafted: int) -> Topology:
-    """Plain speculative decoding: one path of `num_drafted` tokens below the root."""
+    """Plain speculative decoding: one path of `num_drafted` tokens below the root.
+
+    Raises InvalidInput unless that is a whole number from 0 below `MAX_NODES`.
+    """
+    _check_counts("a chain", least=0, num_drafted=num_drafted)
+    _check_size(f"a chain of {num_drafted} drafted tokens", num_drafted + 1)
     return complete(num_drafted + 1, 1)
 
 
 def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
-    """`num_chains` paths of `num_drafted` tokens that branch at the root only (SpecTr's K independent drafts).
+    """`num_chains` paths of `num_drafted` tokens that branch at the root (SpecTr's K independent drafts).
 
-    Raises InvalidInput unless both are at least 1.
+    Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
-    if num_chains < 1 or num_drafted < 1:
-        raise InvalidInput(
-            f"chains: at least 1 of at least 1 token; found {num_chains} chains of {num_drafted} tokens"
-        )
+    _check_counts("parallel chains", num_chains=num_chains, num_drafted=num_drafted)
+    _check_size(f"a tree of {num_chains} chains of {num_drafted} tokens", 1 + num_chains * num_drafted)
     return from_child_counts([[num_chains], *[[1] * num_chains] * (num_drafted - 1)])
 
 
 def from_widths(widths: Sequence[int]) -> Topology:
     """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
 
-    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one above continues its
-    first nodes only. Raises InvalidInput when a width is below one.
+    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one
+    above continues its first nodes only. Raises InvalidInput when a width is below one, or for more than
+    `MAX_NODES` nodes.
     """
-    if not all(width >= 1 for width in widths):
-        raise InvalidInput(f"widths of levels are at least 1; found {list(widths)[:12]}")
+    widths = _whole_numbers("widths of levels", widths, 1)
+    _check_size("a tree of these widths", 1 + sum(widths))
     above = [1, *widths[:-1]]
     return from_child_counts(
         [
@@ -154,23 +178,22 @@ def from_widths(widths: Sequence[int]) -> Topology:
     )
 
 
-def union(shapes: Sequence[Topology]) -> Topology:
-    """The smallest topology of which every given one is a part, where a part keeps the first children of a node.
+def union(topologies: Sequence[Topology]) -> Topology:
+    """The smallest topology of which every given one is a part, where a part keeps a node's first children.
 
-    Raises InvalidInput when there is no shape.
+    Raises InvalidInput when there is none, or for more than `MAX_NODES` nodes.
     """
-    if not shapes:
-        raise InvalidInput("a union needs at least one shape; found none")
-    counts: dict[
-        tuple[int, ...], int
-    ] = {}  # a node is the same in two shapes when its path of child ranks is
-    for shape in shapes:
-        ranks: list[tuple[int, ...]] = [()] * shape.num_nodes
-        for node, children in enumerate(shape.children):
+    if not topologies:
+        raise InvalidInput("a union needs at least one topology; found none")
+    # A node is the same in two topologies when the ranks of the children on its path are.
+    counts: dict[tuple[int, ...], int] = {}
+    for topology in topologies:
+        ranks: list[tuple[int, ...]] = [()] * topology.num_nodes
+        for node, children in enumerate(topology.children):
             counts[ranks[node]] = max(counts.get(ranks[node], 0), len(children))
             for rank, child in enumerate(children):
                 ranks[child] = (*ranks[node], rank)
-    levels: list[list[int]] = [[] for _ in range(max(shape.num_levels for shape in shapes))]
+    levels: list[list[int]] = [[] for _ in range(max(topology.num_levels for topology in topologies))]
     for ranks_of_node in sorted(counts):
         levels[len(ranks_of_node)].append(counts[ranks_of_node])
     return from_child_counts(levels)
@@ -179,3 +202,26 @@ def union(shapes: Sequence[Topology]) -> Topology:
 def root_only() -> Topology:
     """Autoregressive decoding: nothing is drafted."""
     return complete(1, 1)
+
+
+def _check_counts(what: str, least: int = 1, **counts: Any) -> None:
+    """Raise InvalidInput unless all are whole numbers from `least`; configurations give them as they are."""
+    if not all(type(count) is int and count >= least for count in counts.values()):
+        found = ", ".join(f"{name} {count!r}" for name, count in counts.items())
+        raise InvalidInput(f"{what} takes whole numbers from {least}; found {found}")
+
+
+def _whole_numbers(what: str, numbers: Any, least: int) -> list[int]:
+    """A list of numbers, once it is one. Raises InvalidInput for anything else."""
+    listed = list(numbers) if isinstance(numbers, Sequence) and not isinstance(numbers, str) else None
+    if listed is None or not all(type(number) is int and number >= least for number in listed):
+        found = f"{listed[:12]}" if listed is not None else repr(numbers)
+        raise InvalidInput(f"{what} are {found}; allowed: a list of whole numbers from {least}")
+    return listed
+
+
+def _check_size(what: str, num_nodes: int) -> None:
+    """Raise InvalidInput for too many nodes, before anything of that size is made."""
+    if num_nodes > MAX_NODES:
+        found = num_nodes if num_nodes < 10**15 else "over 10^15"
+        raise InvalidInput(f"{what} has {found} nodes; allowed: at most {MAX_NODES}, the root counted")

@@ -1,110 +1,54 @@
-"""Acceptance rules and tree verifiers by name.
+"""Acceptance rules and tree verifiers: one file each, by class or by name.
 
-Third parties add theirs through the entry-point group `resispec.verifiers`; a class in a file is named `path/to/file.py:Class`.
+To add one here, write its file: a class with the decorator `register`. One of one's own needs no decorator:
+its class is named in a YAML's `_target_`, its file as `path/to/file.py:Class`, or its package has an entry
+point in the group `resispec.verifiers`.
 """
 
-from __future__ import annotations
+from importlib import import_module
+from pkgutil import iter_modules
 
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-from typing import Any
-
-from resispec.errors import InvalidInput, first_line
-from resispec.verifiers import greedy, kseq, naive, optimal, standard
-from resispec.verifiers import resispec as resispec_rule
 from resispec.verifiers.base import Draws, Law, Outcomes, SiblingRule, Verifier
-from resispec.verifiers.block import Block
-from resispec.verifiers.top_down import TopDown
+from resispec.verifiers.registry import available, get_rule, get_verifier, register
+from resispec.verifiers.top_down import TopDown, as_verifier
+
+# Names are listed in the order in which they are imported.
+# isort: off
+from resispec.verifiers.standard import Standard
+from resispec.verifiers.resispec import ResiSpec
+from resispec.verifiers.kseq import KSeq
+from resispec.verifiers.naive import Naive
+from resispec.verifiers.greedy import Greedy
+from resispec.verifiers.optimal import Optimal
 from resispec.verifiers.traversal import Traversal
+from resispec.verifiers.block import Block
+# isort: on
 
 __all__ = [
     "BASELINES",
+    "Block",
     "Draws",
+    "Greedy",
+    "KSeq",
     "Law",
+    "Naive",
+    "Optimal",
     "Outcomes",
+    "ResiSpec",
     "SiblingRule",
+    "Standard",
     "TopDown",
+    "Traversal",
     "Verifier",
+    "as_verifier",
     "available",
     "get_rule",
     "get_verifier",
+    "register",
 ]
-
-ENTRY_POINTS = "resispec.verifiers"
 
 # Comparisons are made against these, so an audit that does not find them exact fails.
 BASELINES = ("standard",)
 
-_RULES: dict[str, Callable[..., SiblingRule | Verifier]] = {
-    "standard": standard.rule,
-    "resispec": resispec_rule.rule,
-    "kseq": kseq.rule,
-    "naive": naive.rule,
-    "greedy": greedy.rule,
-    "optimal": optimal.rule,
-    "traversal": lambda weights="standard", **options: Traversal(get_rule(weights, **options)),
-    "traversal_optimal": lambda **options: Traversal(optimal.rule(**options)),
-    "block": Block,
-}
-
-
-def available() -> list[str]:
-    """Names that `get_rule` and `get_verifier` know, ours first."""
-    return [*_RULES, *sorted(set(_third_party()) - set(_RULES))]
-
-
-def get_rule(name: str, **options: Any) -> SiblingRule:
-    """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, naming what is known."""
-    made = _make(name, options)
-    if not hasattr(made, "law"):
-        raise InvalidInput(f"{name!r} is a tree verifier, not a sibling rule; use get_verifier")
-    return made
-
-
-def get_verifier(name: str, **options: Any) -> Verifier:
-    """Make a tree verifier by name; a sibling rule is walked from the root down. Raises InvalidInput as `get_rule`."""
-    made = _make(name, options)
-    return TopDown(made) if hasattr(made, "law") else made
-
-
-def _make(name: str, options: dict[str, Any]) -> Any:
-    factory: Callable[..., Any] | None = _RULES.get(name)
-    if ".py:" in name:
-        factory = _from_file(*name.rsplit(":", 1))
-    elif factory is None and name in (plugins := _third_party()):
-        factory = plugins[name].load()
-    if factory is None:
-        raise InvalidInput(f"unknown verifier {name!r}; known: {', '.join(available())}")
-    try:
-        made = factory(**options)
-    except TypeError as error:
-        raise InvalidInput(f"verifier {name!r}: {first_line(error)}") from error
-    if not hasattr(made, "law") and not hasattr(made, "verify"):
-        raise InvalidInput(
-            f"verifier {name!r} has neither `law` (a sibling rule) nor `verify` and `outcomes` (a tree verifier)"
-        )
-    return made
-
-
-def _from_file(path: str, attribute: str) -> Callable[..., Any]:
-    """A class or function of a Python file that belongs to the user."""
-    spec = spec_from_file_location(Path(path).stem, path)
-    if not Path(path).is_file() or spec is None or spec.loader is None:
-        raise InvalidInput(f"verifier file {path} does not exist; give path/to/file.py:Class")
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise InvalidInput(
-            f"verifier file {path} cannot be loaded: {type(error).__name__}: {first_line(error)}"
-        ) from error
-    if not hasattr(module, attribute):
-        public = [name for name in vars(module) if not name.startswith("_")]
-        raise InvalidInput(f"verifier file {path} has no {attribute!r}; it has {', '.join(public)}")
-    return getattr(module, attribute)
-
-
-def _third_party() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,7 +12,20 @@ from torch import Generator, Tensor
 from resispec.core import Draws, Tree, Verdict
 from resispec.errors import InvalidInput
 
-__all__ = ["Draws", "Law", "Outcomes", "SiblingRule", "Verifier", "is_first", "require_draws"]
+__all__ = [
+    "Draws",
+    "Law",
+    "Outcomes",
+    "SiblingRule",
+    "Verifier",
+    "check_shapes",
+    "is_first",
+    "law_of",
+    "require_draws",
+    "require_rule",
+    "rule_name",
+    "whose",
+]
 
 
 @dataclass(frozen=True)
@@ -19,8 +34,8 @@ class Law:
 
     select: (..., B) probability that sibling i is the emitted token through acceptance.
     residual: (..., V) law of the emitted token given that no sibling was selected.
-    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than 1, and what is missing is the
-    probability that this node itself is rejected, given that no sibling was selected.
+    With a target of mass a < 1 (trees verified from the leaves up) the residual sums to less than 1, and what
+    is missing is the probability that this node itself is rejected, given that no sibling was selected.
     """
 
     select: Tensor
@@ -59,6 +74,54 @@ class Verifier(Protocol):
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, given the drafted tokens."""
+
+
+def law_of(
+    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws
+) -> Law:
+    """The rule's law, see `SiblingRule.law`, checked by `check_shapes`; messages name the rule."""
+    law = rule.law(target_probs, draft_probs, siblings, draws)
+    try:
+        check_shapes(law, target_probs, siblings)
+    except InvalidInput as error:
+        raise InvalidInput(f"{rule_name(rule)}: {error}") from error
+    return law
+
+
+def rule_name(rule: SiblingRule) -> str:
+    """How messages call a rule."""
+    return f"rule {type(rule).__name__}"
+
+
+def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor) -> None:
+    """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V), in the target's precision.
+
+    It looks at no value, so it costs no host synchronisation.
+    """
+    for quantity, like in (("select", siblings), ("residual", target_probs)):
+        found = getattr(law, quantity, None)
+        if not isinstance(found, Tensor):
+            raise InvalidInput(f"{quantity} is {type(found).__name__}; allowed: a tensor {tuple(like.shape)}")
+        if found.shape != like.shape or found.dtype != target_probs.dtype:
+            raise InvalidInput(
+                f"{quantity} is {tuple(found.shape)} {found.dtype}; "
+                f"allowed: a tensor {tuple(like.shape)} {target_probs.dtype}"
+            )
+
+
+@contextmanager
+def whose(law: str, node: int) -> Iterator[None]:
+    """Say in a FloatingPointError, which means that a law is none, whose law it is and at which node."""
+    try:
+        yield
+    except FloatingPointError as error:
+        raise FloatingPointError(f"{law}, node {node}: {error}") from error
+
+
+def require_rule(name: str, rule: SiblingRule) -> None:
+    """Raise InvalidInput unless `rule`, which the verifier `name` was given, is a sibling rule."""
+    if not hasattr(rule, "law"):
+        raise InvalidInput(f"{name} takes a sibling rule, which has a `law`; found {type(rule).__name__}")
 
 
 def require_draws(name: str, draws: Draws, supported: tuple[Draws, ...]) -> None:

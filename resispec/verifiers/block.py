@@ -1,7 +1,7 @@
-"""Block Verification (arXiv 2403.10444, Algorithm 2): a chain's prefixes are accepted as wholes, the longest one first.
+"""Block Verification (arXiv 2403.10444, Algorithm 2): every prefix of a chain is accepted or not as a whole.
 
-No exact verifier of a chain accepts more tokens in expectation. `Traversal` with standard weights has the same law on chains,
-by another account of it.
+No exact verifier of a chain accepts more tokens in expectation. `Traversal` with standard weights has the
+same law on chains.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from torch import Generator, Tensor
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one, normalise
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Draws, Outcomes
+from resispec.verifiers.base import Outcomes
+from resispec.verifiers.registry import register
 
 
+@register("block")
 @dataclass(frozen=True)
 class Block:
-    """Accepts the longest prefix whose own coin says so.
+    """Tosses a coin for every prefix of the chain and accepts the longest prefix whose coin says so.
 
     A prefix of l tokens has w_l = min(1, w_{l-1} p(x_l) / q(x_l)), w_0 = 1, and is accepted with probability
-    h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. Then (w_l p - q)_+ emits the final token.
+    h_l = s_l / (s_l + 1 - w_l), s_l = sum (w_l p - q)_+; the whole chain with w_l. Then (w_l p - q)_+ emits
+    the final token.
     """
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
@@ -40,7 +43,7 @@ class Block:
         return Verdict(tuple(path), (*(int(tokens[node]) for node in path), draw_one(final[last], generator)))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the precision of `target_probs`. Raises InvalidInput as `verify`."""
+        """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
         accept, final = _prefixes(tree, target_probs, draft_probs)
         longer_fail = torch.cat((1 - accept[1:], accept.new_ones(1))).flip(0).cumprod(0).flip(0)
         return Outcomes((accept * longer_fail).to(final.dtype), normalise(final, target_probs))
@@ -51,12 +54,11 @@ def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Te
     widest = max(map(len, tree.topology.children))
     if widest > 1:
         raise InvalidInput(
-            f"block verification: a node of {widest} children; allowed: chains, whose nodes have at most one child"
+            f"block verification: a node of {widest} children; "
+            "allowed: chains, whose nodes have at most one child"
         )
     token = tree.tokens[1:, None]
-    draft = draft_probs[:-1]
-    if tree.draws is Draws.POINT_MASS:
-        draft = torch.zeros_like(draft).scatter(-1, token, 1.0)
+    draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else draft_probs[:-1]
     tiny = torch.finfo(draft.dtype).tiny
     ratios = (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double()
     weights = [ratios.new_ones(1)]
@@ -66,9 +68,8 @@ def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Te
     final = target_probs.clone()
     final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
     kept = final.sum(-1).double()
-    accept = torch.where(
-        weight == 1, 1.0, kept / (kept + 1 - weight)
-    )  # with w = 1 nothing is lacking, even where p = q
+    # With w = 1 nothing is lacking, even where p = q and nothing is kept.
+    accept = torch.where(weight == 1, 1.0, kept / (kept + 1 - weight))
     accept[-1] = weight[-1]
     # Rounding alone can lead to a prefix that leaves no residual.
     return accept, torch.where(kept[:, None] > 0, final, target_probs)

@@ -1,6 +1,7 @@
-"""The rule for greedy draws (Hu et al., arXiv 2502.18779): the B - 1 largest tokens of q, and one drawn from the others.
+"""The rule for greedy draws (Hu et al., arXiv 2502.18779), see `resispec.draws.greedy`.
 
-It attains the highest acceptance that an exact rule can have with these draws, P(D) + sum min(p, r) outside D.
+It attains the highest acceptance that an exact rule can have with these draws, P(D) + sum min(p, r) outside
+D.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from torch import Tensor
 
 from resispec.distributions import normalise, null_mass, without
 from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.registry import register
 
 
+@register("greedy")
 @dataclass(frozen=True)
 class Greedy:
-    """Accept the drawn sibling x ~ r with probability min(1, p(x) / r(x)), else continue from norm(max(p - r, 0)).
+    """Accepts the drawn sibling x ~ r with probability min(1, p(x) / r(x)), else draws from norm((p - r)+).
 
-    r is q without the set D of deterministic siblings, so all of p on D is in that residual; what it gives to D is theirs.
+    r is q without the set D of the chosen siblings, renormalised. It is 0 on D, so all that p has there is in
+    the residual; a residual token in D selects the sibling that holds it.
     """
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
@@ -36,8 +40,3 @@ class Greedy:
         rejected = normalise(mass, target_probs, null)
         select = torch.cat(((1 - accept) * rejected.gather(-1, largest), accept), -1)
         return Law(select, normalise(mass.scatter(-1, largest, 0.0), target_probs, null))
-
-
-def rule() -> Greedy:
-    """The optimum for greedy draws; no options."""
-    return Greedy()

@@ -1,7 +1,8 @@
-"""K-SEQ, the sequential rule of SpecTr (arXiv 2310.15141): test every sibling with probability min(1, p(x) / (r q(x))).
+"""K-SEQ, the sequential rule of SpecTr (arXiv 2310.15141).
 
-One factor r serves all siblings, so after the first B rejections a single residual is left. Its acceptance is at least 1 - 1/e of
-the best that an exact rule can have with independent draws.
+A sibling passes its test with probability min(1, p(x) / (r q(x))). Siblings are tested in turn with the same
+factor r, so one residual serves whatever was rejected. The acceptance is at least 1 - 1/e of the best that an
+exact rule can have with independent draws.
 """
 
 from __future__ import annotations
@@ -14,21 +15,24 @@ from torch import Tensor
 
 from resispec.distributions import normalise, null_mass
 from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.registry import register
 
 NUM_HALVINGS = 16
-"""Every step at least halves the bracket [1, B] of r; mostly it leaves a quarter or less."""
+"""Steps of the search for r. Each at least halves the interval that holds it, most leave a quarter."""
 
 
+@register("kseq")
 @dataclass(frozen=True)
 class KSeq:
-    """The rule with the least factor r that is exact.
+    """The rule with the least factor r for which it is exact.
 
-    With b(r) = sum min(p / r, q), a test passes with probability b and one of B does with A = 1 - (1 - b)^B. Siblings then emit
-    min(p / r, q) A / b, which stays below p iff A / b <= r. Near p = q many factors accept almost equally often, and rounding
-    chooses among them.
+    With b(r) = sum min(p / r, q), a test passes with probability b and one of B does with A = 1 - (1 - b)^B.
+    Siblings then emit min(p / r, q) A / b, which stays below p iff A / b <= r. Near p = q many factors accept
+    almost equally often, and rounding chooses among them.
     """
 
-    # A test passes with a p / q at most, and A / b >= 1 keeps what the residual adds below the rest; see `lookahead`.
+    # A test passes with a p / q at most, and A / b >= 1 keeps what the residual adds below the rest; see
+    # `lookahead`.
     is_bounded: ClassVar[bool] = True
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
@@ -36,24 +40,23 @@ class KSeq:
         require_draws("kseq", draws, (Draws.IID,))
         factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)
         tiny = torch.finfo(target_probs.dtype).tiny
-        accept = target_probs.gather(-1, siblings) / (factor * draft_probs.gather(-1, siblings)).clamp_min(
-            tiny
-        )
-        accept = accept.clamp_max(1)
+        proposed = (factor * draft_probs.gather(-1, siblings)).clamp_min(tiny)
+        accept = (target_probs.gather(-1, siblings) / proposed).clamp_max(1)
         passed = torch.cat((torch.zeros_like(factor), accept[..., :-1]), -1)
         select = accept * (1 - passed).cumprod(-1)
         common = torch.minimum(target_probs / factor, draft_probs)
-        ratio = _mean_tests(common.sum(-1, keepdim=True, dtype=torch.float64), siblings.shape[-1]).to(
-            target_probs.dtype
-        )
+        passing = common.sum(-1, keepdim=True, dtype=torch.float64)
+        ratio = _mean_tests(passing, siblings.shape[-1]).to(target_probs.dtype)
         residual = (target_probs - common * ratio).clamp_min(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
 
 
 def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
-    """The least r (..., 1) in [1, B] with A / b <= r, from above, float64.
+    """The least r (..., 1) in [1, B] with A / b <= r, approached from above, float64.
 
-    A / b falls with b and b falls with r, so A / b at any r lies on the same side of the solution as r, and not further away.
+    A / b falls as b rises, and b falls as r rises, so A / b rises with r, and more slowly than r. Below the
+    solution it lies between r and the solution, and so it does above: the interval is cut in the middle and
+    then moved on to A / b there.
     """
     low = torch.ones_like(p[..., :1], dtype=torch.float64)
     high = low * count
@@ -72,8 +75,3 @@ def _mean_tests(passing: Tensor, count: int) -> Tensor:
     tiny = torch.finfo(passing.dtype).tiny
     passing = passing.clamp(tiny, 1)
     return -torch.expm1(count * torch.log1p(-passing)) / passing
-
-
-def rule() -> KSeq:
-    """SpecTr's rule with its best factor; no options."""
-    return KSeq()

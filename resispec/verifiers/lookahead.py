@@ -1,7 +1,9 @@
-"""Which subtrees need no law when a tree is verified from the leaves up, because nothing in them can be accepted.
+"""Which subtrees need no law when a tree is verified from the leaves up: where nothing can be accepted.
 
-A subtree of small mass is mostly rejected, at the cost of a law for every node in it. But one coin decides each node, so where no
-coin is below the most that its node's chance can be, the outcome is known beforehand. No verdict changes.
+Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is accepted only if
+its coin is below the node's chance. The exact chance takes a law for every node on the way there, but an
+upper bound of it is a product of a few numbers. Where all coins of a subtree are at least the bounds of their
+nodes' chances, the subtree is passed over without computing its laws. No verdict changes.
 """
 
 from __future__ import annotations
@@ -11,25 +13,30 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from resispec.core import Draws, Tree
+from resispec.core import Tree
 from resispec.verifiers.base import SiblingRule
 
 
 def lookahead(
     rule: SiblingRule, tree: Tree, target_probs: Tensor, draft_probs: Tensor, drawn: Tensor
 ) -> tuple[list[float], Callable[[int, float], bool]]:
-    """The coins `drawn` (N,) as numbers, and whether any in a node's subtree can show acceptance when the node has a given mass.
+    """Read the coins from the device, with what bounds the chances; one host synchronisation.
 
-    target_probs, draft_probs: (N, V). A rule may promise `is_bounded = True`: for a target a p with odds o = a / (1 - a), its
-    residual gives no token y more than o p(y), and what it selects and leaves to a sibling x is at most o p(x) / q(x) together,
-    with q = 1 for a point mass. For other rules the answer is always yes. One host synchronisation.
+    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins.
+    Returns the coins as numbers, and a function that is given a node with children and the mass a with which
+    the node is
+    examined: whether the node or anything below it can still be accepted.
+
+    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`: given a target
+    of mass a whose odds are o = a / (1 - a), its residual gives no token y more than o p(y), and what it
+    selects and leaves to a sibling x is at most o p(x) / q(x) together, where q(x) is what the sibling's own
+    law gives to x, see `Draws.least_chances`. For other rules the function always returns True.
     """
     if not getattr(rule, "is_bounded", False):
         return drawn.tolist(), lambda node, mass: True
     places = torch.tensor(tree.topology.parents[1:], dtype=torch.int64, device=drawn.device), tree.tokens[1:]
     p, q = (probs[places].double() for probs in (target_probs, draft_probs))
-    if tree.draws is Draws.POINT_MASS:
-        q = torch.ones_like(q)
+    q = tree.draws.least_chances(q)
     ratios = torch.nn.functional.pad(p / q.clamp_min(torch.finfo(q.dtype).tiny), (1, 0))
     coins, ratio = torch.stack((drawn, ratios)).tolist()
     return coins, lambda node, mass: _can_accept(tree.topology.children, coins, ratio, (node, mass))
@@ -38,8 +45,12 @@ def lookahead(
 def _can_accept(
     children: tuple[tuple[int, ...], ...], coins: list[float], ratio: list[float], start: tuple[int, float]
 ) -> bool:
-    """Follow the most that every mass can be, from a node and its mass downwards; what is not a number counts as yes."""
-    pending = [start]
+    """Whether any coin in a subtree is below the bound of its node's chance; NaN counts as yes.
+
+    coins, ratio: per node its coin and p / q of its token. start: the subtree's root and the mass with which
+    it is examined.
+    """
+    pending = [start]  # nodes, each with the most that its mass can be
     while pending:
         node, mass = pending.pop()
         if not children[node]:
@@ -47,7 +58,8 @@ def _can_accept(
                 return True
             continue
         odds = mass / (1 - mass) if mass < 0.5 else 1.0
-        # Below 1 the odds are also the most that the chance of stopping at the node can be: o (1 - P) / (1 - o P) <= o.
+        # The odds also bound the chance of stopping at the node. With P the mass that the rule gives to all
+        # siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is at most 1.
         if not coins[node] >= odds:
             return True
         left = 1.0  # the least that the siblings before leave

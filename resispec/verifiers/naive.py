@@ -1,6 +1,7 @@
 """The naive rule of SpecInfer (arXiv 2305.09781): draw from the target and see whether the token was drafted.
 
-Exact however the siblings were chosen, and the best exact rule when they were chosen deterministically (EAGLE-2, 2406.16858).
+Exact however the siblings were chosen, and the best exact rule when they were chosen deterministically
+(EAGLE-2, 2406.16858).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from torch import Tensor
 
 from resispec.distributions import normalise, null_mass
 from resispec.verifiers.base import Draws, Law, is_first
+from resispec.verifiers.registry import register
 
 
+@register("naive")
 @dataclass(frozen=True)
 class Naive:
-    """Sibling i is emitted with the target's own probability of its token; of equal siblings it is the first."""
+    """Sibling i is emitted with its token's probability under the target; of equal ones only the first is."""
 
     is_bounded: ClassVar[bool] = True  # see `lookahead`
 
@@ -26,8 +29,3 @@ class Naive:
         select = torch.where(is_first(siblings), target_probs.gather(-1, siblings), 0.0)
         undrafted = target_probs.scatter(-1, siblings, 0.0)
         return Law(select, normalise(undrafted, target_probs, null_mass(target_probs)))
-
-
-def rule() -> Naive:
-    """SpecInfer's naive rule; no options."""
-    return Naive()

@@ -1,7 +1,8 @@
 """ResiSpec (arXiv 2608.24411), Algorithm 1 with GetProxy, as published.
 
-After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass Z = q(x0) - p(x0) that follows q
-where p has room. The residual depends on x0, which the paper's proof does not allow for: the output is biased toward the draft.
+After x0 ~ q was refused, the proxy k keeps k(x0) = q(x0) and leaves a residual r = p - k of mass Z = q(x0) -
+p(x0) that follows q where p has room. The residual depends on x0, which the paper's proof does not allow for:
+the output is biased toward the draft.
 """
 
 from __future__ import annotations
@@ -14,18 +15,22 @@ from torch import Tensor
 from resispec.distributions import normalise
 from resispec.errors import InvalidInput
 from resispec.verifiers.recursive import Recursive
+from resispec.verifiers.registry import register
 
 SPREADS = ("proportional", "water_fill")
 BUDGETS = ("gap", "capacity")
 
 
+@register("resispec")
 @dataclass(frozen=True)
-class ProxyShape:
-    """GetProxy's residual r, before it is normalised.
+class ResiSpec(Recursive):
+    """Algorithm 1 whose residual is that of GetProxy.
 
-    spread: where the mass goes that clipping at p lost: "proportional" to the remaining capacity p - r of the other tokens, or
-        "water_fill" toward q, raising the level of min(level * q, p) until the budget is met.
-    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), that), as in the text.
+    spread: where the mass goes that clipping at p lost: "proportional" to the remaining capacity p - r of the
+        other tokens, or "water_fill" toward q, raising the level of min(level * q, p) until the budget is
+        met.
+    budget: "gap" is Z = q(x0) - p(x0), as in the algorithm; "capacity" is max(min_x p(x) / q(x), that), as in
+    the text. Raises InvalidInput for an unknown option.
     """
 
     spread: str = "proportional"
@@ -38,8 +43,8 @@ class ProxyShape:
                     f"resispec: unknown {name} {getattr(self, name)!r}; allowed: {', '.join(allowed)}"
                 )
 
-    def __call__(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Shape`. With a point mass for the draft the proxy has no freedom and r is the standard residual."""
+    def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """See `Recursive.reshape`: r, which with a point mass for the draft is the standard residual."""
         budget = (draft - target).gather(-1, rejected).clamp_min(0)
         if self.budget == "capacity":
             ratio = torch.where(draft > 0, target / draft, torch.inf)
@@ -52,10 +57,11 @@ class ProxyShape:
 
 
 def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:
-    """The level l (..., 1) at which sum(min(l q, capacity)) meets the budget, or that fills all tokens of q > 0.
+    """The level l (..., 1) at which sum(min(l q, capacity)) is the budget, or that fills all tokens of q > 0.
 
-    Tokens saturate in increasing order of capacity / q. With k saturated, the sum is C_k + l (Q - Q_k): solve each and take the
-    first that saturates no further token.
+    Tokens reach their capacity in increasing order of capacity / q. When the first k have, the sum is C_k + l
+    (Q - Q_k), with C_k and Q_k the capacity and the mass under q of those k: solve it for every k and take
+    the first level at which no further token reaches its capacity.
     """
     ratio = torch.where(draft > 0, capacity / draft, torch.inf)
     ratio, order = ratio.sort(-1)
@@ -67,8 +73,3 @@ def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:
     first = fits.to(torch.uint8).argmax(-1, keepdim=True)
     full = torch.where(ratio.isfinite(), ratio, 0.0).amax(-1, keepdim=True)
     return torch.where(fits.any(-1, keepdim=True), level.gather(-1, first), full)
-
-
-def rule(spread: str = "proportional", budget: str = "gap") -> Recursive:
-    """ResiSpec's rule; for the options see `ProxyShape`. Raises InvalidInput for an unknown option."""
-    return Recursive(ProxyShape(spread, budget))

@@ -1,20 +1,27 @@
-"""The standard recursive rejection rule: SpecInfer (arXiv 2305.09781) for i.i.d. draws, Sequoia (2402.12374) without replacement.
+"""The standard recursive rejection rule.
 
-After x ~ q was refused the target is continued from norm(max(p - q, 0)): Equation 2 of the paper.
+SpecInfer (arXiv 2305.09781) for i.i.d. draws, Sequoia (2402.12374) without replacement; with one sibling it
+is plain speculative sampling.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from torch import Tensor
 
 from resispec.verifiers.recursive import Recursive
+from resispec.verifiers.registry import register
 
 
-def shape(target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-    """What the target has left above the draft, (..., V), whatever token was refused."""
-    return (target - draft).clamp_min(0)
+@register("standard")
+@dataclass(frozen=True)
+class Standard(Recursive):
+    """After x ~ q was refused the target is continued from norm(max(p - q, 0)): Equation 2 of the paper."""
 
+    is_bounded: ClassVar[bool] = True
 
-def rule() -> Recursive:
-    """The rule of SpecInfer, Sequoia and plain speculative sampling (one sibling)."""
-    return Recursive(shape, is_bounded=True)
+    def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """See `Recursive.reshape`: what the target has left above the draft, whatever token was refused."""
+        return (target - draft).clamp_min(0)

@@ -1,43 +1,80 @@
-"""Walk a tree from its root with a sibling rule: accept a child and go on there, or stop and emit a residual token."""
+"""Walk a tree from its root with a sibling rule: accept a child and go on there, or emit a residual token."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import choose, draw_one, normalise
-from resispec.verifiers.base import Outcomes, SiblingRule, is_first
+from resispec.distributions import choose, draw_one, normalise, sum_tolerance
+from resispec.errors import InvalidInput
+from resispec.verifiers.base import (
+    Outcomes,
+    SiblingRule,
+    Verifier,
+    is_first,
+    law_of,
+    require_rule,
+    rule_name,
+    whose,
+)
+
+RULE_HAS, VERIFIER_HAS = "`law` (a sibling rule)", "`verify` and `outcomes` (a tree verifier)"
+
+
+def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
+    """A verifier as it is, and a sibling rule wrapped in `TopDown`. Raises InvalidInput for anything else."""
+    if hasattr(rule_or_verifier, "law"):
+        return TopDown(cast(SiblingRule, rule_or_verifier))
+    if not hasattr(rule_or_verifier, "verify"):
+        found = type(rule_or_verifier).__name__
+        raise InvalidInput(f"{found} is no verifier: it has neither {RULE_HAS} nor {VERIFIER_HAS}")
+    return rule_or_verifier
 
 
 @dataclass(frozen=True)
 class TopDown:
     """A verifier that applies `rule` at every node it visits (SpecInfer, Algorithm 2).
 
-    A residual token that equals a drafted sibling goes on at that sibling: the emitted law is the same, with more tokens.
+    A residual token that equals a drafted sibling goes on at that sibling: the emitted law is the same, with
+    more tokens. Raises InvalidInput when `rule` is no sibling rule.
     """
 
     rule: SiblingRule
 
+    def __post_init__(self) -> None:
+        require_rule("TopDown", self.rule)
+
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome, visiting only the nodes of one path. Raises FloatingPointError for a law that is NaN or empty."""
+        """Draw an outcome, visiting only the nodes of one path.
+
+        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
+        returns is no
+        law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn from.
+        """
         path: list[int] = []
         tokens: list[int] = []
         node = 0
         while children := tree.topology.children[node]:
             siblings = tree.tokens[children[0] : children[-1] + 1]
-            law = self.rule.law(target_probs[node], draft_probs[node], siblings, tree.draws)
-            index = choose(law.select, generator)
+            law = law_of(self.rule, target_probs[node], draft_probs[node], siblings, tree.draws)
             drafted: list[int] = siblings.tolist()
-            token = drafted[index] if index < len(children) else draw_one(law.residual, generator)
+            with whose(rule_name(self.rule), node):
+                index = choose(law.select, generator)
+                if index < len(children):
+                    token = drafted[index]
+                else:
+                    token = draw_one(law.residual, generator, sum_tolerance(law.residual))
             tokens.append(token)
             if token not in drafted:
                 return Verdict(tuple(path), tuple(tokens))
             node = children[index if index < len(children) else drafted.index(token)]
             path.append(node)
-        return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
+        with whose("target", node):
+            return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the precision of `target_probs`; every node is visited."""
@@ -48,7 +85,7 @@ class TopDown:
         for family in tree.topology.families:
             parents, children = (nodes.to(stop.device) for nodes in family)
             siblings = tree.tokens[children]
-            law = self.rule.law(target_probs[parents], draft_probs[parents], siblings, tree.draws)
+            law = law_of(self.rule, target_probs[parents], draft_probs[parents], siblings, tree.draws)
             rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
             residual = normalise(law.residual, law.residual)
             drafted = torch.where(is_first(siblings), residual.gather(-1, siblings), 0.0)

@@ -1,46 +1,69 @@
-"""Verification from the leaves up: Traversal Verification (arXiv 2505.12398), with the weights of any sibling rule.
+"""Verification from the leaves up: Traversal Verification (arXiv 2505.12398) with any rule's weights.
 
-A path that no rule would accept token by token may still be worth accepting as a whole, so nothing is decided at a node before
-its whole subtree was examined. With the standard rule's weights this is the published algorithm, and on a chain it is Block
-Verification (2403.10444).
+A path that no rule would accept token by token may still be worth accepting as a whole, so a node is decided
+only after its whole subtree was examined. With the standard rule's weights this is the published algorithm,
+and on a chain it is Block Verification (2403.10444).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import draw_one, normalise
+from resispec.distributions import check_chances, draw_one, normalise, sum_tolerance
 from resispec.trees import Topology
-from resispec.verifiers.base import Law, Outcomes, SiblingRule, is_first
+from resispec.verifiers.base import (
+    Law,
+    Outcomes,
+    SiblingRule,
+    is_first,
+    law_of,
+    require_rule,
+    rule_name,
+    whose,
+)
 from resispec.verifiers.lookahead import lookahead
+from resispec.verifiers.registry import get_rule, register
 
 
 @dataclass(frozen=True)
 class Traversal:
-    """Accepts the subtree of node n with probability a_n, on average over what is drafted below it.
+    """Examines node n with a mass a_n: the probability, averaged over what lies below, that n is accepted.
 
-    a is 1 at the root. The law of `rule` for the target a_n p_n gives the weights w of the children of n, which are examined in
-    draw order with a = w_k / (1 - w_1 - ... - w_{k-1}). When all of them fail, the walk stops at n, or it rejects n with the mass
-    that the residual lacks. A leaf is accepted with probability a.
+    The root has a = 1 and a leaf is accepted with probability a. At a node in between, the law of `rule` for
+    the target a_n p_n gives every child k the weight w_k, which is what is selected together with what the
+    residual gives to its token. Children are examined in draw order, child k with the mass w_k / (1 - w_1 -
+    ... - w_{k-1}). When all of them fail, n is rejected with the probability that the residual lacks, or else
+    the walk stops at n and the residual emits the final token. Raises InvalidInput when `rule` is no sibling
+    rule.
     """
 
     rule: SiblingRule
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw an outcome, depth first: a law, and one host synchronisation, for every node that is reached and has children.
+    def __post_init__(self) -> None:
+        require_rule("Traversal", self.rule)
 
+    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+        """Draw an outcome, depth first.
+
+        It takes a law, and one host synchronisation, for every node with children that is reached.
         With a rule that is bounded, see `lookahead`, subtrees that cannot be accepted are passed over.
-        Raises FloatingPointError for a law that is NaN or empty.
+        Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
+        returns is no
+        law: NaN, negative or too large masses. A residual is checked for negative masses only when it is
+        drawn from.
         """
         parents, children = tree.topology.parents, tree.topology.children
         # A node is decided once at most, so one coin a node is enough.
         drawn = torch.rand(len(parents), generator=generator, device=target_probs.device, dtype=torch.float64)
         coins, can_accept = lookahead(self.rule, tree, target_probs, draft_probs, drawn)
-        # Decisions to come, the next one last: stop here, with this final law, with this chance; no law: examine the subtree.
+        # What is still to be decided, the next one last: a node, a chance and a law. With a law: stop at the
+        # node with this chance and draw the final token from the law. Without: examine the node's subtree
+        # with this mass.
         pending: list[tuple[int, float, Tensor | None]] = [(0, 1.0, None if children[0] else target_probs[0])]
         while True:
             node, chance, final = pending.pop()
@@ -51,37 +74,52 @@ class Traversal:
             if not can_accept(node, chance):
                 continue
             siblings = tree.tokens[children[node][0] : children[node][-1] + 1]
-            law = self.rule.law(chance * target_probs[node], draft_probs[node], siblings, tree.draws)
-            masses, stay, residual = _decisions(law, siblings)
-            *found, stays = torch.cat((masses, stay)).tolist()
-            if not all(0 <= value <= 1 for value in (*found, stays)):
-                raise FloatingPointError(
-                    f"cannot decide at node {node} with chances {found} and {stays}; allowed: 0 to 1"
-                )
-            pending.append((node, stays if node else 1.0, residual))  # the root is never rejected
+            law = law_of(self.rule, chance * target_probs[node], draft_probs[node], siblings, tree.draws)
+            decision = _decide(law, siblings)
+            found, stays = self._numbers(law, decision, node)
+            pending.append((node, stays if node else 1.0, decision.final))  # the root is never rejected
             for child, mass in zip(reversed(children[node]), reversed(found), strict=True):
                 if mass > 0:
                     pending.append((child, mass, None if children[child] else target_probs[child]))
-        token, path = draw_one(final, generator), []
+        with whose(rule_name(self.rule) if children[node] else "target", node):
+            token = draw_one(final, generator)
+        path = []
         while node:
             path.append(node)
             node = parents[node]
         path.reverse()
         return Verdict(tuple(path), (*tree.tokens[path].tolist(), token))
 
+    def _numbers(self, law: Law, decision: _Decision, node: int) -> tuple[list[float], float]:
+        """The masses of a node's children and the chance of stopping at it; checks the law, too."""
+        count, tolerance = law.select.shape[-1], sum_tolerance(law.select)
+        parts = decision.masses, law.select, decision.drafted, decision.undrafted, decision.stay
+        *numbers, stay = torch.cat(parts).tolist()
+        select, residual = numbers[count : 2 * count], numbers[2 * count :]
+        with whose(rule_name(self.rule), node):
+            check_chances(select, tolerance)
+            check_chances(residual, tolerance)
+            # The root's target is a whole law, so its residual is one, unless a sibling is selected for
+            # certain.
+            if node == 0 and sum(select) < 1 - tolerance and sum(residual) < 1 - tolerance:
+                raise FloatingPointError(f"the residual sums to {sum(residual):.9g}; allowed: 1")
+        return numbers[:count], stay
+
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` draws from, in the precision of `target_probs`; every node is visited, level by level."""
+        """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
         families = _families_by_level(tree.topology, target_probs.device)
-        # Probability of accepting a node itself, once its children have failed; a leaf has none, so its own is a.
+        # Probability of accepting a node itself once all its children have failed. A leaf has no children: it
+        # is its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
         for parents, children in families:
             siblings = tree.tokens[children]
             target = stay[parents, None].to(final.dtype) * target_probs[parents]
-            law = self.rule.law(target, draft_probs[parents], siblings, tree.draws)
-            stay[children], stays, residual = _decisions(law, siblings)
-            stay[parents] = torch.where(parents > 0, stays[:, 0], 1.0)
-            final[parents] = normalise(residual, target_probs[parents])
+            law = law_of(self.rule, target, draft_probs[parents], siblings, tree.draws)
+            decision = _decide(law, siblings)
+            stay[children] = decision.masses
+            stay[parents] = torch.where(parents > 0, decision.stay[:, 0], 1.0)
+            final[parents] = normalise(decision.final, target_probs[parents])
         childless = torch.ones_like(stay)  # probability that all children fail, given that they are examined
         for parents, children in reversed(families):
             childless[parents] = ((1 - stay) * childless)[children].prod(-1)
@@ -93,14 +131,41 @@ class Traversal:
         return Outcomes((reach * childless * stay).to(final.dtype), final)
 
 
-def _decisions(law: Law, siblings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a law says about a node and its children, in the order of examination.
+@register("traversal")
+def traversal(weights: str = "standard", **options: Any) -> Traversal:
+    """Traversal Verification with the weights of a rule, by its name and options."""
+    return Traversal(get_rule(weights, **options))
 
-    Returns a (..., B) of every child; the probability (..., 1) of stopping at the node, not rejecting it, once all of them have
-    failed; and the unnormalised law (..., V) of the final token there. The first two are float64.
+
+@register("traversal_optimal")
+def traversal_optimal(**options: Any) -> Traversal:
+    """The same with the weights of the optimal rule."""
+    return traversal("optimal", **options)
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """What a law says about a node and its children, in the order of examination; float64 but for `final`.
+
+    masses: (..., B), with which the children are examined. stay: (..., 1) probability of stopping at the
+    node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the final
+    token there.
+    drafted, undrafted: (..., B) and (..., 1), what the residual gives to the children and to all other
+    tokens.
     """
-    # What the residual gives to a drafted token is accepted at that child, which changes no law while its subtree is not yet
-    # examined. Afterwards it would: a subtree that failed is no fresh draw from the draft, so the walk cannot go on there.
+
+    masses: Tensor
+    stay: Tensor
+    final: Tensor
+    drafted: Tensor
+    undrafted: Tensor
+
+
+def _decide(law: Law, siblings: Tensor) -> _Decision:
+    """Turn the law at a node, given its siblings (..., B), into decisions that are made one after another."""
+    # What the residual gives to a drafted token goes to that child, before its subtree is examined. That
+    # changes no emitted law. Once the subtree was examined and has failed, its tokens are no fresh draws from
+    # the draft any more, so a residual token could not go on there.
     rest = 1 - law.select.sum(-1, keepdim=True, dtype=torch.float64)
     drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0).double()
     weights = law.select + rest.clamp_min(0) * drafted
@@ -109,8 +174,9 @@ def _decisions(law: Law, siblings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     undrafted = law.residual.scatter(-1, siblings, 0.0)
     kept = undrafted.sum(-1, keepdim=True).double()
     lacking = (1 - kept - drafted.sum(-1, keepdim=True)).clamp_min(0)
-    # Where rounding alone leads here, nothing may be left but drafted tokens.
-    return masses, kept / (kept + lacking).clamp_min(tiny), torch.where(kept > 0, undrafted, law.residual)
+    # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is taken as it is.
+    final = torch.where(kept > 0, undrafted, law.residual)
+    return _Decision(masses, kept / (kept + lacking).clamp_min(tiny), final, drafted, kept)
 
 
 def _families_by_level(topology: Topology, device: torch.device) -> list[tuple[Tensor, Tensor]]:

@@ -1,14 +1,17 @@
-"""The bench of rules at tiny sizes: its rows and what they are divided by; how fast anything is, is not asserted."""
+"""The benches at tiny sizes: rows, what they are divided by, refused input; no speed is asserted."""
 
 import sys
 
 import pytest
 import torch
 
-from experiments import bench_rules
-from experiments.bench.rules import MEASURED_NODES, Size, Timed, contest, law_call, measure, page_of, rules
+from experiments.bench import contest as contests
+from experiments.bench import decoders, step_time
+from experiments.bench import rules as bench_rules
+from experiments.bench.contest import Timed, contest
 from experiments.bench.peak_memory import peak_bytes
-from resispec.core import Draws
+from experiments.bench.rules import MEASURED_NODES, Size, law_call, measure, page_of, rules
+from resispec.draws import Draws
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
@@ -53,29 +56,54 @@ def test_ratios_are_to_standard_with_iid_draws(frame):
         assert (wide.ratio * wide.ms["standard", "iid"]).tolist() == pytest.approx(wide.ms.tolist())
 
 
-def test_a_contest_takes_turns_and_forgets_the_first_round():
-    order, clock = [], iter(range(100))
-    contestants = [
-        Timed(name, Draws.IID, [lambda name=name, call=call: order.append((name, call)) for call in (0, 1)])
-        for name in "ab"
-    ]
-    patch = pytest.MonkeyPatch()
-    patch.setattr(bench_rules, "now", lambda _: next(clock) ** 2)
+def test_a_contest_takes_turns_and_forgets_the_first_round(monkeypatch):
+    order, turns, clock = [], [], iter(range(100))
+
+    def calls(name):
+        return [lambda turn, call=call: (order.append((name, call)), turns.append(turn)) for call in (0, 1)]
+
+    contestants = [Timed((name,), calls(name)) for name in "ab"]
+    monkeypatch.setattr(contests, "now", lambda _: next(clock) ** 2)
     contest("test", contestants, 3, CPU)
-    patch.undo()
-    turns = [(order[n : n + 2], order[n + 2 : n + 4]) for n in range(0, 16, 4)]
-    assert all(sorted(turn) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]] for turn in turns)
-    assert len({str(turn) for turn in turns}) == 2  # either goes first at times
+    rounds = [(order[n : n + 2], order[n + 2 : n + 4]) for n in range(0, 16, 4)]
+    assert all(sorted(both) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]] for both in rounds)
+    assert len({str(both) for both in rounds}) == 2  # either goes first at times
+    assert turns == [0] * 8 + [1] * 4 + [2] * 4  # the first round twice
     # Call n of all starts at (2 n)^2 and takes 4 n + 1.
     for contestant in contestants:
-        wanted = [
-            [4 * place + 1 for place, (name, _) in enumerate(order) if name == contestant.name][n : n + 2]
-            for n in (2, 4, 6)
-        ]
-        assert (
-            contestant.seconds == wanted
-            and contestant.milliseconds == 1e3 * (wanted[1][0] + wanted[1][1]) / 2
-        )
+        own = [4 * place + 1 for place, (name, _) in enumerate(order) if (name,) == contestant.labels]
+        wanted = [own[n : n + 2] for n in (2, 4, 6)]
+        assert contestant.seconds == wanted
+        assert contestant.milliseconds == 1e3 * (wanted[1][0] + wanted[1][1]) / 2
+
+
+def test_speeds_are_ratios_to_the_counterpart():
+    names = {"ours": 0.5, "theirs": 1.0, "our chain": 0.25, "their chain": 1.0}
+    contestants = [Timed((name,), [], [[seconds]] * 3) for name, seconds in names.items()]
+    frame = decoders.speeds(contestants).frame
+    assert frame.ratio.tolist() == [2.0, 1.0, 4.0, 1.0]
+    assert frame["tokens/s"].tolist() == [decoders.NEW_TOKENS / seconds for seconds in names.values()]
+    split = {"step_ms": 10.0, "target_ms": 5.0, "draft_ms": 3.0}
+    page = decoders.page(contestants, split, CPU)
+    assert "20.0%" in page and "| our chain " in page and "3 prompts decoded by all four" in page
+
+
+@pytest.mark.parametrize(
+    ("bench", "arguments", "message"),
+    [
+        (decoders, ["--prompts", "0"], "'0'; allowed: a number from 1"),
+        (decoders, ["--prompts", "many"], "'many'; allowed: a number from 1"),
+        (bench_rules, ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
+        (bench_rules, ["--bogus"], "unrecognized arguments: --bogus"),
+        (step_time, ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
+    ],
+)
+def test_what_a_bench_cannot_do_is_refused_in_one_line(bench, arguments, message, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        bench.main()
+    [line] = capsys.readouterr().err.splitlines()
+    assert ended.value.code == 1 and line.startswith("error: ") and message in line
 
 
 def test_peak_memory_counts_what_is_held_at_once():
@@ -113,8 +141,7 @@ def test_the_page_and_the_files(frame, monkeypatch, tmp_path, capsys):
         for line in page.splitlines()
         if line.startswith("| ")
     ]
-    assert {tuple(row[:2]) for row in rows} == every(WALKS) | {("verifier", "draws")} and {
-        len(row) for row in rows
-    } == {9, 4}
+    assert {tuple(row[:2]) for row in rows} == every(WALKS) | {("verifier", "draws")}
+    assert {len(row) for row in rows} == {9, 4}
     [law, walk] = [row for row in rows if row[:2] == ["standard", "iid"]]
     assert law[3] == law[5] == walk[3] == "1.00" and "–" not in page

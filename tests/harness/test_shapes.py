@@ -1,4 +1,4 @@
-"""Shapes for verification from the leaves up: candidates, their comparison on one drafted tree, and the winners among them."""
+"""Shapes of trees: the candidates, their comparison on one drafted tree, and the winners among them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ import pytest
 import torch
 from toys import same_everywhere, table_pair
 
-from experiments.search.candidates import filled, neighbours, ordered, regular, spread
-from experiments.tasks.prefixes import written_contexts
+from experiments.search.candidates import (
+    Value,
+    fastest,
+    filled,
+    leaders,
+    neighbours,
+    ordered,
+    regular,
+    spread,
+)  # fmt: skip
+from experiments.search.measuring import mean_and_error
+from experiments.tasks.base import Workload
 from experiments.tasks.drafted import Root, part
-from experiments.search.maps import mean_and_error
-from experiments.search.stages import Value, fastest, leaders
-from experiments.tasks.shapes import Shapes, save_shapes
-from experiments.tasks import Context
-from resispec.audit.enumerate import sibling_weights
-from resispec.core import Draws
+from experiments.tasks.prefixes import written_prefixes
+from experiments.tasks.shapes import Shapes
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts, from_widths, parallel_chains, root_only, union
 from resispec.trees.search import Winner, expected_tokens, search, winners
@@ -37,7 +44,7 @@ def test_widths_spread_children_evenly_and_narrower_levels_go_on_below_the_first
     assert from_widths([3, 9, 27, 81]) == complete(5, 3) and from_widths([4, 4, 4]) == parallel_chains(4, 3)
     assert from_widths([1, 1]) == chain(2) and from_widths([]) == root_only()
     assert from_widths([8, *[16] * 7]).num_nodes == 121
-    with pytest.raises(InvalidInput, match=r"at least 1; found \[3, 0\]"):
+    with pytest.raises(InvalidInput, match=r"are \[3, 0\]; allowed: a list of whole numbers from 1"):
         from_widths([3, 0])
 
 
@@ -48,7 +55,7 @@ def test_a_union_holds_every_shape_and_no_more():
     whole = union([from_child_counts([[2], [2]]), from_child_counts([[3], [0, 1]])])
     assert whole.parents == (-1, 0, 0, 0, 1, 1, 2)
     assert union([complete(3, 2), parallel_chains(2, 2), root_only()]) == complete(3, 2)
-    with pytest.raises(InvalidInput, match="at least one shape"):
+    with pytest.raises(InvalidInput, match="at least one topology; found none"):
         union([])
 
 
@@ -58,7 +65,7 @@ def chi_square_bound(degrees: int) -> float:
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS])
 def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
-    """Root 0 with children a, b and a's child c: frequencies against the product of the sibling laws, all tuples enumerated."""
+    """A root with children a, b and a's child c: frequencies against the product of the sibling laws."""
     pair, generator, count = table_pair(vocab=4, seed=3), torch.Generator().manual_seed(0), 4000
     q = torch.softmax(pair.draft.logits, -1)
     shape = from_widths([2, 1])
@@ -74,7 +81,7 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
         return
     expected = {}
     for a, b in itertools.product(range(4), repeat=2):
-        both = float(sibling_weights(q[1][None], torch.tensor([[a, b]]), draws))
+        both = float(draws.weights(q[1][None], torch.tensor([[a, b]])))
         for c in range(4):
             expected[a, b, c] = both * float(q[a, c]) * count
     possible = {tokens: value for tokens, value in expected.items() if value > 0}
@@ -83,26 +90,25 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
     assert statistic < chi_square_bound(len(possible) - 1)
 
 
-def context(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
+def workload(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
     named = [(f"p{index}", [index % 3] * length) for index in range(prompts)]
     decoder = Decoder(DraftModel(root_only(), draws), get_verifier(verifier))
-    return Context(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
+    return Workload(pair, decoder, Sampling(1.0, new_tokens, 64), named, seed=0)
 
 
-def comparing(path, candidates, contexts=1):
+def comparing(candidates, num_prefixes=1):
     """The task for candidates that are given by their widths."""
-    save_shapes([from_widths(widths) for widths in candidates], path / "shapes.json")
-    return Shapes(contexts, str(path / "shapes.json"))
+    return Shapes(num_prefixes, [list(from_widths(widths).parents) for widths in candidates])
 
 
-def test_contexts_are_even_steps_of_what_the_target_writes():
-    setting = context(table_pair(vocab=6, seed=3), length=2, new_tokens=8)
+def test_prefixes_are_even_steps_of_what_the_target_writes():
+    setting = workload(table_pair(vocab=6, seed=3), length=2, new_tokens=8)
     generator = torch.Generator().manual_seed(0)
-    contexts = written_contexts(setting, 0, generator, 4)
-    assert [len(tokens) for tokens in contexts] == [2, 4, 6, 8] and contexts[0] == [0, 0]
-    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(contexts))
+    prefixes = written_prefixes(setting, 0, generator, 4)
+    assert [len(tokens) for tokens in prefixes] == [2, 4, 6, 8] and prefixes[0] == [0, 0]
+    assert all(longer[: len(shorter)] == shorter for shorter, longer in itertools.pairwise(prefixes))
     assert [
-        len(tokens) for tokens in written_contexts(context(setting.pair, new_tokens=3), 0, generator, 8)
+        len(tokens) for tokens in written_prefixes(workload(setting.pair, new_tokens=3), 0, generator, 8)
     ] == [1, 2, 3]
 
 
@@ -113,13 +119,13 @@ def test_contexts_are_even_steps_of_what_the_target_writes():
         ("traversal", "without_replacement"), ("naive", "point_mass"),
     ],
 )  # fmt: skip
-def test_expected_tokens_are_what_decoding_emits(verifier, draws, tmp_path):
+def test_expected_tokens_are_what_decoding_emits(verifier, draws):
     pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
     task, setting = (
-        comparing(tmp_path, candidates),
-        context(pair, verifier, prompts=300, new_tokens=1, draws=draws),
+        comparing(candidates),
+        workload(pair, verifier, prompts=300, new_tokens=1, draws=draws),
     )
-    rows = [asdict(task(setting, index)) for index in range(300)]
+    rows = [task(setting, index) for index in range(300)]
     mean, error = mean_and_error(rows, "emitted")
     for place, widths in enumerate(candidates):
         decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
@@ -129,29 +135,29 @@ def test_expected_tokens_are_what_decoding_emits(verifier, draws, tmp_path):
         assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
 
 
-def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier(tmp_path):
+def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
     pair = table_pair(vocab=6, seed=3)
-    task = comparing(tmp_path, [[2, 2], [3], [2, 2]], contexts=2)
+    task = comparing([[2, 2], [3], [2, 2]], num_prefixes=2)
     settings = [
-        context(pair, name, length=6, draws="without_replacement")
+        workload(pair, name, length=6, draws="without_replacement")
         for name in ("standard", "traversal", "standard")
     ]
     one, two, again = (task(setting, 0) for setting in settings)
-    assert one == again and one.num_contexts == 2
+    assert one == again and one.num_prefixes == 2
     assert one.emitted[0] == one.emitted[2]
     assert two.emitted[1] == pytest.approx(one.emitted[1])  # a star has no depth to gain from
     assert two.emitted[0] != one.emitted[0]
     row = asdict(one)
-    assert json.loads(json.dumps(row)) == row and task.progress([row]) == {
+    assert json.loads(json.dumps(row)) == row and task.progress([one]) == {
         "best": f"{max(one.emitted) / 2:.2f}"
     }
 
 
-def test_greedy_draws_and_other_drafters_are_refused_in_one_line(tmp_path):
-    pair, task = table_pair(vocab=6, seed=3), comparing(tmp_path, [[2]])
+def test_greedy_draws_and_other_drafters_are_refused_in_one_line():
+    pair, task = table_pair(vocab=6, seed=3), comparing([[2]])
     with pytest.raises(InvalidInput, match="for draws iid, without_replacement, point_mass; found greedy"):
-        task(context(pair, "standard", draws="greedy"), 0)
-    bare = Context(
+        task(workload(pair, "standard", draws="greedy"), 0)
+    bare = Workload(
         pair, Decoder(NoDraft(), get_verifier("standard")), Sampling(1.0, 8, 64), [("p", [0])], seed=0
     )
     with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
@@ -240,3 +246,5 @@ def test_ordered_shapes_are_those_of_the_search_for_every_number_of_levels_and_f
         best.children[0]
     )  # flatter vectors ask for more children
     assert ordered([0.5], 13, range(3, 6)) == []  # a chain of 13 has more levels
+    assert ordered([0.0, 0.0, 0.0], 4, range(2, 4))  # where nothing is ever accepted there is still a tree
+    assert ordered([0.6, -1e-9, 0.0], 4, range(2, 4))  # less than nothing, by rounding

@@ -1,4 +1,6 @@
-"""Block Verification on chains: exact, equal to verification from the leaves up, and drawn as its law says."""
+"""Block Verification on chains: exact, equal to verification from the leaves up, and drawn as its law
+says.
+"""
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from scipy.stats import chisquare
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
-from resispec.distributions import draw_siblings, probabilities
+from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, parallel_chains, root_only
 from resispec.verifiers import get_verifier
@@ -20,7 +22,7 @@ def case(num_drafted, vocab, draws, kind="random", seed=0):
     rows = [pair_of_laws(kind, vocab, generator) for _ in range(topology.num_nodes)]
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
     tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
-    tokens[1:] = draw_siblings(draft[:-1], 1, draws, generator)[:, 0]
+    tokens[1:] = draws.draw(draft[:-1], 1, generator)[:, 0]
     return Tree(topology, tokens, draws), target, draft
 
 
@@ -68,15 +70,16 @@ def test_verify_draws_from_outcomes(num_drafted):
     assert (expected > 1).all() and chisquare(counts[possible], expected).pvalue > 1e-4
 
 
+@pytest.mark.parametrize("seed", range(3, 6))
 @pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
-def test_float32_at_a_large_vocabulary(scale):
-    generator = torch.Generator().manual_seed(3)
+def test_float32_at_a_large_vocabulary(scale, seed):
+    generator = torch.Generator().manual_seed(seed)
     logits = -scale * torch.arange(1, 32_001).log() + 0.5 * torch.randn(6, 32_000, generator=generator)
     target = probabilities(logits, 1.0)
     noisy = probabilities(logits + torch.randn(logits.shape, generator=generator), 1.0)
     for draft in (noisy, target):
         tokens = torch.cat(
-            (torch.zeros(1, dtype=torch.int64), draw_siblings(draft[:-1], 1, Draws.IID, generator)[:, 0])
+            (torch.zeros(1, dtype=torch.int64), Draws.IID.draw(draft[:-1], 1, generator)[:, 0])
         )
         tree = Tree(chain(5), tokens, Draws.IID)
         outcomes = get_verifier("block").outcomes(tree, target, draft)
@@ -93,7 +96,9 @@ def test_float32_at_a_large_vocabulary(scale):
 
 
 def test_a_residual_that_rounding_removed_is_no_failure():
-    """p is below q at the drafted token and nowhere above it (exaggerated): the step ends with a draw from the target."""
+    """p is below q at the drafted token and nowhere above it (exaggerated): the step ends with a draw from
+    the target.
+    """
     target, draft = torch.tensor([[0.25, 0.25, 0.25]] * 2), torch.tensor([[0.5, 0.25, 0.25]] * 2)
     tree, generator = Tree(chain(1), torch.tensor([0, 0]), Draws.IID), torch.Generator().manual_seed(0)
     outcomes = get_verifier("block").outcomes(tree, target, draft)

@@ -34,7 +34,7 @@ def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), 
 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_law_is_the_targets(name):
-    """Chi-square of 3-token outputs against the chain rule; seeded, false-alarm rate 1e-4 for a fresh seed."""
+    """Chi-square of 3-token outputs against the chain rule; seeded, a fresh seed fails with rate 1e-4."""
     pair, runs = table_pair(vocab=3, seed=1), 800
     law = sequence_law(pair.target, 0, 3, temperature=0.8)
     counts = dict.fromkeys(law, 0)
@@ -55,8 +55,9 @@ def test_the_output_law_of_resispec_is_not():
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
-def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier):
-    model = tiny_llama()
+@pytest.mark.parametrize("seed", range(3))
+def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier, seed):
+    model = tiny_llama(seed=seed)
     drafter = DRAFTERS[name]
     pair = Pair(model, model, table_pair().tokenizer)
     result = generate(pair, drafter, Sampling(1.0, 30, 128), verifier=verifier, prompt=(1, 2, 3))
@@ -69,9 +70,10 @@ def test_a_draft_equal_to_the_target_is_accepted_whole(name, verifier):
 
 @pytest.mark.parametrize("name", DRAFTERS)
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
-def test_a_vanishing_temperature_is_greedy(name, verifier):
-    target, prompt = tiny_llama(seed=0), [5, 6, 7, 8]
-    pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)
+@pytest.mark.parametrize("seed", [0, 10, 20])
+def test_a_vanishing_temperature_is_greedy(name, verifier, seed):
+    target, prompt = tiny_llama(seed=seed), [5, 6, 7, 8]
+    pair = Pair(target, tiny_llama(seed=seed + 1, layers=1), table_pair().tokenizer)
     result = generate(pair, DRAFTERS[name], Sampling(1e-5, 20, 128), verifier=verifier, prompt=prompt)
     with torch.inference_mode():
         for token in result.tokens:
@@ -163,6 +165,16 @@ def test_a_stopwatch_splits_the_step():
             [0] * 4,
             "prompt of 4 tokens and a tree of 3 levels cannot fit max_length 6",
         ),
+        (lambda: Sampling("warm", 8, 64), [0], "temperature must be positive and finite; found 'warm'"),
+        (lambda: Sampling(True, 8, 64), [0], "temperature must be positive and finite; found True"),
+        (lambda: Sampling(1.0, 2.5, 64), [0], "max_new_tokens must be at least 1; found 2.5; allowed: whole"),
+        (lambda: Sampling(1.0, 8, "64"), [0], "max_length must be at least 1; found '64'; allowed: whole"),
+        (lambda: Sampling(1.0, 8, -1), [0], "max_length must be at least 1; found -1"),
+        (
+            lambda: Sampling(1.0, 8, 3),
+            [0] * 4,
+            "no prompt fits a tree of 3 levels in max_length 3; a prompt of 4 tokens needs max_length 7",
+        ),
         (
             lambda: Sampling(1.0, 8, 5000),
             [0],
@@ -176,9 +188,41 @@ def test_what_cannot_be_decoded_is_refused_in_one_line(sampling, prompt, message
     assert "\n" not in str(caught.value)
 
 
+def test_what_is_said_to_fit_does():
+    pair, drafter = table_pair(), DRAFTERS["d3b2"]
+    for most, prompt in ((7, 4), (4, 1), (6, 3)):
+        decoder, sampling = Decoder(drafter, get_verifier("standard")), Sampling(1.0, 8, most)
+        decoder.check(pair, prompt, sampling)
+        with pytest.raises(InvalidInput, match=f"allowed: prompts of at most {prompt} tokens"):
+            decoder.check(pair, prompt + 1, sampling)
+
+
+def test_a_tree_that_no_context_holds_is_told_apart():
+    target = table_pair().target
+    pair = Pair(TableModel(target.logits, context=5), None, table_pair().tokenizer)
+    decoder = Decoder(DraftModel(chain(8)), get_verifier("standard"))
+    with pytest.raises(
+        InvalidInput, match="exceeds the models' context of 5 positions; allowed: a tree of fewer"
+    ):
+        decoder.check(pair, 1, Sampling(1.0, 8, 64))
+
+
+def test_a_sibling_rule_is_applied_from_the_root_down():
+    from resispec.verifiers import get_rule
+
+    pair, sampling = table_pair(vocab=20), Sampling(1.0, 30, 128)
+    by_rule, by_verifier = (
+        Decoder(DRAFTERS["d3b2"], verifier).generate(pair, [0], sampling, torch.Generator().manual_seed(3))
+        for verifier in (get_rule("standard"), get_verifier("standard"))
+    )
+    assert by_rule.tokens == by_verifier.tokens
+    with pytest.raises(InvalidInput, match="is no verifier"):
+        Decoder(DRAFTERS["d3b2"], "standard")
+
+
 @pytest.mark.parametrize("cache_length", [17, 18])
 def test_the_cache_holds_what_was_promised_and_is_checked_before_the_first_token(cache_length):
-    """6 prompt tokens and 8 new ones on a tree of 7 nodes: the last step's root is token 13, after 12 cached ones, so 18 fit."""
+    """6 prompt tokens, 8 new ones, a tree of 7 nodes: the last root is token 13, after 12 cached ones."""
     decoder = Decoder(DRAFTERS["without replacement"], get_verifier("standard"), cache_length=cache_length)
     pair, generator = table_pair(), torch.Generator().manual_seed(0)
     positions = decoder.positions(6, Sampling(1.0, 8, 64))
@@ -195,7 +239,7 @@ def test_the_cache_holds_what_was_promised_and_is_checked_before_the_first_token
 @pytest.mark.parametrize("draws", list(Draws))
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
 def test_an_exhausted_draft_neither_stops_nor_biases(draws, verifier):
-    """Three siblings of a draft with one token of positive mass: every prompt is decoded, by an exact rule with the right law."""
+    """Three siblings of a draft with one token of positive mass: every prompt is decoded, and exactly."""
     target = table_pair(vocab=4, seed=2).target
     draft = TableModel(
         torch.full((4, 4), -torch.inf, dtype=torch.float64).scatter(

@@ -1,4 +1,6 @@
-"""Draws against the laws that they claim. The chi-square tests are seeded; a fresh seed would fail at a rate of 1e-4."""
+"""Draws against the laws that they claim. The chi-square tests are seeded; a fresh seed would fail at a rate
+of 1e-4.
+"""
 
 import itertools
 import math
@@ -8,7 +10,7 @@ import torch
 from scipy.stats import chisquare
 
 from resispec.core import Draws
-from resispec.distributions import choose, draw, draw_one, draw_siblings, normalise, probabilities
+from resispec.distributions import choose, draw, draw_one, normalise, null_mass, probabilities
 
 FALSE_ALARM = 1e-4
 
@@ -50,7 +52,7 @@ def test_draw_is_batched(generator):
     assert torch.equal(drawn, torch.arange(4)[:, None, None].expand(4, 5, 3))
 
 
-@pytest.mark.parametrize("weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")]])
+@pytest.mark.parametrize("weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")], [1.2, -0.2]])
 def test_draw_one_refuses_a_law_that_is_none(weights, generator):
     with pytest.raises(FloatingPointError, match="mass"):
         draw_one(torch.tensor(weights), generator)
@@ -60,7 +62,7 @@ def test_siblings_without_replacement_follow_the_sequential_law(generator):
     q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
     orders = list(itertools.permutations(range(4), 3))
     law = [q[a] * q[b] / (1 - q[a]) * q[c] / (1 - q[a] - q[b]) for a, b, c in orders]
-    drawn = draw_siblings(q.expand(40000, 4), 3, Draws.WITHOUT_REPLACEMENT, generator).tolist()
+    drawn = Draws.WITHOUT_REPLACEMENT.draw(q.expand(40000, 4), 3, generator).tolist()
     counts = [0] * len(orders)
     for order in drawn:
         counts[orders.index(tuple(order))] += 1
@@ -69,14 +71,14 @@ def test_siblings_without_replacement_follow_the_sequential_law(generator):
 
 def test_siblings_without_replacement_are_distinct_and_exhaust_the_mass_first(generator):
     q = torch.tensor([[0.0, 0.4, 0.0, 0.6]]).expand(50, 4)
-    drawn = draw_siblings(q, 3, Draws.WITHOUT_REPLACEMENT, generator)
+    drawn = Draws.WITHOUT_REPLACEMENT.draw(q, 3, generator)
     assert all(set(row[:2]) == {1, 3} and len(set(row)) == 3 for row in drawn.tolist())
 
 
 def test_iid_siblings_repeat_and_point_masses_are_the_largest(generator):
     q = torch.tensor([0.7, 0.1, 0.2], dtype=torch.float64)
-    assert draw_siblings(q, 2, Draws.POINT_MASS, generator).tolist() == [0, 2]
-    drawn = draw_siblings(q.expand(20000, 3), 2, Draws.IID, generator)
+    assert Draws.POINT_MASS.draw(q, 2, generator).tolist() == [0, 2]
+    drawn = Draws.IID.draw(q.expand(20000, 3), 2, generator)
     counts = torch.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=9)
     assert chisquare(counts, (20000 * torch.outer(q, q)).flatten().numpy()).pvalue > FALSE_ALARM
 
@@ -86,6 +88,23 @@ def test_choose_follows_its_chances(generator):
     counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
     assert counts[1] == 0
     assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
-    for broken in ([0.5, float("nan")], [0.9, 0.2]):
+    for broken in ([0.5, float("nan")], [0.9, 0.2], [0.5, -0.1], [float("inf")]):
         with pytest.raises(FloatingPointError, match="cannot choose"):
             choose(torch.tensor(broken), generator)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_tolerances_are_those_of_the_precision(dtype, generator):
+    """Sums of 1 as float32 gives them are none in float64."""
+    for chances in ([0.5, 0.50005], [1.0, -5e-5]):
+        if dtype == torch.float32:
+            choose(torch.tensor(chances, dtype=dtype), generator)
+        else:
+            with pytest.raises(FloatingPointError, match="cannot choose"):
+                choose(torch.tensor(chances, dtype=dtype), generator)
+    short = torch.tensor([0.5, 0.5 - 4e-6], dtype=dtype)
+    assert float(null_mass(short)) == (0 if dtype == torch.float32 else pytest.approx(4e-6))
+    weights = torch.tensor([0.5, 0.50005], dtype=dtype)
+    draw_one(weights, generator)
+    with pytest.raises(FloatingPointError, match="allowed: a mass that is finite and 1 within 1e-09"):
+        draw_one(weights, generator, 1e-9)

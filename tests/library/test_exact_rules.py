@@ -4,9 +4,8 @@ import itertools
 
 import pytest
 import torch
+from accounts import corners, random_law, rng, tuples
 from hypothesis import given, settings
-from test_audit import tuples
-from test_rules import corners, random_law
 from torch.fx.experimental.proxy_tensor import make_fx
 from toys import table_pair
 
@@ -14,7 +13,6 @@ from resispec.audit.battery import KINDS, pair_of_laws, supported_draws, worst_e
 from resispec.audit.ceiling import ceiling
 from resispec.audit.laws import accepted
 from resispec.core import Draws
-from resispec.distributions import draw_siblings
 from resispec.drafters.draft_model import DraftModel
 from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts
@@ -33,16 +31,14 @@ RULES = [(name, {}, draws) for name, every in SUPPORTED.items() for draws in eve
 ]
 
 
-def rng(seed):
-    return torch.Generator().manual_seed(seed)
-
-
 def law(*weights):
     return torch.tensor(weights, dtype=torch.float64) / sum(weights)
 
 
 def over_tuples(rule, p, q, num_siblings, draws):
-    """By an independent account of the draws: the emitted law, the mass of no token at all, and the acceptance."""
+    """By an independent account of the draws: the emitted law, the mass of no token at all, and the
+    acceptance.
+    """
     drafted = tuples(q.tolist(), num_siblings, draws)
     tokens = torch.tensor([list(siblings) for siblings, _ in drafted])
     weights = torch.tensor([weight for _, weight in drafted], dtype=torch.float64)
@@ -96,7 +92,9 @@ def test_other_draws_are_refused(name):
 
 
 def test_naive_by_hand():
-    """A token that was drafted twice is emitted by its first copy, and what was not drafted is the residual."""
+    """A token that was drafted twice is emitted by its first copy, and what was not drafted is the
+    residual.
+    """
     p, q = law(0.5, 0.3, 0.2, 0), law(0.1, 0.2, 0.3, 0.4)
     found = get_rule("naive").law(p, q, torch.tensor([1, 3, 1, 2, 1]), Draws.IID)
     assert found.select.tolist() == pytest.approx([0.3, 0, 0, 0.2, 0])
@@ -164,7 +162,9 @@ def test_greedy_attains_its_ceiling():
 
 
 def test_greedy_by_hand():
-    """q = (.5, .3, .2), B = 2: D = {0}, r = (0, .6, .4). p = (.2, .2, .6): min(p, r) = .2 + .4, so .8 with P(D)."""
+    """q = (.5, .3, .2), B = 2: D = {0}, r = (0, .6, .4). p = (.2, .2, .6): min(p, r) = .2 + .4, so .8 with
+    P(D).
+    """
     p, q = law(0.2, 0.2, 0.6), law(0.5, 0.3, 0.2)
     assert float(ceiling(p, q, 2, Draws.GREEDY)) == pytest.approx(0.8)
     found = get_rule("greedy").law(
@@ -184,7 +184,7 @@ def test_greedy_with_one_sibling_is_speculative_sampling_and_without_mass_the_la
     )
     assert torch.allclose(found.select, plain.select) and torch.allclose(found.residual, plain.residual)
     p, q = law(0.1, 0.2, 0.3, 0.4), law(0, 1, 0, 0)
-    drawn = draw_siblings(q.expand(3000, -1), 2, Draws.GREEDY, rng(2))
+    drawn = Draws.GREEDY.draw(q.expand(3000, -1), 2, rng(2))
     assert (drawn[:, 0] == 1).all() and torch.allclose(
         torch.bincount(drawn[:, 1]) / 3000, torch.tensor([1, 0, 1, 1]) / 3, atol=0.04
     )
@@ -192,9 +192,10 @@ def test_greedy_with_one_sibling_is_speculative_sampling_and_without_mass_the_la
     assert float(found.select[1]) == pytest.approx(0.3)  # p = .1 and r = 1/3
 
 
-def test_greedy_siblings_are_drafted_by_the_draft_model():
-    pair = table_pair(vocab=6)
-    drafted = DraftModel(complete(3, 3), Draws.GREEDY).start(pair, [2], 1.0, 64, None).draft(2, rng(0))
+@pytest.mark.parametrize("seed", range(3))
+def test_greedy_siblings_are_drafted_by_the_draft_model(seed):
+    pair = table_pair(vocab=6, seed=seed)
+    drafted = DraftModel(complete(3, 3), Draws.GREEDY).start(pair, [2], 1.0, 64, None).draft(2, rng(seed))
     for node, children in enumerate(drafted.tree.topology.children):
         tokens = drafted.tree.tokens[list(children)].tolist()
         if children:
@@ -213,7 +214,7 @@ def test_greedy_siblings_are_drafted_by_the_draft_model():
 def test_a_batch_equals_its_rows_and_inputs_stay(name, options, draws):
     p = torch.stack([random_law(7, rng(seed), 1) for seed in range(6)])
     q = torch.stack([random_law(7, rng(seed + 9), 1) for seed in range(6)])
-    siblings = draw_siblings(q, 3, draws, rng(4))
+    siblings = draws.draw(q, 3, rng(4))
     before = p.clone(), q.clone(), siblings.clone()
     rule = get_rule(name, **options)
     whole = rule.law(p.view(2, 3, 7), q.view(2, 3, 7), siblings.view(2, 3, 3), draws)
@@ -226,14 +227,16 @@ def test_a_batch_equals_its_rows_and_inputs_stay(name, options, draws):
 
 @pytest.mark.parametrize(("name", "options", "draws"), RULES)
 def test_no_branch_looks_at_the_data(name, options, draws):
-    """Tracing refuses to read a value; the trace made with one pair of laws gives the law of another, corners included."""
+    """Tracing refuses to read a value; the trace made with one pair of laws gives the law of another, corners
+    included.
+    """
 
     def traced(p, q, siblings):
         found = get_rule(name, **options).law(p, q, siblings, draws)
         return found.select, found.residual
 
     pairs = [torch.stack(pair_of_laws(kind, 5, rng(seed))) for seed, kind in enumerate(KINDS)]
-    inputs = [(p, q, draw_siblings(q, 3, draws, rng(0))) for p, q in pairs]
+    inputs = [(p, q, draws.draw(q, 3, rng(0))) for p, q in pairs]
     graph = make_fx(traced, tracing_mode="fake")(*inputs[0])
     for one in inputs:
         assert all(torch.equal(a, b) for a, b in zip(graph(*one), traced(*one), strict=True))
@@ -288,7 +291,7 @@ def test_laws_at_a_large_vocabulary(name, options, draws, kind, vocab):
     if options and vocab > 100_000 and kind not in ("ordinary", "peaked", "p = q"):
         pytest.skip("sorting is slow, and the kinds are tried at 32,000 tokens")
     p, q = large_pairs(vocab)[kind]
-    siblings = draw_siblings(q.expand(5, -1), 3, draws, rng(2))
+    siblings = draws.draw(q.expand(5, -1), 3, rng(2))
     rule, found = get_rule(name, **options), []
     for dtype in (torch.float32, torch.float64):
         target, draft = p.to(dtype).expand(5, -1), q.to(dtype).expand(5, -1)
@@ -316,11 +319,13 @@ def test_laws_at_a_large_vocabulary(name, options, draws, kind, vocab):
 )
 @pytest.mark.parametrize("nodes", [(), (5,)], ids=["one node", "batch"])
 def test_a_law_in_a_cuda_graph(name, options, draws, nodes):
-    """Captured once and replayed on other inputs, corners included: what the eager call says, here and on the CPU."""
+    """Captured once and replayed on other inputs, corners included: what the eager call says, here and on the
+    CPU.
+    """
     rule, count = get_rule(name, **options), 3
     every = list(large_pairs(2000).values())
     every = [tuple(x.float().expand(*nodes, -1) for x in pair) for pair in every]
-    inputs = [(p, q, draw_siblings(q, count, draws, rng(seed))) for seed, (p, q) in enumerate(every)]
+    inputs = [(p, q, draws.draw(q, count, rng(seed))) for seed, (p, q) in enumerate(every)]
     fixed = [value.contiguous().cuda() for value in inputs[0]]
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())

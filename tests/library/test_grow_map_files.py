@@ -1,4 +1,4 @@
-"""Grow maps: what is written is read, and a map that contradicts itself is refused with the key and the place."""
+"""Grow maps: what is written is read; a map that contradicts itself is refused with the key and the place."""
 
 import json
 import os
@@ -7,10 +7,11 @@ import pytest
 import torch
 
 from resispec.errors import InvalidInput
-from resispec.trees.grow_map import load, save
 from resispec.trees import chain, complete, from_child_counts, parallel_chains, root_only
+from resispec.trees.grow_map import about, load, save
 
-# Levels of 1, 13, 18, 17, 9, 6 nodes, of which later siblings never have more children: the widths of a published map.
+# Levels of 1, 13, 18, 17, 9, 6 nodes, of which later siblings never have more children: the widths of a
+# published map.
 IRREGULAR = from_child_counts(
     [
         [13],
@@ -274,6 +275,10 @@ JSON_FAULTS = [
         r"missing keys \['child_counts', 'num_nodes'\], unexpected keys \[\]",
     ),
     ([1], "holds a list; allowed: a mapping with keys about"),
+    (
+        GOOD | {"num_nodes": 10**12 + 1, "child_counts": [[10**12]]},
+        "a tree of these child counts has 1000000000001 nodes; allowed: at most 16384",
+    ),
 ]
 
 
@@ -285,10 +290,20 @@ def test_a_fault_in_our_format_is_named(tmp_path, content, message):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_not_json_is_refused(tmp_path, content):
+@pytest.mark.parametrize("use", [load, about])
+def test_what_is_not_json_is_refused(tmp_path, content, use):
     (tmp_path / "bad.json").write_bytes(content)
-    with pytest.raises(InvalidInput, match="bad.json: is not JSON"):
-        load(tmp_path / "bad.json")
+    with pytest.raises(InvalidInput, match="bad.json: is not JSON") as caught:
+        use(tmp_path / "bad.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_map_says_where_it_comes_from(tmp_path):
+    save(DRAWN, tmp_path / "told.json", about={"pair": "embedded"})
+    save(DRAWN, tmp_path / "silent.json")
+    save(DRAWN, tmp_path / "map.pt")
+    assert about(tmp_path / "told.json") == {"pair": "embedded"}
+    assert [about(tmp_path / name) for name in ("silent.json", "map.pt", "none.json")] == [{}, {}, {}]
 
 
 def test_the_last_level_may_be_written_out(tmp_path):

@@ -1,24 +1,22 @@
-"""The optimal rule: exact for any grouping, at the ceiling, and steady in the corners of large vocabularies."""
+"""The optimal rule: exact for any grouping, at the ceiling, and steady in the corners of large
+vocabularies.
+"""
 
 import itertools
 import math
 
 import pytest
 import torch
-from test_rules import emitted_law, random_law
+from accounts import emitted_law, random_law, rng
 
 from resispec.audit.battery import KINDS, pair_of_laws, worst_error, worst_tree_error
 from resispec.audit.ceiling import ceiling
-from resispec.audit.estimate import Plan, estimate
+from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.laws import accepted
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.optimal import _largest_root
-
-
-def rng(seed):
-    return torch.Generator().manual_seed(seed)
 
 
 def law(*weights):
@@ -89,9 +87,11 @@ def test_one_sibling_is_speculative_sampling():
 
 
 def test_two_tokens_by_hand():
-    """p = (1/3, 2/3), q = (2/3, 1/3), B = 2: of the pair only (0, 0) lacks token 1, and the rule errs by 1/9 = 4/9 - 1/3.
+    """p = (1/3, 2/3), q = (2/3, 1/3), B = 2: of the pair only (0, 0) lacks token 1, and the rule errs by 1/9
+    = 4/9 - 1/3.
 
-    m = (4/9, 5/9): token 1 wins whenever it is there. Token 0 is accepted with probability 3/4 if it won, else 1 is emitted.
+    m = (4/9, 5/9): token 1 wins whenever it is there. Token 0 is accepted with probability 3/4 if it won,
+    else 1 is emitted.
     """
     p, q = law(1, 2), law(2, 1)
     pairs = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])
@@ -105,7 +105,9 @@ def test_two_tokens_by_hand():
 
 
 def choose_by_scores(p, q, siblings, num_draws, generator):
-    """How often each sibling has the largest score, by the coins and draws of `_log_chain`, one by one; roots by bisection."""
+    """How often each sibling has the largest score, by the coins and draws of `_log_chain`, one by one; roots
+    by bisection.
+    """
     n, order = len(siblings), sorted(range(len(p)), key=lambda token: p[token] / q[token])
     prefixes = [order[:k] for k in range(len(p) + 1)]
     big_q, big_p = ([sum(law[token] for token in prefix) for prefix in prefixes] for law in (q, p))
@@ -209,17 +211,19 @@ def test_bins_give_away_less_than_a_thousandth():
 
 
 def expected_acceptance(bins, p, q, num_siblings):
-    groups, ratio, _ = get_rule("optimal", bins=bins)._plan(p, q, num_siblings)
+    groups, ratio, _ = get_rule("optimal", bins=bins)._proxy(p, q, num_siblings)
     return float(torch.minimum(p, q * ratio.gather(-1, groups)).sum())
 
 
 def test_the_acceptance_is_that_of_sampled_tuples():
-    """The same number by whole laws: V = 2,000, siblings drawn, with the emitted law itself; and `standard` has less."""
+    """The same number by whole laws: V = 2,000, siblings drawn, with the emitted law itself; and `standard`
+    has less.
+    """
     logits = 2 * torch.randn(2000, generator=rng(0))
     p, q = logits.softmax(-1), (logits + torch.randn(2000, generator=rng(1))).softmax(-1)
     highest = float(ceiling(p, q, 3, Draws.IID))
     for bins in (0, 1024):
-        found = estimate(get_rule("optimal", bins=bins), p, q, Plan(3, Draws.IID, 4000), rng(2))
+        found = estimate(get_rule("optimal", bins=bins), p, q, Tuples(3, Draws.IID, 4000), rng(2))
         often = p > 0.003  # of rarer tokens too few were drafted for a standard error
         assert (
             found.z < 4
@@ -227,7 +231,7 @@ def test_the_acceptance_is_that_of_sampled_tuples():
             and often.sum() > 30
         )
         assert abs(found.acceptance - highest) < 4 * found.acceptance_error + 0.001 * highest
-    standard = estimate(get_rule("standard"), p, q, Plan(3, Draws.IID, 4000), rng(2))
+    standard = estimate(get_rule("standard"), p, q, Tuples(3, Draws.IID, 4000), rng(2))
     assert standard.acceptance + 4 * standard.acceptance_error < found.acceptance
 
 

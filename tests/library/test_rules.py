@@ -1,15 +1,37 @@
-"""Rules as laws: exactness by enumeration, ResiSpec against the algorithm's text, and the corners of the simplex."""
+"""Rules as laws: exactness by enumeration, ResiSpec against the algorithm's text, and the corners of the
+simplex.
+"""
 
-import itertools
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
+from accounts import corners, emitted_law, random_law
+from hydra.utils import instantiate
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from omegaconf import OmegaConf
 
+import resispec
 from resispec.core import Draws
 from resispec.errors import InvalidInput
-from resispec.verifiers import available, get_rule, get_verifier
+from resispec.verifiers import (
+    Block,
+    Greedy,
+    KSeq,
+    Naive,
+    Optimal,
+    ResiSpec,
+    Standard,
+    TopDown,
+    Traversal,
+    as_verifier,
+    available,
+    get_rule,
+    get_verifier,
+)
 
 RULES = [
     ("standard", {}),
@@ -17,33 +39,6 @@ RULES = [
     ("resispec", {"spread": "water_fill"}),
     ("resispec", {"budget": "capacity"}),
 ]
-
-
-def random_law(vocab, generator, zeros=0):
-    weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).log()
-    weights[torch.randperm(vocab, generator=generator)[:zeros]] = 0
-    return weights / weights.sum()
-
-
-def emitted_law(rule, p, q, num_siblings, draws):
-    """The exact law of the emitted token, summed over every tuple of siblings; an independent account of how each is drawn."""
-    tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
-    weights = torch.ones(len(tokens), dtype=p.dtype)
-    for row, siblings in enumerate(tokens.tolist()):
-        left = q.clone()
-        for token in siblings:
-            weights[row] *= left[token] / left.sum()
-            if draws is Draws.WITHOUT_REPLACEMENT:
-                left[token] = 0
-                if left.sum() == 0:
-                    left = torch.tensor(
-                        [float(token not in siblings) for token in range(len(p))], dtype=p.dtype
-                    )
-    tokens, weights = tokens[weights > 0], weights[weights > 0]
-    assert weights.sum().item() == pytest.approx(1)
-    law = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
-    emitted = weights @ ((1 - law.select.sum(-1, keepdim=True)) * law.residual)
-    return emitted.index_add(0, tokens.flatten(), (weights[:, None] * law.select).flatten())
 
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
@@ -75,7 +70,9 @@ def test_a_point_mass_leaves_no_freedom(name, options):
 
 
 def algorithm_1(p, q, siblings):
-    """The paper's Algorithm 1 with GetProxy, line by line on Python floats: (acceptance of each sibling, last R)."""
+    """The paper's Algorithm 1 with GetProxy, line by line on Python floats: (acceptance of each sibling, last
+    R).
+    """
 
     def get_proxy(p, q, x0):
         budget = q[x0] - p[x0]
@@ -100,8 +97,9 @@ def algorithm_1(p, q, siblings):
     return select, current
 
 
-def test_resispec_is_algorithm_1():
-    generator = torch.Generator().manual_seed(2)
+@pytest.mark.parametrize("seed", range(2, 5))
+def test_resispec_is_algorithm_1(seed):
+    generator = torch.Generator().manual_seed(seed)
     for vocab, num_siblings in [(2, 1), (3, 2), (4, 3), (5, 3), (8, 4)]:
         for _ in range(10):
             p, q = random_law(vocab, generator), random_law(vocab, generator)
@@ -114,7 +112,9 @@ def test_resispec_is_algorithm_1():
 
 @pytest.mark.parametrize(("name", "options"), RULES[1:])
 def test_the_three_token_example_is_biased(name, options):
-    """p = (.5, .3, .2), q = (.2, .4, .4), one candidate: token 3 already gets p(3) from acceptance, and then more."""
+    """p = (.5, .3, .2), q = (.2, .4, .4), one candidate: token 3 already gets p(3) from acceptance, and then
+    more.
+    """
     p, q = (
         torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
         torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64),
@@ -122,8 +122,9 @@ def test_the_three_token_example_is_biased(name, options):
     law = emitted_law(get_rule(name, **options), p, q, 1, Draws.IID)
     assert law[2] > 0.2 + 1e-3 and (law - p).abs().sum() / 2 > 1e-3
     if not options:
-        # By hand: x=2 is refused w.p. .4 * 1/4 = .1 and leaves r = (.02, 0, .04) + .04 * (.48, 0, .16) / .64 = (.05, 0, .05);
-        # x=3 is refused w.p. .4 * 1/2 = .2 and leaves r = (.04, .08, 0) + .08 * (.46, .22, 0) / .68, of mass .2.
+        # By hand: x=2 is refused w.p. .4 * 1/4 = .1 and leaves r = (.02, 0, .04) + .04 * (.48, 0, .16) / .64
+        # = (.05, 0, .05); x=3 is refused w.p. .4 * 1/2 = .2 and leaves r = (.04, .08, 0) + .08 * (.46, .22,
+        # 0) / .68, of mass .2.
         first, second = (
             torch.tensor([0.05, 0, 0.05]),
             torch.tensor([0.04 + 0.0368 / 0.68, 0.08 + 0.0176 / 0.68, 0]),
@@ -132,13 +133,14 @@ def test_the_three_token_example_is_biased(name, options):
         assert law.tolist() == pytest.approx(by_hand.tolist(), abs=1e-7)
 
 
-def test_water_filling_meets_its_budget_below_capacity():
-    generator = torch.Generator().manual_seed(3)
-    shape = get_rule("resispec", spread="water_fill").shape
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_water_filling_meets_its_budget_below_capacity(seed):
+    generator = torch.Generator().manual_seed(seed)
+    reshape = get_rule("resispec", spread="water_fill").reshape
     for _ in range(50):
         p, q = random_law(6, generator, 1), random_law(6, generator, 1)
         x0 = int((q - p).argmax())
-        r = shape(p, q, torch.tensor([x0]))
+        r = reshape(p, q, torch.tensor([x0]))
         level = (r / q)[(q > 0) & (r < p - 1e-12) & (r > 0)]
         assert r.sum().item() == pytest.approx(float(q[x0] - p[x0])) and (r <= p + 1e-12).all() and r[x0] == 0
         assert level.numel() == 0 or (level.max() - level.min() < 1e-9 or (r[q == 0] > 0).any())
@@ -159,21 +161,6 @@ def test_a_batch_equals_its_rows_and_inputs_stay(name, options, draws):
         law = rule.law(p[row], q[row], siblings[row], draws)
         assert torch.allclose(whole.select.view(6, 3)[row], law.select)
         assert torch.allclose(whole.residual.view(6, 7)[row], law.residual)
-
-
-@st.composite
-def corners(draw):
-    """Laws with zeros, ties, one-hot rows and equal pairs, and siblings that q could have drawn."""
-    vocab = draw(st.integers(1, 6))
-    weight = st.sampled_from([0.0, 0.0, 1e-30, 1e-7, 0.5, 1.0, 1.0, 3.0])
-    rows = st.lists(weight, min_size=vocab, max_size=vocab).filter(lambda row: sum(row) > 1e-9)
-    p, q = draw(rows), draw(rows)
-    q = p if draw(st.booleans()) and draw(st.booleans()) else q
-    support = [token for token in range(vocab) if q[token] > 0]
-    siblings = draw(st.lists(st.sampled_from(support), min_size=1, max_size=3))
-    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
-    p, q = (torch.tensor(row, dtype=torch.float64) for row in (p, q))
-    return (p / p.sum()).to(dtype), (q / q.sum()).to(dtype), torch.tensor(siblings)
 
 
 @pytest.mark.parametrize("draws", list(Draws))
@@ -201,7 +188,9 @@ def test_equal_laws_accept_the_first_and_one_hot_laws_agree():
 
 
 def test_a_target_of_less_than_full_mass_leaves_a_rejection():
-    """Two tokens of a third each: the null outcome of the last third is one more token that no draft proposes."""
+    """Two tokens of a third each: the null outcome of the last third is one more token that no draft
+    proposes.
+    """
     p, q = torch.tensor([1 / 3, 1 / 3], dtype=torch.float64), torch.tensor([0.9, 0.1], dtype=torch.float64)
     padded = (
         torch.tensor([1 / 3, 1 / 3, 1 / 3], dtype=torch.float64),
@@ -212,6 +201,68 @@ def test_a_target_of_less_than_full_mass_leaves_a_rejection():
         full = get_rule("standard").law(*padded, torch.tensor(siblings), Draws.IID)
         assert law.select.tolist() == pytest.approx(full.select.tolist())
         assert law.residual.tolist() == pytest.approx(full.residual[:2].tolist())
+
+
+YAMLS = Path(__file__).parents[2] / "conf" / "verifier"
+IN_YAMLS = {
+    "block": Block(),
+    "greedy": Greedy(),
+    "kseq": KSeq(),
+    "naive": Naive(),
+    "optimal": Optimal(bins=1024),
+    "resispec": ResiSpec(spread="proportional", budget="gap"),
+    "standard": Standard(),
+    "traversal": Traversal(Standard()),
+    "traversal_optimal": Traversal(Optimal()),
+}
+
+
+def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
+    assert {path.stem for path in YAMLS.glob("*.yaml")} == {*IN_YAMLS, "custom"}
+    assert set(IN_YAMLS) <= set(available())
+    for name, wanted in IN_YAMLS.items():
+        made = instantiate(OmegaConf.load(YAMLS / f"{name}.yaml"))
+        assert made == wanted and as_verifier(made) == get_verifier(name)
+    custom = OmegaConf.load(YAMLS / "custom.yaml")
+    custom.name = "standard"
+    assert instantiate(custom) == TopDown(Standard())
+
+
+VERIFIER_FILE = """
+from dataclasses import dataclass
+from resispec.verifiers.naive import Naive
+from resispec.verifiers.registry import register
+
+@register("mine")
+@dataclass(frozen=True)
+class Mine(Naive):
+    bins: int = 3
+"""
+DRAWS_FILE = """
+from resispec.draws.base import known
+from resispec.draws.iid import Iid
+
+@known
+class Mine(Iid):
+    name = "mine"
+"""
+USE = """
+from resispec.core import Draws
+from resispec.verifiers import available, get_rule
+assert available() == {known} + ["mine"] and get_rule("mine", bins=4).bins == 4
+assert [str(draws) for draws in Draws][4:] == ["mine"] and Draws("mine") is Draws.MINE
+"""
+
+
+def test_a_file_in_the_package_is_all_that_a_verifier_or_a_kind_of_draws_needs(tmp_path):
+    package = tmp_path / "resispec"
+    skip = shutil.ignore_patterns("__pycache__", "embedded")
+    shutil.copytree(Path(resispec.__file__).parent, package, ignore=skip)
+    (package / "verifiers" / "mine.py").write_text(VERIFIER_FILE)
+    (package / "draws" / "mine.py").write_text(DRAWS_FILE)
+    code = USE.format(known=available())
+    found = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
 
 
 def test_unknown_names_and_options_say_what_is_known():

@@ -1,10 +1,22 @@
-"""Shapes that a reader can check by eye."""
+"""Topologies that a reader can check by eye, and sizes that are refused before anything is built."""
+
+import time
 
 import pytest
 import torch
 
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, chain, complete, from_child_counts, root_only
+from resispec.trees import (
+    MAX_NODES,
+    Topology,
+    chain,
+    complete,
+    from_child_counts,
+    from_widths,
+    parallel_chains,
+    root_only,
+    union,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +68,97 @@ def test_a_numbering_that_is_not_breadth_first_is_refused(parents):
 def test_a_tree_without_levels_or_branches_is_refused(depth, branching):
     with pytest.raises(InvalidInput, match=f"depth {depth}, branching {branching}"):
         complete(depth, branching)
+
+
+def test_levels_are_those_of_the_depths():
+    for topology in (complete(4, 3), chain(5), parallel_chains(4, 3), from_widths([3, 5, 2, 7]), root_only()):
+        assert [node for level in topology.levels for node in level] == list(range(topology.num_nodes))
+        for depth, level in enumerate(topology.levels):
+            assert set(topology.depths[level.start : level.stop].tolist()) == {depth}
+
+
+TOO_LARGE = {
+    "12 levels of 4": (lambda: complete(12, 4), "complete tree of depth 12, branching 4 has 5592405 nodes"),
+    "one too many": (lambda: complete(2, MAX_NODES), f"branching {MAX_NODES} has {MAX_NODES + 1} nodes"),
+    "deep": (lambda: complete(10**9, 1), "depth 1000000000, branching 1 has 1000000000 nodes"),
+    "beyond numbers": (lambda: complete(10**6, 10**6), r"has over 10\^15 nodes"),
+    "chain": (lambda: chain(MAX_NODES), f"chain of {MAX_NODES} drafted tokens has {MAX_NODES + 1} nodes"),
+    "chains": (
+        lambda: parallel_chains(10**6, 10**6),
+        "1000000 chains of 1000000 tokens has 1000000000001 nodes",
+    ),
+    "widths": (lambda: from_widths([10, 10**9]), "these widths has 1000000011 nodes"),
+    "child counts": (
+        lambda: from_child_counts([[2], [10**12, 3]]),
+        "these child counts has 1000000000006 nodes",
+    ),
+    "parents": (lambda: Topology((-1, *[0] * MAX_NODES)), f"a topology has {MAX_NODES + 1} nodes"),
+    "union": (
+        lambda: union([complete(2, MAX_NODES - 1), from_child_counts([[1], [2]])]),
+        f"these child counts has {MAX_NODES + 2} nodes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_a_topology_that_is_too_large_is_refused_before_it_is_built(name):
+    build, message = TOO_LARGE[name]
+    started = time.perf_counter()
+    with pytest.raises(
+        InvalidInput, match=f"{message}; allowed: at most {MAX_NODES}, the root counted"
+    ) as caught:
+        build()
+    assert time.perf_counter() - started < 0.5 and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: complete(2, MAX_NODES - 1), lambda: chain(MAX_NODES - 1), lambda: from_widths([MAX_NODES - 1])],
+)
+def test_the_largest_topologies_are_built(build):
+    assert build().num_nodes == MAX_NODES
+
+
+@pytest.mark.parametrize("wrong", ["five", 2.5, True, None, [3]])
+def test_a_size_that_is_no_whole_number_is_refused_in_one_line(wrong):
+    attempts = [
+        (
+            lambda: complete(wrong, 2),
+            r"a complete tree takes whole numbers from 1; found depth .*, branching 2",
+        ),
+        (
+            lambda: complete(2, wrong),
+            r"a complete tree takes whole numbers from 1; found depth 2, branching .*",
+        ),
+        (lambda: chain(wrong), "a chain takes whole numbers from 0; found num_drafted .*"),
+        (
+            lambda: parallel_chains(wrong, 2),
+            "parallel chains takes whole numbers from 1; found num_chains .*",
+        ),
+        (
+            lambda: parallel_chains(2, wrong),
+            "parallel chains takes whole numbers from 1; found .*num_drafted .*",
+        ),
+        (lambda: from_widths([2, wrong]), "widths of levels are .*; allowed: a list of whole numbers from 1"),
+        (
+            lambda: from_child_counts([[wrong]]),
+            "child counts are .*; allowed: a list of whole numbers from 0",
+        ),
+        (lambda: Topology((-1, wrong)), "parents are .*; allowed: a list of whole numbers from -1"),
+    ]
+    for attempt, message in attempts:
+        with pytest.raises(InvalidInput, match=f"^{message}$"):
+            attempt()
+
+
+@pytest.mark.parametrize("wrong", ["35", 35, None, {3: 5}])
+def test_what_is_no_list_is_refused_in_one_line(wrong):
+    for build in (from_widths, from_child_counts, Topology, lambda rows: from_child_counts([rows])):
+        with pytest.raises(InvalidInput, match="allowed: a list of whole numbers"):
+            build(wrong)
+
+
+@pytest.mark.parametrize("num_drafted", [-1, -7])
+def test_a_chain_is_not_shorter_than_its_root(num_drafted):
+    with pytest.raises(InvalidInput, match=f"found num_drafted {num_drafted}"):
+        chain(num_drafted)

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 
 from resispec.errors import InvalidInput
@@ -64,19 +65,19 @@ def test_the_value_of_every_tree(acceptance):
 
 @pytest.mark.parametrize("acceptance", VECTORS)
 def test_the_search_is_as_good_as_every_tree(acceptance):
-    plans = search(acceptance, 8, 8)
+    searched = search(acceptance, 8, 8)
     for num_nodes, trees in ALL_TREES.items():
         found = [both for both in (account(parents, acceptance) for parents in trees) if both is not None]
         for num_levels in range(1, 9):
             best = max((value for levels, value in found if levels <= num_levels), default=-math.inf)
-            assert plans.expected[num_nodes, num_levels] == pytest.approx(best, rel=1e-13)
+            assert searched.expected[num_nodes, num_levels] == pytest.approx(best, rel=1e-13)
             if best == -math.inf:
                 with pytest.raises(
                     InvalidInput, match=f"no tree has {num_nodes} nodes in {num_levels} levels"
                 ):
-                    plans.topology(num_nodes, num_levels)
+                    searched.topology(num_nodes, num_levels)
                 continue
-            topology = plans.topology(num_nodes, num_levels)
+            topology = searched.topology(num_nodes, num_levels)
             assert topology.num_nodes == num_nodes and topology.num_levels <= num_levels
             assert expected_tokens(topology, acceptance) == pytest.approx(best, rel=1e-13)
 
@@ -87,7 +88,7 @@ def test_known_trees():
     assert search((1.0, 0.0), 6, 6).expected[6, 6] == 6
     # Children are worth the same at every rank, so a tree is worth the more the higher its nodes are.
     assert search((0.3, 0.3, 0.3), 13, 4).topology(13, 4) == complete(3, 3)
-    # By hand: a second child (0.3) is worth less than the third of a chain (0.6^2), and more than the fourth (0.6^3).
+    # By hand: a second child (0.3) is worth less than a chain's third (0.6^2), more than its fourth (0.6^3).
     assert search((0.6, 0.3), 4, 4).topology(3, 4) == chain(2)
     assert search((0.6, 0.3), 4, 4).topology(4, 4) == from_child_counts([[2], [1]])
     assert expected_tokens(from_child_counts([[2], [1]]), (0.6, 0.3)) == pytest.approx(1 + 0.6 + 0.3 + 0.36)
@@ -108,10 +109,10 @@ def test_what_was_searched_for_does_not_depend_on_the_limits():
 
 def test_a_large_budget_is_filled():
     acceptance = [0.3 * 0.5**rank for rank in range(32)]
-    plans = search(acceptance, 128, 12)
-    topology = plans.topology(128, 12)
+    searched = search(acceptance, 128, 12)
+    topology = searched.topology(128, 12)
     assert topology.num_nodes == 128 and topology.num_levels <= 12
-    assert expected_tokens(topology, acceptance) == pytest.approx(plans.expected[128, 12], rel=1e-12)
+    assert expected_tokens(topology, acceptance) == pytest.approx(searched.expected[128, 12], rel=1e-12)
     # No leaf is worth less than a new last child of any other node would be.
     reached = [1.0] * 128
     for node, children in enumerate(topology.children):
@@ -133,6 +134,46 @@ def test_what_is_no_probability_is_refused(acceptance):
         search(acceptance, 4, 4)
     with pytest.raises(InvalidInput, match=f"acceptance holds {len(acceptance)} values"):
         expected_tokens(root_only(), acceptance)
+
+
+@pytest.mark.parametrize("excess", [4.9670537e-9, 1.2e-7, 9e-6])
+def test_a_law_measured_in_float32_may_sum_to_slightly_more_than_one(excess):
+    """On another processor the sum of a measured vector was 1.0000000049670537."""
+    exact = (0.5, 0.25, 0.125, 0.125)
+    rounded = (exact[0] + excess, *exact[1:])
+    assert math.fsum(rounded) > 1
+    assert search(rounded, 8, 8).topology(8, 8) == search(exact, 8, 8).topology(8, 8)
+    assert expected_tokens(complete(2, 4), rounded) == pytest.approx(2, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_vector_divided_in_float32_is_taken(seed):
+    counts = np.random.default_rng(seed).integers(1, 50, 32).astype(np.float32)
+    sums = []
+    for divisor in (counts.sum(), np.nextafter(counts.sum(), np.float32(0))):
+        chances = (counts / divisor).tolist()
+        sums.append(math.fsum(chances))
+        assert search(chances, 8, 8).expected[8, 8] > 1
+    assert max(sums) > 1 + 1e-9  # which was refused
+
+
+def test_what_rounding_put_outside_is_moved_to_the_border():
+    assert expected_tokens(chain(3), (1 + 1e-7, -1e-9)) == 4
+    assert expected_tokens(complete(2, 2), (1 + 1e-7, -1e-9)) == 2
+
+
+@pytest.mark.parametrize("acceptance", [(0.5, 0.50002), (1.00002,), (-0.00002, 0.5)])
+def test_more_than_rounding_is_refused(acceptance):
+    with pytest.raises(InvalidInput, match="each in .0, 1., of sum at most 1"):
+        search(acceptance, 4, 4)
+
+
+@pytest.mark.parametrize(("num_nodes", "num_levels"), [("8", 3), (8, 2.5), (True, 3), (10**9, 3)])
+def test_limits_of_a_search_are_whole_numbers_that_fit(num_nodes, num_levels):
+    with pytest.raises(
+        InvalidInput, match=f"found {num_nodes!r} nodes, {num_levels!r} levels; allowed: up to 16384"
+    ):
+        search((0.5,), num_nodes, num_levels)
 
 
 @pytest.mark.parametrize(("num_nodes", "num_levels"), [(0, 3), (3, 0), (-1, -1)])
@@ -178,9 +219,9 @@ def test_the_choice_is_the_fastest_of_all_trees(acceptance, times, most_levels):
 
 
 def test_the_choice_follows_the_price_of_drafting():
-    plans = search(VECTORS[0], 16, 16)
+    searched = search(VECTORS[0], 16, 16)
     target_s = {1: 1.0, 2: 1.0, 4: 1.05, 8: 1.1, 16: 1.2}
-    dear, fair, cheap = (choose(plans, Times(target_s, draft_s)) for draft_s in (2.0, 0.2, 0.001))
+    dear, fair, cheap = (choose(searched, Times(target_s, draft_s)) for draft_s in (2.0, 0.2, 0.001))
     assert dear.topology == root_only() and dear.speedup == 1 and dear.expected_tokens == 1
     assert 1 < fair.topology.num_levels < cheap.topology.num_levels
     assert 1 < fair.speedup < cheap.speedup
@@ -188,12 +229,15 @@ def test_the_choice_follows_the_price_of_drafting():
 
 def test_of_equally_fast_trees_the_smallest_is_chosen():
     # Children are never accepted and nothing costs more for them.
-    plans = search((0.0, 0.0), 8, 8)
-    assert choose(plans, Times({8: 1.0, 2: 1.0, 1: 1.0}, 0.0)).topology == root_only()
+    searched = search((0.0, 0.0), 8, 8)
+    assert choose(searched, Times({8: 1.0, 2: 1.0, 1: 1.0}, 0.0)).topology == root_only()
 
 
 def test_a_published_choice():
-    """Sequoia's demonstration: these times and the rounded head of its vector give a chain of four nodes, worth 2.291 tokens."""
+    """Sequoia's demonstration: these times and the rounded head of its vector give a chain of four nodes.
+
+    It is worth 2.291 tokens.
+    """
     acceptance = (0.6342, 0.1079, 0.0570, 0.0225, 0.0195, 0.015, 0.0045, 0.003, 0.012)
     choice = choose(search(acceptance, 128, 10), Times({1: 10, 2: 10, 4: 10, 8: 12, 16: 14, 32: 18}, 0.3))
     assert choice.topology == chain(3)

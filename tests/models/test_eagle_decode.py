@@ -111,7 +111,10 @@ def test_the_same_seed_gives_the_same_tokens(name):
 
 @pytest.mark.parametrize("tree", [UNEVEN, DynamicTree(12, 2, 3)])
 def test_the_cache_holds_true_features_shifted_by_one_token(tree, monkeypatch):
-    """Row t pairs the target's feature of position t with the token of position t + 1; what was speculated leaves no row."""
+    """Row t pairs the target's feature of position t with the token of position t + 1.
+
+    What was speculated leaves no row.
+    """
     pair, known, extend = llama_pair(), [], EagleSession.extend
 
     def observed(session, tokens, features):
@@ -133,7 +136,7 @@ def test_the_cache_holds_true_features_shifted_by_one_token(tree, monkeypatch):
 
 
 def test_the_recorded_laws_are_the_drafters_on_the_path():
-    """q at every node with children: an uncached forward of the path's tokens and features, through the target's head."""
+    """q at every node with children: an uncached forward of the path, through the target's head."""
     pair, prompt, temperature = llama_pair(), [1, 2, 3, 4], 0.7
     for name in ("fixed softmax", "sampled", "dynamic", "dynamic softmax"):
         steps = []
@@ -164,9 +167,10 @@ def whole(probs):
 
 
 def deviation(step, verifier):
-    """How far the law that a deterministic tree's verification emits is from the target's, at the worst node and token.
+    """How far the law that a deterministic tree's verification emits is from the target's, at worst.
 
-    Stopping at node n with token v outside its children is emitting path(n) v: exact iff that has the chain rule's probability.
+    Stopping at node n with token v outside its children is emitting path(n) v: exact iff that has the chain
+    rule's probability.
     """
     tree, target = step.draft.tree, whole(step.target_probs)
     outcomes = get_verifier(verifier).outcomes(tree, target, step.draft.probs.double())
@@ -234,18 +238,27 @@ def test_the_same_test_finds_the_bias(name, verifier):
 
 def test_the_wrong_kind_of_pair_is_refused_in_one_line():
     eagle, plain = llama_pair(), Pair(tiny_llama(), tiny_llama(seed=1), ToyTokenizer())
+
+    def attempt(pair, drafter, max_new_tokens=4, max_length=64):
+        return lambda: generate(pair, drafter, Sampling(1.0, max_new_tokens, max_length))
+
     cases = [
-        (lambda: generate(plain, Eagle(chain(2)), Sampling(1.0, 4, 64)), "this pair has an independent draft model"),
-        (lambda: generate(eagle, DraftModel(chain(2)), Sampling(1.0, 4, 64)), "choose decoder=eagle"),
+        (attempt(plain, Eagle(chain(2))), "this pair has an independent draft model"),
+        (attempt(eagle, DraftModel(chain(2))), "choose decoder=eagle"),
         (lambda: eagle.draft_model(), "this pair's draft is an EAGLE drafter"),
-        (lambda: generate(eagle, Eagle(complete(2, 70)), Sampling(1.0, 4, 64)), "70 candidates of one parent; .* has 64 tokens"),
-        (lambda: generate(eagle, Eagle(DynamicTree(99, 2, 65)), Sampling(1.0, 4, 64)), "65 candidates of one parent"),
-        (lambda: generate(eagle, Eagle(DynamicTree(60, 5, 10)), Sampling(1.0, 4, 9)), "tree of 7 levels cannot fit max_length 9"),
-        (lambda: generate(eagle, Eagle(chain(2)), Sampling(1.0, 4, 300)), "exceeds the models' context of 256"),
-    ]  # fmt: skip
-    for attempt, message in cases:
+        (attempt(eagle, Eagle(complete(2, 70))), "70 candidates of one parent; .* has 64 tokens"),
+        (attempt(eagle, Eagle(DynamicTree(99, 2, 65))), "65 candidates of one parent"),
+        (attempt(eagle, Eagle(DynamicTree(60, 5, 10)), 4, 9), "tree of 7 levels cannot fit max_length 9"),
+        (
+            attempt(eagle, Eagle(DynamicTree(60, 5, 10)), 4, 6),
+            "no prompt fits a tree of 7 levels in max_length 6",
+        ),
+        (attempt(eagle, Eagle(chain(2)), 4, 300), "exceeds the models' context of 256"),
+        (lambda: Eagle("chain"), "EAGLE drafts a topology or a dynamic tree; found 'chain'"),
+    ]
+    for refused, message in cases:
         with pytest.raises(InvalidInput, match=message) as caught:
-            attempt()
+            refused()
         assert "\n" not in str(caught.value)
 
 
@@ -272,8 +285,6 @@ def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
     assert encode(tokenizer, "abc", 12, "gh {text} cde")[1:] == inner.encode(
         "gh abc cde", add_special_tokens=False
     )
-    with pytest.raises(InvalidInput, match=r"prompt_template needs \{text\}"):
-        encode(tokenizer, text, 12, "gh")
 
 
 def test_a_character_that_the_cut_splits_is_left_out():
@@ -300,9 +311,9 @@ def test_a_character_that_the_cut_splits_is_left_out():
 
 
 def test_the_chat_template_is_llama_2s():
-    from experiments.cells import plan
+    from experiments.plan import cells_of
 
-    [chat] = plan(["pair=llama2_7b_chat__eagle"])
+    [chat] = cells_of(["pair=llama2_7b_chat__eagle"])
     template = chat.config["prompt_template"]
     assert template.startswith(
         "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as"
@@ -311,8 +322,12 @@ def test_the_chat_template_is_llama_2s():
         template.endswith("please don't share false information.\n<</SYS>>\n\n{text} [/INST] ")
         and "<s>" not in template
     )
-    assert plan(["pair=embedded_eagle"])[0].config["prompt_template"] is None
-    other = plan(["pair=llama2_7b_chat__eagle", "prompt_template='[INST] {text} [/INST]'"])[0]
+    assert cells_of(["pair=embedded_eagle"])[0].config["prompt_template"] is None
+    with pytest.raises(
+        InvalidInput, match=r"prompt_template needs \{text\} where the document stands; found 'gh'"
+    ):
+        cells_of(["pair=embedded_eagle", "prompt_template=gh"])
+    other = cells_of(["pair=llama2_7b_chat__eagle", "prompt_template='[INST] {text} [/INST]'"])[0]
     assert other.cell_id != chat.cell_id and other.config["prompt_template"] == "[INST] {text} [/INST]"
     assert json.dumps(chat.config["pair"]).count("prompt_template") == 0
 

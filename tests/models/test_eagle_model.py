@@ -15,9 +15,10 @@ from resispec.models.eagle_checkpoint import load_eagle
 from resispec.trees import from_child_counts
 
 LAYER = {
-    "layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_proj.weight", "layers.0.self_attn.v_proj.weight",
-    "layers.0.self_attn.o_proj.weight", "layers.0.mlp.gate_proj.weight", "layers.0.mlp.up_proj.weight",
-    "layers.0.mlp.down_proj.weight", "layers.0.post_attention_layernorm.weight",
+    "layers.0.self_attn.q_proj.weight", "layers.0.self_attn.k_proj.weight",
+    "layers.0.self_attn.v_proj.weight", "layers.0.self_attn.o_proj.weight", "layers.0.mlp.gate_proj.weight",
+    "layers.0.mlp.up_proj.weight", "layers.0.mlp.down_proj.weight",
+    "layers.0.post_attention_layernorm.weight",
 }  # fmt: skip
 OFFICIAL = {"embed_tokens.weight", "fc.weight", "fc.bias", *LAYER}
 
@@ -45,9 +46,11 @@ def reference(module, tokens, features, positions, visible):
     heads = {}
     for kind in "qkv":
         rows = (hidden @ weights[f"layers.0.self_attn.{kind}_proj.weight"].T).view(len(tokens), -1, width)
-        heads[kind] = rows if kind == "v" else torch.stack(
-            [torch.stack([rotated(head, int(at), 10_000.0) for head in row]) for row, at in zip(rows, positions, strict=True)]
-        )  # fmt: skip
+        turned = [
+            torch.stack([rotated(head, int(at), 10_000.0) for head in row])
+            for row, at in zip(rows, positions, strict=True)
+        ]
+        heads[kind] = rows if kind == "v" else torch.stack(turned)
     mixed = torch.zeros(len(tokens), config.num_attention_heads, width, dtype=torch.float64)
     for row in range(len(tokens)):
         seen = visible[row].nonzero()[:, 0]
@@ -108,7 +111,7 @@ def test_the_cached_forms_equal_the_uncached_one():
 
 @pytest.fixture
 def folder(tmp_path):
-    """A pair of model folders, and a drafter for the target as its authors publish one: half precision, pickled."""
+    """A pair of model folders, and a drafter as its authors publish one: half precision, pickled."""
     save_tiny_pair(tmp_path)
     module = tiny_eagle(vocab=64)
     write(tmp_path / "eagle", {name: weight.half() for name, weight in module.state_dict().items()})
@@ -119,11 +122,12 @@ def write(folder, weights, safetensors=False, **changes):
     """config.json with the keys of the published one, and the weights."""
     folder.mkdir(exist_ok=True)
     config = {
-        "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu", "hidden_size": 32,
-        "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 256, "model_type": "llama",
-        "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1, "pad_token_id": 0, "pretraining_tp": 1,
-        "rms_norm_eps": 1e-06, "rope_scaling": None, "tie_word_embeddings": False, "torch_dtype": "float16",
-        "transformers_version": "4.28.1", "use_cache": True, "vocab_size": 64,
+        "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+        "hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 256,
+        "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1,
+        "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-06, "rope_scaling": None,
+        "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.1",
+        "use_cache": True, "vocab_size": 64,
     }  # fmt: skip
     changed = {key: value for key, value in (config | changes).items() if value != "absent"}
     (folder / "config.json").write_text(json.dumps(changed))
@@ -194,8 +198,11 @@ def test_a_saved_drafter_has_the_published_layout_and_comes_back(folder):
     assert sorted(path.name for path in (folder / "again").iterdir()) == ["config.json", "model.safetensors"]
     published = json.loads((folder / "eagle" / "config.json").read_text())
     saved = json.loads((folder / "again" / "config.json").read_text())
-    same = ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers", "vocab_size",
-            "rms_norm_eps", "max_position_embeddings", "hidden_act", "model_type", "architectures", "rope_scaling")  # fmt: skip
+    same = (
+        "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers",
+        "vocab_size", "rms_norm_eps", "max_position_embeddings", "hidden_act", "model_type", "architectures",
+        "rope_scaling",
+    )  # fmt: skip
     assert {key: saved[key] for key in same} == {key: published[key] for key in same}
     assert saved["bias"] is True and saved["rope_theta"] == 10_000.0
     again = load_eagle(str(folder / "again"), load(folder).target).module.state_dict()
@@ -255,13 +262,17 @@ class Malicious:
 
 def test_damaged_or_missing_files_are_refused_in_one_line(folder, capsys):
     eagle = folder / "eagle"
+    plain, pickled, config = (
+        eagle / name for name in ("model.safetensors", "pytorch_model.bin", "config.json")
+    )
     damages = [
-        (lambda: (eagle / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious(), 2)), "pytorch_model.bin cannot be read"),
-        (lambda: (eagle / "pytorch_model.bin").write_bytes(b""), "pytorch_model.bin cannot be read"),
-        (lambda: (eagle / "model.safetensors").write_bytes(b"broken"), "model.safetensors cannot be read"),
-        (lambda: [(eagle / name).unlink() for name in ("model.safetensors", "pytorch_model.bin")], "has no weights; expected"),
-        (lambda: (eagle / "config.json").write_text("{"), "config.json cannot be read"),
-        (lambda: (eagle / "config.json").unlink(), "config.json cannot be read"),
+        (lambda: pickled.write_bytes(pickle.dumps(Malicious(), 2)), "cannot be read: .*none of it was run"),
+        (lambda: pickled.write_bytes(b""), "pytorch_model.bin cannot be read: ."),
+        (lambda: plain.write_bytes(b"broken"), "model.safetensors cannot be read: ."),
+        (lambda: [path.unlink() for path in (plain, pickled)], "has no weights; expected"),
+        (lambda: config.write_text("{"), "config.json cannot be read"),
+        (lambda: config.write_text("[]"), "config.json holds a list"),
+        (lambda: config.unlink(), "config.json cannot be read"),
         (lambda: eagle.rename(folder / "moved"), "EAGLE folder .* does not exist"),
     ]  # fmt: skip
     for damage, message in damages:

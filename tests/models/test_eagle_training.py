@@ -2,6 +2,9 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +16,10 @@ from experiments import train_eagle
 from resispec import embedded
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Eagle
-from resispec.training.recipe import EagleRecipe
-from resispec.training.eagle import EagleTraining, Sequences, losses, new_drafter
 from resispec.errors import InvalidInput
 from resispec.models import load_eagle_pair
+from resispec.training.eagle import EagleTraining, Sequences, losses, new_drafter
+from resispec.training.recipe import EagleRecipe
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
 
@@ -32,7 +35,7 @@ def training(recipe=RECIPE, target=None):
 
 
 def test_the_loss_is_the_papers():
-    """Row by row: feature t and token t + 1 in, feature t + 1 and the law of token t + 2 out; padding does not count."""
+    """Row by row: feature t and token t + 1 in, feature t + 1 and the law of token t + 2 out; no padding."""
     module, head = tiny_eagle(), torch.randn(64, 32, generator=torch.Generator().manual_seed(0)) / 5
     generator = torch.Generator().manual_seed(1)
     tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)
@@ -54,8 +57,9 @@ def test_the_loss_is_the_papers():
     assert torch.allclose(found[1], torch.stack(laws).mean(), rtol=1e-4)
 
 
-def test_training_lowers_both_losses_and_leaves_target_embeddings_and_random_state_alone():
-    target, random_state = tiny_llama(), torch.get_rng_state()
+@pytest.mark.parametrize("seed", range(3))
+def test_training_lowers_both_losses_and_leaves_target_embeddings_and_random_state_alone(seed):
+    target, random_state = tiny_llama(seed=seed), torch.get_rng_state()
     before = {name: weight.clone() for name, weight in target.module.state_dict().items()}
     under_way = training(target=target)
     history = [under_way.step() for _ in range(RECIPE.steps)]
@@ -68,9 +72,10 @@ def test_training_lowers_both_losses_and_leaves_target_embeddings_and_random_sta
     assert torch.equal(torch.get_rng_state(), random_state)
 
 
-def test_a_trained_drafter_is_accepted_more_often():
+@pytest.mark.parametrize("seed", range(3))
+def test_a_trained_drafter_is_accepted_more_often(seed):
     """The chance that one sampled candidate is accepted, sum of min(p, q), on held-out sequences."""
-    target = tiny_llama()
+    target = tiny_llama(seed=seed)
     under_way = training(target=target)
     tokens = torch.tensor(
         [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 12))] for start in range(30, 60)]
@@ -103,6 +108,9 @@ def test_a_training_that_was_stopped_ends_as_one_that_was_not(tmp_path):
     assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
         tmp_path / "stopped" / "model.safetensors"
     ).read_bytes()
+    before = (tmp_path / "whole" / "model.safetensors").read_bytes()
+    train_eagle.train(training(), RECIPE.steps, tmp_path / "whole", save_every=1000)  # nothing is left to do
+    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == before
     other = training(dataclasses.replace(RECIPE, law_weight=1.0))
     with pytest.raises(InvalidInput, match="the checkpoint was made with .*'law_weight': 0.1"):
         train_eagle.train(other, RECIPE.steps, tmp_path / "whole", save_every=10)
@@ -122,44 +130,57 @@ def test_the_result_depends_on_the_recipe(field):
 
 @pytest.fixture
 def toy(tmp_path):
+    """The overrides that train a toy drafter."""
     save_tiny_pair(tmp_path)
     lines = [json.dumps({"text": "abc def gh " * 4 + "abcdefgh"[index % 8]}) for index in range(8)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
     return [
-        "--output", str(tmp_path / "drafter"), "--documents", "8", "--context", "24", "--steps", "3", "--warmup-steps", "1",
-        "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target", "dataset=jsonl", f"dataset.path={tmp_path}/text.jsonl",
-        "device=cpu", "prompt_template='gh {text} abc'", "num_threads=1",
+        f"output={tmp_path}/drafter", "documents=8", "context=24", "recipe.steps=3", "recipe.warmup_steps=1",
+        "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target", "dataset=jsonl",
+        f"dataset.path={tmp_path}/text.jsonl", "device=cpu", "num_threads=1",
     ]  # fmt: skip
 
 
-def test_the_command_trains_a_drafter_that_loads(toy, tmp_path, capsys):
-    assert train_eagle.main(toy) == 0
-    assert "written:" in capsys.readouterr().out
+def command(overrides):
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.train_eagle", *overrides],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_command_trains_a_drafter_that_loads(toy, tmp_path):
+    done = command([*toy, "prompt_template='gh {text} abc'"])
+    assert done.returncode == 0 and "written:" in done.stdout, done.stderr
     pair = load_eagle_pair(str(tmp_path / "target"), str(tmp_path / "drafter"))
     result = Decoder(Eagle(chain(2)), get_verifier("standard")).generate(
         pair, [1, 2, 3], Sampling(1.0, 9, 64), torch.Generator().manual_seed(0)
     )
     assert len(result.tokens) == 9
     assert torch.load(tmp_path / "drafter" / "checkpoint.pt", weights_only=True)["done"] == 3
-    before = (tmp_path / "drafter" / "model.safetensors").read_bytes()
-    assert train_eagle.main(toy) == 0  # nothing is left to do
-    assert (tmp_path / "drafter" / "model.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--steps", "0"], "steps and batch_size are at least 1"),
-        (["--context", "2"], "at least three tokens"),
-        (["--context", "500"], "a context of 500 tokens; the target has 256 positions"),
-        (["--documents", "9"], "9 prompts were asked for"),
-        (["dataset=nope"], "unknown dataset 'nope'"),
+        ("recipe.steps=0", "steps and batch_size are at least 1"),
+        ("context=2", "context is 2; allowed: from 3"),
+        ("context=500", "context is 500; the target has 256 positions"),
+        ("documents=9", "9 prompts were asked for"),
+        ("dataset=nope", "unknown dataset 'nope'"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_in_one_line(toy, change, message, capsys):
-    assert train_eagle.main([*toy, "prompt_template=null", *change]) == 1
-    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
-    assert len(errors) == 1 and message in errors[0]
+def test_what_cannot_be_trained_is_refused_in_one_line(toy, tmp_path, change, message):
+    done = command([*toy, "prompt_template=null", change])
+    assert done.returncode == 1 and not (tmp_path / "drafter").exists()
+    [line] = [line for line in done.stderr.splitlines() if line.strip()]
+    assert line.startswith("error:") and message in line
+
+
+def test_too_short_sequences_are_refused():
+    for tokens in ([], [[1, 2, 3], [1, 2]]):
+        with pytest.raises(InvalidInput, match="at least three tokens"):
+            Sequences(tokens)
 
 
 def test_only_llamas_are_taught():

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from experiments.cells import plan
+from experiments.plan import cells_of
 from experiments.worker import build
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle import fill
@@ -17,7 +17,7 @@ EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
 
 
 class TableDrafter:
-    """A drafter whose prediction is a row of logits for the token, after `past` true rows; checks positions and masks."""
+    """A drafter whose prediction is a row of logits for the token; checks positions and masks."""
 
     def __init__(self, logits, past=7):
         self.logits, self.length, self.past, self.forwarded = logits, past, past, []
@@ -173,13 +173,14 @@ def test_a_law_of_nan_is_not_a_tree():
 
 def test_the_fixed_tree_is_eagle_1s():
     ranks = {
-        1: "0 1 2 3", 2: "00 01 02 10 11 20 21 30", 3: "000 001 002 010 011 020 021 100", 4: "0000 0001 0002", 5: "00000 00001",
+        1: "0 1 2 3", 2: "00 01 02 10 11 20 21 30", 3: "000 001 002 010 011 020 021 100", 4: "0000 0001 0002",
+        5: "00000 00001",
     }  # fmt: skip
-    config = plan(["pair=embedded_eagle", "decoder=eagle", "tree=eagle1"])[0].config
+    config = cells_of(["pair=embedded_eagle", "decoder=eagle", "tree=eagle1"])[0].config
     assert (
         build(config["decoder"]).drafter.topology
         == EAGLE1
-        == build(plan(["decoder=eagle_sampled", "tree=eagle1"])[0].config["decoder"]).drafter.tree
+        == build(cells_of(["decoder=eagle_sampled", "tree=eagle1"])[0].config["decoder"]).drafter.tree
     )
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)
@@ -235,6 +236,10 @@ def test_sampled_candidates_are_distinct_and_follow_the_law_at_the_temperature()
     [
         (lambda: DynamicTree(1, 5, 10), "total_token >= 2, depth >= 0 and top_k >= 1; found DynamicTree"),
         (lambda: DynamicTree(60, -1, 10), "depth >= 0"),
+        (lambda: DynamicTree("60", 5, 10), "total_token='60', .*; allowed: whole numbers up to 16384"),
+        (lambda: DynamicTree(60, 2.5, 10), "depth=2.5, .*; allowed: whole numbers up to 16384"),
+        (lambda: DynamicTree(60, 5, True), "top_k=True.; allowed: whole numbers up to 16384"),
+        (lambda: DynamicTree(10**9, 5, 10), "total_token=1000000000, .*; allowed: whole numbers up to 16384"),
         (lambda: DynamicTree(60, 5, 0), "top_k >= 1"),
         (lambda: Eagle(DynamicTree(60, 5, 10), "sampled"), "sampled candidates need a tree of fixed shape"),
         (

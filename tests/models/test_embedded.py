@@ -15,17 +15,17 @@ from resispec import embedded
 from resispec.embedded import store, train
 from resispec.embedded.corpus import NAMES, Split, build_corpus, paragraph_key, read_sources
 from resispec.embedded.muon import orthogonalise
-from resispec.embedded.recipe import Recipe, Shape
+from resispec.embedded.recipe import Recipe, Sizes
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
 
 TINY = Recipe(
     vocab_size=300,
-    target=Shape(32, 64, 2, 2, 1),
-    draft=Shape(16, 32, 1, 2, 1),
+    target=Sizes(32, 64, 2, 2, 1),
+    draft=Sizes(16, 32, 1, 2, 1),
     steps=4,
     batch_size=4,
-    context=16,
+    window=16,
     warmup_steps=2,
     max_chars=30_000,
     max_files=12,
@@ -117,7 +117,7 @@ def test_no_held_out_paragraph_is_trained_on(corpus: dict[str, Split]) -> None:
 
 def test_every_real_data_set_has_200_prompts_in_a_fixed_order(corpus: dict[str, Split]) -> None:
     tokenizer = train.train_tokenizer(corpus, Recipe().vocab_size)
-    # Less text makes a slightly worse tokenizer, hence longer prompts: ask for more tokens than the real recipe does.
+    # Less text makes a slightly worse tokenizer, hence longer prompts: ask for more tokens.
     recipe = dataclasses.replace(Recipe(), min_prompt_tokens=105)
     for name in NAMES:
         chosen = train.choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
@@ -135,7 +135,7 @@ def test_too_few_prompts_is_said_in_one_line(corpus: dict[str, Split]) -> None:
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(Recipe)])
 def test_the_key_depends_on_every_field_of_the_recipe(field: str) -> None:
     value = getattr(TINY, field)
-    other = dataclasses.replace(value, hidden_size=64) if isinstance(value, Shape) else value * 2
+    other = dataclasses.replace(value, hidden_size=64) if isinstance(value, Sizes) else value * 2
     sources = {"a.py": b"1"}
     assert store.make_key(sources, repr(TINY)) != store.make_key(
         sources, repr(dataclasses.replace(TINY, **{field: other or 1}))
@@ -178,27 +178,35 @@ def test_a_killed_process_leaves_nothing_that_is_used(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["key"]
 
 
-def test_two_processes_that_race_share_one_training(tmp_path: Path) -> None:
+def test_two_processes_that_race_share_one_training_and_the_waiting_one_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     def build(folder: Path) -> dict[str, int]:
         with (tmp_path / "built").open("a") as count:
             count.write("x")
-        time.sleep(0.3)
+        time.sleep(0.5)
         return _write_model(folder)
 
     child = _fork(lambda: store.ensure_folder(tmp_path, "key", build))
+    while not (tmp_path / "built").exists():
+        time.sleep(0.01)
     store.ensure_folder(tmp_path, "key", build)
     assert _exit_code(child) == 0
     assert (tmp_path / "built").read_text() == "x"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"another process is training the embedded pair in {tmp_path / 'key'}; waiting for it"
+    ]
 
 
 def test_damage_is_reported_in_one_line(tmp_path: Path) -> None:
     folder = store.ensure_folder(tmp_path, "key", _write_model)
     for damage, problem in (
-        (lambda: (folder / "model").write_text("who"), r"model is not what was written \(3 bytes\)"),
-        (lambda: (folder / "model").unlink(), "model is missing"),
-        (lambda: (folder / store.MANIFEST).write_text("{"), "manifest.json cannot be read .*"),
-        (lambda: (folder / store.MANIFEST).write_text("[]"), "manifest.json cannot be read .*"),
-        (lambda: (folder / store.MANIFEST).unlink(), "manifest.json is missing"),
+        (lambda: (folder / "model").write_text("who"), "model is not what was written"),
+        (lambda: (folder / "model").unlink(), r"model cannot be read \(.*No such file.*\)"),
+        (lambda: (folder / store.MANIFEST).write_text("{}"), "its list of files is missing"),
+        (lambda: (folder / store.MANIFEST).write_text("{"), ".*manifest.json cannot be read as JSON .*"),
+        (lambda: (folder / store.MANIFEST).write_text("[]"), ".*manifest.json holds a list; .*"),
+        (lambda: (folder / store.MANIFEST).unlink(), ".*manifest.json cannot be read .*No such file.*"),
     ):
         damage()
         with pytest.raises(
@@ -212,6 +220,19 @@ def test_a_cache_that_cannot_be_written_is_reported_with_the_way_out(tmp_path: P
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match=r"^cache folder .*file.* cannot be written .*RESISPEC_CACHE.*$"):
         store.ensure_folder(tmp_path / "file", "key", _write_model)
+
+
+def test_every_file_that_decides_the_drafter_is_there_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(embedded.__file__).parent.parent
+    assert set(embedded._EAGLE_MODULES) == {"embedded/eagle.py", "training/eagle.py", "models/eagle.py"}
+    assert all((package / name).is_file() for name in embedded._EAGLE_MODULES)
+    keys = {embedded.eagle_fingerprint(embedded.EAGLE_RECIPE, TINY)}
+    for left_out in embedded._EAGLE_MODULES:
+        with monkeypatch.context() as patch:
+            others = [name for name in embedded._EAGLE_MODULES if name != left_out]
+            patch.setattr(embedded, "_EAGLE_MODULES", others)
+            keys.add(embedded.eagle_fingerprint.__wrapped__(embedded.EAGLE_RECIPE, TINY))
+    assert len(keys) == 4
 
 
 def test_the_cache_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

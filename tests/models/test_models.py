@@ -8,7 +8,9 @@ from resispec.errors import InvalidInput
 from resispec.models import build_llama, extend, load_pair
 from resispec.trees import complete, from_child_counts
 
-SHAPES = {"d3b3": complete(3, 3), "uneven": from_child_counts([[3], [2, 0, 1], [1, 0, 2]])}
+TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
+TINY |= {"num_attention_heads": 2, "num_key_value_heads": 2}
+TOPOLOGIES = {"d3b3": complete(3, 3), "uneven": from_child_counts([[3], [2, 0, 1], [1, 0, 2]])}
 
 
 def forward_tree(model, session, topology, tokens):
@@ -18,7 +20,7 @@ def forward_tree(model, session, topology, tokens):
 
 
 def causal_logits(model, tokens):
-    """The reference: transformers' own causal forward of one sequence, no cache; logits of the last position."""
+    """The reference: transformers' own causal forward of one sequence; logits of the last position."""
     with torch.inference_mode():
         return model.module(input_ids=torch.tensor([tokens])).logits[0, -1]
 
@@ -27,10 +29,11 @@ def path_to(topology, node):
     return [] if node < 0 else [*path_to(topology, topology.parents[node]), node]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_one_tree_forward_equals_a_causal_forward_of_every_path(shape):
-    model, topology = tiny_llama(), SHAPES[shape]
-    generator = torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("seed", range(3))
+def test_one_tree_forward_equals_a_causal_forward_of_every_path(name, seed):
+    model, topology = tiny_llama(seed=seed), TOPOLOGIES[name]
+    generator = torch.Generator().manual_seed(seed)
     prompt = torch.randint(64, (13,), generator=generator).tolist()
     tokens = torch.randint(64, (topology.num_nodes,), generator=generator)
     session = model.session(64)
@@ -41,9 +44,10 @@ def test_one_tree_forward_equals_a_causal_forward_of_every_path(shape):
         assert torch.allclose(logits[node], causal_logits(model, prompt + path), atol=5e-4)
 
 
-def test_decoding_goes_on_after_a_commit():
+@pytest.mark.parametrize("seed", range(3))
+def test_decoding_goes_on_after_a_commit(seed):
     """Keep a path that is not contiguous, then compare with a forward that never saw the tree."""
-    model, topology = tiny_llama(), SHAPES["uneven"]
+    model, topology = tiny_llama(seed=seed), TOPOLOGIES["uneven"]
     prompt, tokens = [1, 2, 3, 4, 5], torch.arange(10, 10 + topology.num_nodes)
     session = model.session(64)
     extend(session, prompt, model.device)
@@ -101,8 +105,7 @@ def test_sliding_windows_are_refused():
 
     from resispec.models import TransformersModel
 
-    config = MistralConfig(vocab_size=8, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
-                           num_key_value_heads=2, sliding_window=4)  # fmt: skip
+    config = MistralConfig(**TINY, vocab_size=8, sliding_window=4)
     with pytest.raises(InvalidInput, match="full attention"):
         TransformersModel(MistralForCausalLM(config))
 
@@ -116,7 +119,7 @@ def test_the_tree_forward_on_cuda(dtype):
 
     reference = tiny_llama()
     model = TransformersModel(model.module.to("cuda", DTYPES[dtype]))
-    topology, prompt = SHAPES["uneven"], [1, 2, 3, 4]
+    topology, prompt = TOPOLOGIES["uneven"], [1, 2, 3, 4]
     tokens = torch.arange(10, 10 + topology.num_nodes)
     session = model.session(64)
     extend(session, prompt, model.device)
@@ -129,6 +132,5 @@ def test_the_tree_forward_on_cuda(dtype):
 
 
 def test_build_llama_counts():
-    module = build_llama(vocab_size=10, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
-                         num_key_value_heads=2, max_position_embeddings=16, tie_word_embeddings=True)  # fmt: skip
+    module = build_llama(**TINY, vocab_size=10, max_position_embeddings=16, tie_word_embeddings=True)
     assert sum(parameter.numel() for parameter in module.parameters()) == 10 * 8 + 4 * 64 + 3 * 64 + 3 * 8

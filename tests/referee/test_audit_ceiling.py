@@ -5,18 +5,19 @@ import math
 
 import pytest
 import torch
+from accounts import law, rng, tuples
 from scipy.optimize import linprog
-from test_audit import RANDOM_DRAWS, law, rng, tuples
 
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.ceiling import ceiling
-from resispec.audit.estimate import Plan, estimate
+from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.path_bound import path_bound, tree_log_ratios
 from resispec.core import Draws, Tree
-from resispec.distributions import draw_siblings
 from resispec.errors import InvalidInput
 from resispec.trees import complete
 from resispec.verifiers import get_rule, get_verifier
+
+RANDOM_DRAWS = [Draws.IID, Draws.WITHOUT_REPLACEMENT]
 
 
 def brute_force(p, q, count, draws):
@@ -48,7 +49,9 @@ def over_sets(p, drafted):
 
 
 def transport(p, q, count, draws):
-    """The same by linear programming: the largest flow from sibling tuples to the tokens in them, at most p into a token."""
+    """The same by linear programming: the largest flow from sibling tuples to the tokens in them, at most p
+    into a token.
+    """
     drafted = tuples(q.tolist(), count, draws)
     arcs = [(index, token) for index, (siblings, _) in enumerate(drafted) for token in sorted(set(siblings))]
     limits = torch.zeros(len(drafted) + len(p), len(arcs))
@@ -73,7 +76,9 @@ def test_the_ceiling_is_the_minimum_over_sets_and_the_optimal_transport(draws, k
 
 
 def test_the_ceiling_by_hand():
-    """p = (1/3, 2/3), q = (2/3, 1/3). n = 1: sum min = 2/3. n = 2: H = {1}, 1 + 1/3 - 4/9 = 8/9; 1 if both are drafted."""
+    """p = (1/3, 2/3), q = (2/3, 1/3). n = 1: sum min = 2/3. n = 2: H = {1}, 1 + 1/3 - 4/9 = 8/9; 1 if both
+    are drafted.
+    """
     p, q = law(1 / 3, 2 / 3), law(2 / 3, 1 / 3)
     assert float(ceiling(p, q, 1, Draws.IID)) == pytest.approx(2 / 3)
     assert float(ceiling(p, q, 2, Draws.IID)) == pytest.approx(8 / 9)
@@ -110,7 +115,8 @@ def test_the_standard_rule_stays_below_its_ceiling_and_resispec_does_not():
     for draws in RANDOM_DRAWS:
         highest = float(ceiling(p, q, 2, draws))
         exact, biased = (
-            estimate(get_rule(name), p, q, Plan(2, draws, 1000), rng(0)) for name in ("standard", "resispec")
+            estimate(get_rule(name), p, q, Tuples(2, draws, 1000), rng(0))
+            for name in ("standard", "resispec")
         )
         assert exact.excess(highest) < 0 and biased.excess(highest) > 4
 
@@ -122,7 +128,7 @@ def test_the_first_level_of_the_path_bound_is_the_ceiling():
     p, q = pair_of_laws("random", 5, rng(2))
     ratio = (p / q).log()
     rollouts = ratio[torch.multinomial(p, 20000, True, generator=rng(0))][:, None]
-    trees = ratio[draw_siblings(q.expand(20000, -1), 2, Draws.IID, rng(1))].amax(1, keepdim=True)
+    trees = ratio[Draws.IID.draw(q.expand(20000, -1), 2, rng(1))].amax(1, keepdim=True)
     bound = path_bound(rollouts, trees)
     assert bound.levels.shape == (1,) and float(bound.levels) == bound.accepted
     assert abs(bound.accepted - float(ceiling(p, q, 2, Draws.IID))) < 4 * bound.accepted_error < 0.03
@@ -138,7 +144,7 @@ def test_the_path_bound_holds_for_an_exact_verifier():
     for _ in range(400):
         tokens = torch.zeros(7, dtype=torch.int64)
         for parent, children in ((0, slice(1, 3)), (1, slice(3, 5)), (2, slice(5, 7))):
-            tokens[children] = draw_siblings(q[tokens[parent]], 2, Draws.IID, generator)
+            tokens[children] = Draws.IID.draw(q[tokens[parent]], 2, generator)
         tree = Tree(topology, tokens, Draws.IID)
         accepted.append(
             float(

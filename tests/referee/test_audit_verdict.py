@@ -6,14 +6,14 @@ import re
 
 import pytest
 import torch
+from accounts import law, rng
 from scipy.stats import norm
-from test_audit import law, rng
 from toys import table_pair
 
 from resispec.audit.battery import supported_draws, worst_error
 from resispec.audit.checked import CheckedRule
 from resispec.audit.enumerate import emitted_law
-from resispec.audit.estimate import Plan, estimate
+from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.verdict import Deviation, Evidence, Finding, judge
 from resispec.audit.z_score import (
     ZScore,
@@ -74,8 +74,9 @@ def test_one_hot_laws_deviate_by_nothing():
 @pytest.mark.parametrize(
     "drafter", [NoDraft(), DraftModel(from_child_counts([[2], [0, 2]]), Draws.WITHOUT_REPLACEMENT)]
 )
-def test_step_terms_are_those_of_the_emitted_tokens(drafter):
-    pair, steps = table_pair(vocab=4, gap=0.3), []
+@pytest.mark.parametrize("seed", range(3))
+def test_step_terms_are_those_of_the_emitted_tokens(drafter, seed):
+    pair, steps = table_pair(vocab=4, seed=seed, gap=0.3), []
     result = Decoder(drafter, get_verifier("standard")).generate(
         pair, [0], Sampling(0.7, 41, 64), rng(0), on_step=steps.append
     )
@@ -99,6 +100,11 @@ def test_step_terms_are_those_of_the_emitted_tokens(drafter):
     scores = terms.scores()
     assert scores["surprisal"].n == 41 and abs(scores["surprisal"].z) < 4
     assert ("overdraft" in scores) == (drafter.topology.num_nodes > 1)
+
+
+def test_there_may_be_no_terms():
+    none = join([])
+    assert none.scores() == {} and len(cut(none, 3).rank) == 0 and len(join([none, none]).surprisal) == 0
 
 
 # Verdicts
@@ -231,7 +237,7 @@ def test_checked_rules_refuse_what_is_no_law(inputs, message):
 def test_our_rules_pass_the_checks(name, draws):
     assert worst_error(CheckedRule(get_rule(name), name), draws, repeats=1) is not None
     p, q = (torch.softmax(4 * torch.randn(32000, generator=rng(seed)), -1) for seed in (0, 1))
-    estimate(CheckedRule(get_rule(name), name), p, q, Plan(3, draws, 8), rng(0))
+    estimate(CheckedRule(get_rule(name), name), p, q, Tuples(3, draws, 8), rng(0))
     part = CheckedRule(get_rule(name), name, whole=False).law(
         law(0.3, 0.3), law(0.9, 0.1), torch.tensor([0]), draws
     )
@@ -262,6 +268,6 @@ def test_supported_draws_are_those_that_do_not_raise():
 
 def test_estimates_refuse_bad_input():
     with pytest.raises(InvalidInput, match="at least 1 sibling and 4 tuples"):
-        Plan(2, Draws.IID, 3)
+        Tuples(2, Draws.IID, 3)
     with pytest.raises(InvalidInput, match="draft probabilities sum to 0.5"):
-        estimate(get_rule("standard"), law(0.5, 0.5), law(0.5, 0.0), Plan(1, Draws.IID), rng(0))
+        estimate(get_rule("standard"), law(0.5, 0.5), law(0.5, 0.0), Tuples(1, Draws.IID), rng(0))

@@ -15,7 +15,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import complete
 from resispec.verifiers import Draws, get_rule, get_verifier
 
-PAGE = (Path(__file__).parent.parent / "docs" / "add-a-verifier.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "add-a-verifier.md").read_text()
 
 
 @pytest.fixture

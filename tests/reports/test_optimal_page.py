@@ -15,7 +15,7 @@ from resispec.core import Draws
 from resispec.trees import chain
 from resispec.verifiers import available, get_rule, get_verifier
 
-PAGE = (Path(__file__).parent.parent / "docs" / "optimal-verification.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "optimal-verification.md").read_text()
 P, Q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64)
 
 
@@ -84,11 +84,11 @@ def test_the_chain(name):
 
 
 def test_what_the_page_names_exists():
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     named = {name for name in re.findall(r"`([a-z_/]+\.py)`", PAGE) if "/" in name}
     assert named and all((root / name).exists() or (root / "resispec" / name).exists() for name in named)
     for test in re.findall(r"`(test_\w+)`", PAGE):
-        assert f"def {test}(" in (root / "tests" / "test_traversal.py").read_text()
+        assert f"def {test}(" in (root / "tests" / "library" / "test_traversal.py").read_text()
     table = PAGE[PAGE.index("## When to use which") : PAGE.index("## References")]
     used = {
         name

@@ -1,0 +1,115 @@
+"""How figures look, in colour and in grey: palette, markers, names at the ends of lines; and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from resispec.files import replacing
+
+# Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
+
+
+@dataclass(frozen=True)
+class Look:
+    """A line's looks; no two share a marker or a colour in one figure, so that either of them suffices."""
+
+    colour: str
+    marker: str
+    line: str = "-"
+
+
+CEILING = "ceiling"
+"""Stands for a verifier: the most that an exact one can reach."""
+LOOKS = {
+    "standard": Look(BLACK, "o"),
+    "resispec": Look(VERMILION, "X", "--"),
+    "optimal": Look(BLUE, "D", "-."),
+    "traversal_optimal": Look(GREEN, "s"),
+    "traversal": Look(PURPLE, "v", "--"),
+    "naive": Look(ORANGE, "P", "-."),
+    CEILING: Look(GREY, "^", ":"),
+}
+OTHERS = (Look(SKY, "<", "-"), Look(ORANGE, ">", "--"), Look(PURPLE, "p", "-."), Look(BLUE, "h", ":"))
+SIZE = 8.5
+"""Of all text, in points."""
+
+
+def looks(verifiers: Sequence[str]) -> dict[str, Look]:
+    """Looks for every verifier; those that have none of their own take turns with OTHERS."""
+    unknown = [name for name in dict.fromkeys(verifiers) if name not in LOOKS]
+    return LOOKS | {name: OTHERS[place % len(OTHERS)] for place, name in enumerate(unknown)}
+
+
+def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: str = "") -> None:
+    """Draw values with their intervals. rows: value, lower and upper, NaN bounds for none, as many as x."""
+    errors = [(rows.value - rows.lower), (rows.upper - rows.value)]
+    errors = [side.clip(lower=0).fillna(0).to_numpy() for side in errors]
+    style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
+    size = {"*": 9.5, "X": 6.5, "P": 6.5}.get(look.marker, 5)
+    sizes = {"markersize": size, "linewidth": 1.3, "elinewidth": 0.9, "capsize": 1.5}
+    edges = {"markeredgecolor": "white", "markeredgewidth": 0.3}
+    axes.errorbar(list(x), rows.value.to_numpy(), yerr=errors, **style, **sizes, **edges)
+
+
+def finish(axes: Axes) -> None:
+    """The frame, grid and tick labels that all panels have."""
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SIZE - 0.5)
+
+
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float) -> None:
+    """Write the names of lines at the right of a panel, without overlaps, with a thin leader to each end.
+
+    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y.
+    """
+    ordered = sorted(ends, key=lambda end: end[1])
+    heights = [gap * len(end[2].splitlines()) for end in ordered]
+    places = spread([end[1] for end in ordered], heights)
+    for (x, y, name, colour), place in zip(ordered, places, strict=True):
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+        spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
+        align = {"ha": "left", "va": "center", "annotation_clip": False}
+        dark = tuple(
+            0.7 * part for part in mpl.colors.to_rgb(colour)
+        )  # light colours are hard to read as text
+        axes.annotate(name, (x, y), **spot, **align, color=dark, fontsize=SIZE)
+
+
+def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
+    """Centres as near as possible to the sorted ones wanted, in that order, so that nothing overlaps.
+
+    Least squares under an order: neighbours that would overlap move together, by the mean of what each would
+    have to move.
+    """
+    offsets = np.cumsum(heights) - np.asarray(heights) / 2
+    pools: list[list[float]] = []
+    for value in np.asarray(wanted, np.float64) - offsets:
+        pools.append([float(value)])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    return np.array([np.mean(pool) for pool in pools for _ in pool]) + offsets
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write `stem.png` and `stem.pdf`, atomically and without dates, and return their paths."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    mpl.rcParams["pdf.fonttype"] = 42  # text stays text
+    paths = []
+    for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):
+        paths.append(stem.with_name(f"{stem.name}.{suffix}"))
+        with replacing(paths[-1]) as partial:
+            figure.savefig(partial, format=suffix, dpi=200, metadata=metadata)
+    return paths

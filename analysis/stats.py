@@ -1,0 +1,86 @@
+"""Percentile bootstrap intervals over prompts: of ratios of sums, alone or paired with a baseline.
+
+A prompt is the unit, since its steps depend on each other. A resample draws n of n prompts with replacement.
+It is held as counts, how often each prompt was drawn, so that a statistic of all resamples is one matrix
+product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+SEED = 0
+NUM_RESAMPLES = 10_000
+LEVEL = 0.95
+BRACKETS = (
+    f"Brackets: {100 * LEVEL:.0f} % percentile bootstrap over prompts ({NUM_RESAMPLES:,} resamples), "
+    "paired where two cells are compared; they cover the variation between prompts, not between runs."
+)
+
+# What is divided and by what: one number a prompt, (n,) each.
+Sums: TypeAlias = tuple[ArrayLike, ArrayLike]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A statistic of the measured prompts and its interval; NaN bounds where there is no spread to see."""
+
+    value: float
+    lower: float = np.nan
+    upper: float = np.nan
+
+
+ABSENT = Interval(np.nan)
+
+
+@lru_cache(maxsize=8)
+def resample(num_prompts: int, num_resamples: int = NUM_RESAMPLES) -> np.ndarray:
+    """How often each prompt is drawn in each resample, (num_resamples, num_prompts) float64.
+
+    The same for all cells of as many prompts, so that these are paired. No rows for a single prompt, which
+    has no spread.
+    """
+    weights = np.full(num_prompts, 1 / num_prompts)
+    size = num_resamples if num_prompts > 1 else 0
+    return np.random.default_rng(SEED).multinomial(num_prompts, weights, size=size).astype(np.float64)
+
+
+def ratio(above: ArrayLike, below: ArrayLike, counts: np.ndarray | None = None) -> Interval:
+    """sum(above) / sum(below), with its interval.
+
+    Resamples with nothing to divide by are left out; NaN where there is nothing to divide by at all.
+    counts: (R, n), by default those of `resample`.
+    """
+    return _interval([(above, below)], counts)
+
+
+def paired_gain(own: Sums, baseline: Sums, counts: np.ndarray | None = None) -> Interval:
+    """The ratio of `own` over that of `baseline`, on the same resampled prompts; otherwise like `ratio`."""
+    above, below = baseline
+    return _interval([own, (below, above)], counts)
+
+
+def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
+    """above / below, NaN where `below` is 0."""
+    above, below = np.broadcast_arrays(np.asarray(above, np.float64), np.asarray(below, np.float64))
+    return np.divide(above, below, out=np.full(below.shape, np.nan), where=below != 0)
+
+
+def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
+    """The product of ratios of sums."""
+    value, resampled = 1.0, np.ones(())
+    for above, below in factors:
+        above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
+        drawn = resample(len(above)) if counts is None else counts
+        value = value * float(divide(above.sum(), below.sum()))
+        resampled = resampled * divide(drawn @ above, drawn @ below)
+    resampled = resampled[~np.isnan(resampled)]
+    if np.isnan(value) or not len(resampled):
+        return Interval(value)
+    lower, upper = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(value, float(lower), float(upper))

@@ -1,0 +1,1 @@
+"""The parts of the audit command: the evidence about a verifier, the processes that collect it, the table."""

@@ -1,0 +1,39 @@
+"""What the benches' command lines share: what is wrong with one is said in one line."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+
+class Options(argparse.ArgumentParser):
+    """A parser of a bench's command line, with its `--device` and `--results`."""
+
+    def __init__(self, description: str | None, device: str) -> None:
+        super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        self.add_argument("--device", type=device_of, default=device, help="cpu, or cuda")
+        self.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end with exit code 1."""
+        sys.stderr.write(f"error: {message}\n")
+        sys.exit(1)
+
+
+def device_of(text: str) -> str:
+    """A device that this machine has. Raises argparse.ArgumentTypeError for another."""
+    import torch
+
+    if text == "cpu" or (text == "cuda" and torch.cuda.is_available()):
+        return text
+    allowed = "cpu, cuda" if torch.cuda.is_available() else "cpu, since this machine has no CUDA device"
+    raise argparse.ArgumentTypeError(f"device {text!r}; allowed: {allowed}")
+
+
+def count(text: str) -> int:
+    """A number from 1. Raises argparse.ArgumentTypeError for another."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
+    return int(text)

@@ -1,0 +1,77 @@
+"""Errors of Hydra and OmegaConf in one line: what is wrong, what is allowed, and the nearest name."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.config import CONF
+from resispec.errors import InvalidInput
+
+_NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your config", "Set the environment variable")
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except MissingConfigException as error:
+        raise InvalidInput(_unknown_option(error)) from error
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explained(error) from error
+
+
+def unknown_key(key: str, config: Any) -> InvalidInput:
+    """The error for a key that the configuration does not have."""
+    content = OmegaConf.to_container(config, resolve=False)
+    is_hydra = key.startswith("hydra.")  # otherwise Hydra's own keys are no help
+    known = sorted(_keys({name: node for name, node in content.items() if (name == "hydra") == is_hydra}))
+    group = key.rpartition(".")[0]
+    siblings = [name for name in known if name.rpartition(".")[0] == group] or [n for n in known if "." not in n]
+    near = difflib.get_close_matches(key, known, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return InvalidInput(f"unknown key {key!r}; {hint}allowed: {', '.join(siblings)}")
+
+
+def _keys(node: Any, prefix: str = "") -> Iterator[str]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            if key != "_target_":
+                yield f"{prefix}{key}"
+                yield from _keys(value, f"{prefix}{key}.")
+
+
+def _unknown_option(error: MissingConfigException) -> str:
+    group, _, name = (error.missing_cfg_file or "").partition("/")
+    if not error.options:
+        return _one_line(error)
+    near = difflib.get_close_matches(name, error.options, n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown {group} {name!r}; {hint}allowed: {', '.join(error.options)}"
+
+
+def _explained(error: Exception) -> InvalidInput:
+    text = _one_line(error)
+    if found := re.search(r"Could not override '([^']+)'", text):
+        with nullcontext() if GlobalHydra.instance().is_initialized() else initialize_config_dir(str(CONF)):
+            return unknown_key(found.group(1), compose("run", return_hydra_config=True))
+    return InvalidInput(text)
+
+
+def _one_line(error: BaseException) -> str:
+    """Hydra's and OmegaConf's messages span lines and hide the reason in the cause."""
+    parts = [str(error), str(error.__cause__ or "")]
+    lines = [line.strip() for part in parts for line in part.splitlines() if line.strip()]
+    return "; ".join(line for line in dict.fromkeys(lines) if not line.startswith(_NOISE))

@@ -1,0 +1,92 @@
+"""Figure 1: acceptance by sibling index, from the laws of the cell's verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from experiments.tasks.base import Workload, check_counts, identity, share
+from experiments.tasks.prefixes import PrefixRow, prefix_laws, prefix_lengths
+from resispec.audit.ceiling import ceiling
+from resispec.audit.first_token import rule_of
+from resispec.distributions import draw
+from resispec.draws import Draws
+
+
+@dataclass(frozen=True)
+class DecayRow(PrefixRow):
+    """Figure 1; every list has one value a sibling, in the order in which siblings are tested.
+
+    tested[i]: probability that all siblings before i were rejected. selected[i]: probability that they were
+    and i is accepted. Both are summed over prefixes and over `num_tuples` drafted tuples a prefix.
+    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings. With
+    a(i) the highest acceptance of an exact rule with i siblings they are 1 - a(i - 1) and a(i) - a(i - 1),
+    summed over prefixes.
+    """
+
+    num_tuples: int
+    selected: list[float]
+    tested: list[float]
+    ceiling_selected: list[float]
+    ceiling_tested: list[float]
+
+
+@dataclass(frozen=True)
+class Decay:
+    """How often the i-th of `num_siblings` i.i.d. siblings is accepted once those before it were rejected.
+
+    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
+    """
+
+    row: ClassVar[type[DecayRow]] = DecayRow
+    num_prefixes: int
+    num_siblings: int
+    num_tuples: int
+
+    def __post_init__(self) -> None:
+        check_counts(
+            num_prefixes=self.num_prefixes, num_siblings=self.num_siblings, num_tuples=self.num_tuples
+        )
+
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> DecayRow:
+        """See `Task`."""
+        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
+        target, draft = prefix_laws(workload, index, lengths)
+        generator, rule = workload.generator(index), rule_of(workload.decoder.verifier)
+        selected = tested = torch.zeros(self.num_siblings, dtype=torch.float64, device=target.device)
+        for p, q in zip(target, draft, strict=True):
+            siblings = draw(q, self.num_tuples * self.num_siblings, generator).view(self.num_tuples, -1)
+            shape = (self.num_tuples, len(p))
+            select = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID).select.double()
+            selected = selected + select.sum(0)
+            tested = tested + (1 - select.cumsum(-1) + select).clamp_min(0).sum(0)
+        ceiling_selected, ceiling_tested = self._ceilings(target, draft)
+        return DecayRow(
+            **identity(workload, index),
+            num_prefixes=len(lengths),
+            num_tuples=self.num_tuples,
+            selected=selected.tolist(),
+            tested=tested.tolist(),
+            ceiling_selected=ceiling_selected,
+            ceiling_tested=ceiling_tested,
+        )
+
+    def _ceilings(self, target: Tensor, draft: Tensor) -> tuple[list[float], list[float]]:
+        """The ceilings of `DecayRow` for laws (C, V)."""
+        counts = range(1, self.num_siblings + 1)
+        highest = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
+        before = torch.cat((torch.zeros_like(highest[:1]), highest[:-1]))
+        return (highest - before).sum(-1).tolist(), (1 - before).sum(-1).tolist()
+
+    def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
+        """The acceptance rates of the first and the last sibling; "none" for one that no draft reached."""
+        rates = [
+            share(sum(row.selected[place] for row in rows), sum(row.tested[place] for row in rows), ".2f")
+            for place in (0, self.num_siblings - 1)
+        ]
+        return {"acceptance": " to ".join(rates)}

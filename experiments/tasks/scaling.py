@@ -1,0 +1,103 @@
+"""Table 5: expected accepted length against the number of candidates, in both arrangements of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from experiments.tasks.base import Workload, check_counts, identity, share
+from experiments.tasks.drafted import Root, expected_emitted, finite, part
+from experiments.tasks.prefixes import PrefixRow, prefix_lengths
+from resispec.audit.path_bound import tree_log_ratios
+from resispec.errors import InvalidInput
+from resispec.trees import Topology, complete, parallel_chains
+
+ARRANGEMENTS: Mapping[str, Callable[[int, int], Topology]] = {
+    "complete": complete,
+    "chains": lambda num_levels, num_candidates: parallel_chains(num_candidates, num_levels - 1),
+}
+"""What "N candidates at depth D" may mean: (levels, candidates) -> topology. One candidate is a chain."""
+
+
+@dataclass(frozen=True)
+class ScalingRow(PrefixRow):
+    """Table 5; the first lists have one entry a topology, all of them parts of one drafted tree a prefix.
+
+    arrangement: "complete" (that many i.i.d. children at every node) or "chains" (that many i.i.d. paths).
+    num_nodes: verified positions. emitted: expected tokens a step given the drafted tree, summed over
+    prefixes.
+    tree_log_ratios: [topology][prefix][level], the largest log prod p / q over the tree's paths to that
+    level.
+    rollout_log_ratios: [rollout][level], the same along paths of the target.
+    Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.
+    """
+
+    arrangement: list[str]
+    num_candidates: list[int]
+    num_nodes: list[int]
+    emitted: list[float]
+    tree_log_ratios: list[list[list[float]]]
+    rollout_log_ratios: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
+
+    All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
+    differences are paired.
+    num_prefixes: of each prompt, with one tree each. num_levels: the root counted. rollouts: of the target, a
+    prefix.
+    """
+
+    row: ClassVar[type[ScalingRow]] = ScalingRow
+    num_prefixes: int
+    num_candidates: Sequence[int]
+    num_levels: int
+    rollouts: int
+
+    def __post_init__(self) -> None:
+        fewest = min(self.num_candidates, default=0)
+        check_counts(num_prefixes=self.num_prefixes, num_candidates=fewest, rollouts=self.rollouts)
+        if self.num_levels < 2:
+            raise InvalidInput(f"task.num_levels is {self.num_levels}; allowed: from 2, the root counted")
+
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> ScalingRow:
+        """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
+        generator, (_, tokens) = workload.generator(index), workload.prompts[index]
+        largest = complete(self.num_levels, max(self.num_candidates))
+        paths = parallel_chains(self.rollouts, self.num_levels - 1)
+        compared = [(name, int(count)) for name in ARRANGEMENTS for count in self.num_candidates]
+        parts = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
+        emitted, ratios, rollouts = [0.0] * len(parts), [[] for _ in parts], []
+        lengths = prefix_lengths(len(tokens), self.num_prefixes)
+        capacity = len(tokens) + max(largest.num_nodes, paths.num_nodes)
+        for length in lengths:
+            root = Root(workload.pair, tokens[:length], workload.sampling.temperature, capacity)
+            whole = root.draft(largest, generator)
+            laws = root.read(workload.pair.target).laws(whole.tree)
+            for place, topology in enumerate(parts):
+                draft, target_probs = part(whole, laws, topology)
+                emitted[place] += expected_emitted(workload.decoder.verifier, draft, target_probs)
+                ratios[place].append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
+            rollouts += [finite(path) for path in root.target_path_ratios(paths, generator)]
+        return ScalingRow(
+            **identity(workload, index),
+            num_prefixes=len(lengths),
+            arrangement=[name for name, _ in compared],
+            num_candidates=[count for _, count in compared],
+            num_nodes=[topology.num_nodes for topology in parts],
+            emitted=emitted,
+            tree_log_ratios=ratios,
+            rollout_log_ratios=rollouts,
+        )
+
+    def progress(self, rows: Sequence[ScalingRow]) -> dict[str, str]:
+        """The expected accepted length of the widest complete tree."""
+        widest = list(self.num_candidates).index(max(self.num_candidates))
+        emitted, prefixes = sum(row.emitted[widest] for row in rows), sum(row.num_prefixes for row in rows)
+        return {"accepted_length": share(emitted, prefixes, ".2f")}

@@ -1,0 +1,23 @@
+"""The kinds of draws: how the siblings under one parent are chosen from the draft's law. One file a kind.
+
+To add one here, write its file: a subclass of `Draws` with the decorator `known`. A kind of one's own needs
+no decorator, an object of its class is passed wherever draws are asked for.
+"""
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from resispec.draws.base import Draws, known
+
+# Kinds are listed in the order in which they are imported.
+# isort: off
+from resispec.draws.iid import Iid
+from resispec.draws.without_replacement import WithoutReplacement
+from resispec.draws.point_mass import PointMass
+from resispec.draws.greedy import Greedy
+# isort: on
+
+__all__ = ["Draws", "Greedy", "Iid", "PointMass", "WithoutReplacement", "known"]
+
+for _module in iter_modules(__path__, f"{__name__}."):
+    import_module(_module.name)

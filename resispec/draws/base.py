@@ -1,0 +1,122 @@
+"""What a kind of draws has to say about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.errors import InvalidInput
+
+_KNOWN: dict[str, Draws] = {}
+
+
+class _Kinds(type):
+    """Gives the class `Draws` the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
+
+    def __call__(cls, *fields: Any, **named_fields: Any) -> Any:
+        """The known kind of a name, or an object of a subclass; of a known class there is only one."""
+        if cls is Draws:
+            return _named(*fields, **named_fields)
+        found = next((kind for kind in _KNOWN.values() if type(kind) is cls), None)
+        return super().__call__(*fields, **named_fields) if found is None else found
+
+    def __iter__(cls) -> Iterator[Draws]:
+        return iter(_KNOWN.values())
+
+    def __getattr__(cls, name: str) -> Draws:
+        if name.isupper() and name.lower() in _KNOWN:
+            return _KNOWN[name.lower()]
+        raise AttributeError(f"{cls.__name__} has no attribute {name!r}")
+
+
+class Draws(str, metaclass=_Kinds):
+    """How the siblings under one parent are chosen from the draft's law q; as a string, the name of the kind.
+
+    `Draws("iid")` and `Draws.IID` give the known kind of that name, always the same object; `list(Draws)`
+    gives all of them. An object is given back as it is. Raises InvalidInput for an unknown name.
+    A kind of one's own is a subclass with a `name`, `draw` and `laws`; the rest has safe defaults.
+
+    are_random: whether anything is drawn; otherwise the siblings are determined by q.
+    are_independent: siblings are independent draws from q, so that n tuples of B are one long draw of n B.
+    are_distinct: no token is drawn twice, so there are at most V siblings.
+    can_be_cut: the first siblings of many follow the law of fewer siblings.
+    """
+
+    name: ClassVar[str]
+    are_random: ClassVar[bool] = True
+    are_independent: ClassVar[bool] = False
+    are_distinct: ClassVar[bool] = True
+    can_be_cut: ClassVar[bool] = True
+
+    def __new__(cls, *fields: Any, **named_fields: Any) -> Draws:
+        """An object of a subclass, as a string its name."""
+        return super().__new__(cls, cls.name)
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite of equality, also where a subclass defines that anew, as a dataclass does."""
+        return not self == other
+
+    @property
+    def value(self) -> str:
+        """The name as a plain string, for files."""
+        return self.name
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Known kinds are unpickled as the one object that there is of them."""
+        return (Draws, (self.name,)) if _KNOWN.get(self.name) is self else super().__reduce_ex__(protocol)
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """Draw `count` siblings from every row (..., V): (..., count) int64, in draw order."""
+        raise NotImplementedError(f"draws {self} do not say how siblings are drawn")
+
+    def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
+        """For every sibling the law (..., V) that it was drawn from given the earlier ones.
+
+        draft_probs: (..., V); siblings: (..., B) int64 in draw order. Batched, no host synchronisation, no
+        branch on data.
+        """
+        raise NotImplementedError(f"draws {self} do not say which law a sibling has")
+
+    def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
+        """Probability (...) that exactly these siblings (..., B) are drawn, in this order."""
+        laws, tokens = self.laws(draft_probs, siblings), siblings.split(1, dim=-1)
+        chances = [law.gather(-1, token) for law, token in zip(laws, tokens, strict=True)]
+        return torch.cat(chances, -1).prod(-1)
+
+    def least_chances(self, draft_chances: Tensor) -> Tensor:
+        """The least that any sibling's law gives to its own token, where q gives it `draft_chances` (...).
+
+        0 where nothing is known about it; then no subtree is passed over, see `resispec.verifiers.lookahead`.
+        """
+        return torch.zeros_like(draft_chances)
+
+    def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
+        """alpha* (...) of `resispec.audit.ceiling`, which checks what it is given.
+
+        target_probs, draft_probs: (..., V) float64; of the two only the target's rows are sure to sum to 1.
+        Raises InvalidInput where it is not known.
+        """
+        raise InvalidInput(
+            f"{self} draws: the ceiling of exact rules is not known; allowed: {', '.join(Draws)}"
+        )
+
+
+Kind = TypeVar("Kind", bound=type[Draws])
+
+
+def known(kind: Kind) -> Kind:
+    """A decorator that makes a kind of draws known by its name."""
+    _KNOWN[kind.name] = kind()
+    return kind
+
+
+def _named(name: str) -> Draws:
+    """The known kind of draws of a name; an object is given back as it is."""
+    if isinstance(name, Draws):
+        return name
+    if not isinstance(name, str) or name not in _KNOWN:
+        raise InvalidInput(f"unknown draws {name!r}; known: {', '.join(_KNOWN)}")
+    return _KNOWN[name]

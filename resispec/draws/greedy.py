@@ -1,0 +1,53 @@
+"""All siblings but the last are chosen, the last is drawn (Hu et al., arXiv 2502.18779)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.distributions import draw, without
+from resispec.draws.base import Draws, known
+from resispec.draws.point_mass import largest_mass
+
+
+@known
+class Greedy(Draws):
+    """The set D of the B - 1 largest tokens of q, then one token drawn from r: q without D, renormalised."""
+
+    name = "greedy"
+    can_be_cut = False
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """See `Draws.draw`."""
+        largest = draft_probs.topk(count - 1, dim=-1).indices
+        return torch.cat((largest, draw(without(draft_probs, largest), 1, generator)), -1)
+
+    def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
+        """See `Draws.laws`: point masses, and r for the last sibling."""
+        for token in siblings.split(1, dim=-1)[:-1]:
+            yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
+        yield without(draft_probs, siblings[..., :-1])
+
+    def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
+        """See `Draws.weights`: 0 unless all but the last are the tuple that `draw` gives."""
+        largest = draft_probs.topk(siblings.shape[-1] - 1, dim=-1).indices
+        return (siblings[..., :-1] == largest).all(-1) * super().weights(draft_probs, siblings)
+
+    def least_chances(self, draft_chances: Tensor) -> Tensor:
+        """See `Draws.least_chances`."""
+        return draft_chances
+
+    def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
+        """See `Draws.ceiling`: P(D) + sum min(p, r) outside D; r is uniform if q has no mass there.
+
+        A token of D adds (p - r)+ to what all tokens have, so of equally likely tokens those with the largest
+        p are the best D.
+        """
+        p, q, chosen = target_probs, draft_probs, num_siblings - 1
+        rest = q.sort(-1, descending=True).values[..., chosen:].sum(-1, keepdim=True)
+        uniform = (q == 0).to(q.dtype) / (q.shape[-1] - chosen)
+        r = torch.where(rest > 0, q / rest, uniform)
+        common = torch.minimum(p, r)
+        return common.sum(-1) + largest_mass(p - common, q, chosen)

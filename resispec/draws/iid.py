@@ -1,0 +1,45 @@
+"""Independent draws with replacement: SpecInfer (arXiv 2305.09781)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.distributions import draw
+from resispec.draws.base import Draws, known
+
+
+@known
+class Iid(Draws):
+    """Every sibling is drawn from q, which a rejection leaves as it is; tokens may be drawn twice."""
+
+    name = "iid"
+    are_independent = True
+    are_distinct = False
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """See `Draws.draw`."""
+        return draw(draft_probs, count, generator)
+
+    def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
+        """See `Draws.laws`: q, again and again."""
+        for _ in range(siblings.shape[-1]):
+            yield draft_probs
+
+    def least_chances(self, draft_chances: Tensor) -> Tensor:
+        """See `Draws.least_chances`."""
+        return draft_chances
+
+    def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
+        """See `Draws.ceiling`: Pr(all siblings in H) = Q(H)^n."""
+        p, q = in_order(target_probs, draft_probs / draft_probs.sum(-1, keepdim=True))
+        # The empty set gives 0; it is not among the prefixes.
+        return 1 + (p.cumsum(-1) - q.cumsum(-1).clamp_max(1) ** num_siblings).amin(-1).clamp_max(0)
+
+
+def in_order(p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+    """Both (..., V) in increasing order of p / q; tokens of q = 0 come last, where they only add to P(H)."""
+    order = torch.where(q > 0, p / q, torch.inf).argsort(-1)
+    return p.gather(-1, order), q.gather(-1, order)

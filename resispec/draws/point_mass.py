@@ -1,0 +1,54 @@
+"""Siblings that are chosen, not drawn: EAGLE-2's top-k (arXiv 2406.16858)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.draws.base import Draws, known
+
+
+@known
+class PointMass(Draws):
+    """The largest tokens of q, in descending order. Every sibling's law is a point mass on itself."""
+
+    name = "point_mass"
+    are_random = False
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """See `Draws.draw`; the generator is not used."""
+        return draft_probs.topk(count, dim=-1).indices
+
+    def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
+        """See `Draws.laws`: 1 at the sibling's own token, as a drafter may choose by other scores than q."""
+        for token in siblings.split(1, dim=-1):
+            yield torch.zeros_like(draft_probs).scatter(-1, token, 1.0)
+
+    def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
+        """See `Draws.weights`: 1 for the tuple that `draw` gives, else 0."""
+        chosen = draft_probs.topk(siblings.shape[-1], dim=-1).indices
+        return (siblings == chosen).all(-1).to(draft_probs.dtype)
+
+    def least_chances(self, draft_chances: Tensor) -> Tensor:
+        """See `Draws.least_chances`."""
+        return torch.ones_like(draft_chances)
+
+    def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
+        """See `Draws.ceiling`: the mass of the siblings under p."""
+        return largest_mass(target_probs, draft_probs, num_siblings)
+
+
+def largest_mass(p: Tensor, q: Tensor, count: int) -> Tensor:
+    """The most mass (...) under p (..., V) that `count` largest tokens of q (..., V) can have.
+
+    Of equally likely tokens it takes those with the most, since nothing says which of them were chosen.
+    """
+    if count == 0:
+        return torch.zeros_like(p[..., 0])
+    least = q.topk(count, dim=-1).values[..., -1:]
+    sure = (q > least).sum(-1, keepdim=True)
+    tied = torch.where(q == least, p, 0.0).sort(-1, descending=True).values
+    chosen = torch.arange(p.shape[-1], device=p.device) < count - sure
+    return torch.where(q > least, p, 0.0).sum(-1) + torch.where(chosen, tied, 0.0).sum(-1)

@@ -1,0 +1,134 @@
+"""Draws without replacement: Sequoia (arXiv 2402.12374)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.distributions import normalise
+from resispec.draws.base import Draws, known
+from resispec.draws.iid import Iid, in_order
+
+STEP = 1 / 5
+"""Step of the trapezoidal rule in x, t = exp(x - exp(-x)): its error falls like exp(-10 / step)."""
+HORIZON = 45.0
+"""Races are followed until exp(-45) of them are undecided."""
+
+
+@known
+class WithoutReplacement(Draws):
+    """Each draw removes its token from q, which is renormalised, or uniform once no mass is left."""
+
+    name = "without_replacement"
+
+    def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
+        """See `Draws.draw`.
+
+        The exponential race (Gumbel top-k): sorting E_v / q_v with E_v ~ Exp(1) in float64 gives the
+        sequential law exactly.
+        """
+        uniform = torch.rand(
+            draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
+        )
+        never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
+        arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)
+        return arrival.topk(count, dim=-1, largest=False, sorted=True).indices
+
+    def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
+        """See `Draws.laws`."""
+        draft, unseen = draft_probs, torch.ones_like(draft_probs)
+        yield draft
+        for token in siblings.split(1, dim=-1)[:-1]:
+            unseen = unseen.scatter(-1, token, 0.0)
+            draft = normalise(draft.scatter(-1, token, 0.0), normalise(unseen, unseen))
+            yield draft
+
+    def least_chances(self, draft_chances: Tensor) -> Tensor:
+        """See `Draws.least_chances`: renormalising only adds to what is left."""
+        return draft_chances
+
+    def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
+        """See `Draws.ceiling`: the siblings are the first arrivals of an exponential race, see `_race`."""
+        if num_siblings == 1:
+            return Iid().ceiling(target_probs, draft_probs, 1)
+        p, q = target_probs, draft_probs / draft_probs.sum(-1, keepdim=True)
+        rows = zip(p.reshape(-1, p.shape[-1]), q.reshape(-1, p.shape[-1]), strict=True)
+        return torch.stack([_ceiling(*row, num_siblings) for row in rows]).view(p.shape[:-1])
+
+
+def _ceiling(p: Tensor, q: Tensor, count: int) -> Tensor:
+    """alpha* () for one pair (V,), (V,)."""
+    support = int((q > 0).sum())
+    if support <= count:
+        return _exhausted(p, q, count - support)
+    p, q = in_order(p, q)
+    p, q = p[:support], q[:support]
+    outside = q.flip(0).cumsum(0).flip(0)
+    outside = torch.cat((outside[1:], outside.new_zeros(1)))
+    return (p.cumsum(0) + _race(q, outside, count)).amin().clamp_max(1)
+
+
+def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
+    """alpha* when the siblings are all of q's tokens and `more` of the z others, uniform without replacement.
+
+    H must hold all of q's tokens; of the others it takes the h least probable ones: Pr(all in H) = C(h, more)
+    / C(z, more).
+    """
+    others = p[q == 0].sort().values
+    size = torch.arange(len(others) + 1, dtype=p.dtype, device=p.device)
+    index = torch.arange(more, dtype=p.dtype, device=p.device)
+    inside = ((size[:, None] - index).clamp_min(0) / (len(others) - index)).prod(-1)
+    mass = p[q > 0].sum() + torch.cat((p.new_zeros(1), others.cumsum(0)))
+    return 1 + (mass - inside).amin().clamp_max(0)
+
+
+def _race(q: Tensor, outside: Tensor, count: int) -> Tensor:
+    r"""Pr(not all of the first n arrivals lie in the prefix H_j), (K,) for every prefix j of q (K,), K > n.
+
+    Token x arrives at an exponential time of rate q_x; the order of arrival is the order of draws without
+    replacement. Integrate over the time t at which the first token outside H_j arrives, with fewer than n
+    arrivals in H_j before it:
+        \int_0^\infty out_j exp(-out_j t) Pr(fewer than n of H_j arrived by t) dt,   out_j = Q outside H_j.
+    The n - 1 largest tokens are counted one by one; the number of others is an elementary symmetric sum of
+    exp(q_x t) - 1, by nested cumulative sums. So no exponent exceeds 45, however peaked q is.
+    """
+    large = q.topk(count - 1).indices.sort().values
+    is_small = torch.ones_like(q, dtype=torch.bool)
+    is_small[large] = False
+    rest = float(q[is_small].sum())
+    low, high = -3.6, math.log(HORIZON / rest) + 1e-3
+    x = torch.arange(low, high + STEP, STEP, dtype=q.dtype, device=q.device)
+    x = x + (high - x[-1])
+    time = (x - (-x).exp()).exp()
+    width = STEP * time * (1 + (-x).exp())
+    total = torch.zeros_like(q)
+    for t, dt in zip(time, width, strict=True):
+        total += dt * outside * (-outside * t).exp() * _fewer(q, t, large, is_small, count)
+    return total
+
+
+def _fewer(q: Tensor, t: Tensor, large: Tensor, is_small: Tensor, count: int) -> Tensor:
+    """Pr(fewer than `count` tokens of prefix j arrived by time t), (K,) for every prefix."""
+    small = torch.where(is_small, q, 0.0)
+    odds = torch.expm1(small * t)
+    stay = (-t * small.cumsum(0)).exp()
+    exactly, at_most = torch.ones_like(q), [torch.ones_like(q)]
+    for _ in range(count - 1):
+        before = torch.cat((exactly.new_zeros(1), exactly[:-1])) if len(at_most) > 1 else exactly
+        exactly = (odds * before).cumsum(0)
+        at_most.append(at_most[-1] + exactly)
+    # Between two large tokens the number of large arrivals has one law: segment s holds the first s large
+    # tokens.
+    law = torch.zeros(count, dtype=q.dtype, device=q.device)
+    law[0] = 1.0
+    laws = [law]
+    for token in large:
+        gone = -torch.expm1(-q[token] * t)
+        law = law * (1 - gone) + torch.cat((law.new_zeros(1), law[:-1])) * gone
+        laws.append(law)
+    segment = torch.bucketize(torch.arange(len(q), device=q.device), large, right=True)
+    arrived = torch.stack(laws)[segment]
+    return stay * sum((arrived[:, m] * at_most[count - 1 - m] for m in range(count)), torch.zeros_like(q))

@@ -1,0 +1,157 @@
+"""What the tests of rules and audits share: small laws, accounts of drafting in plain Python, broken
+rules.
+"""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import strategies as st
+
+from resispec.audit.enumerate import _tuples
+from resispec.core import Draws, Tree
+from resispec.errors import InvalidInput
+from resispec.verifiers import Law, get_rule
+
+
+def rng(seed):
+    return torch.Generator().manual_seed(seed)
+
+
+def law(*weights):
+    return torch.tensor(weights, dtype=torch.float64)
+
+
+def random_law(vocab, generator, zeros=0):
+    weights = -torch.rand(vocab, generator=generator, dtype=torch.float64).log()
+    weights[torch.randperm(vocab, generator=generator)[:zeros]] = 0
+    return weights / weights.sum()
+
+
+def tuples(q, count, draws):
+    """Every drafted tuple with its probability, as plain Python."""
+
+    def extend(prefix, weight, left):
+        if len(prefix) == count:
+            yield prefix, weight
+            return
+        if sum(left.values()) <= 0:
+            left = {token: 1.0 for token in range(len(q)) if token not in prefix}
+        for token, mass in left.items():
+            rest = (
+                left
+                if draws is Draws.IID
+                else {other: value for other, value in left.items() if other != token}
+            )
+            if mass > 0:
+                yield from extend((*prefix, token), weight * mass / sum(left.values()), rest)
+
+    if draws is Draws.POINT_MASS:
+        return [(tuple(sorted(range(len(q)), key=lambda token: -q[token])[:count]), 1.0)]
+    largest = (
+        tuple(sorted(range(len(q)), key=lambda token: -q[token])[: count - 1])
+        if draws is Draws.GREEDY
+        else ()
+    )
+    return list(extend(largest, 1.0, {token: mass for token, mass in enumerate(q) if token not in largest}))
+
+
+def emitted_law(rule, p, q, num_siblings, draws):
+    """The exact law of the emitted token, summed over every tuple of siblings, drawn by an account of its
+    own.
+    """
+    tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
+    weights = torch.ones(len(tokens), dtype=p.dtype)
+    for row, siblings in enumerate(tokens.tolist()):
+        left = q.clone()
+        for token in siblings:
+            weights[row] *= left[token] / left.sum()
+            if draws is Draws.WITHOUT_REPLACEMENT:
+                left[token] = 0
+                if left.sum() == 0:
+                    left = torch.tensor(
+                        [float(token not in siblings) for token in range(len(p))], dtype=p.dtype
+                    )
+    tokens, weights = tokens[weights > 0], weights[weights > 0]
+    assert weights.sum().item() == pytest.approx(1)
+    law = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
+    emitted = weights @ ((1 - law.select.sum(-1, keepdim=True)) * law.residual)
+    return emitted.index_add(0, tokens.flatten(), (weights[:, None] * law.select).flatten())
+
+
+def accepted_tokens(verifier, topology, rows, draws):
+    """E[accepted tokens], summed over every drafted tree."""
+    target, draft = rows
+    drafted = _tuples(len(target), topology.num_nodes - 1)
+    tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)
+    weights = target.new_ones(len(tokens))
+    for parents, children in topology.families:
+        weights = weights * draws.weights(draft[tokens[:, parents]], tokens[:, children]).prod(-1)
+    total = 0.0
+    for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
+        stop = verifier.outcomes(Tree(topology, row, draws), target[row], draft[row]).stop
+        total += float(weight * (stop * topology.depths).sum())
+    return total
+
+
+@st.composite
+def corners(draw):
+    """Laws with zeros, ties, one-hot rows and equal pairs, and siblings that q could have drawn."""
+    vocab = draw(st.integers(1, 6))
+    weight = st.sampled_from([0.0, 0.0, 1e-30, 1e-7, 0.5, 1.0, 1.0, 3.0])
+    rows = st.lists(weight, min_size=vocab, max_size=vocab).filter(lambda row: sum(row) > 1e-9)
+    p, q = draw(rows), draw(rows)
+    q = p if draw(st.booleans()) and draw(st.booleans()) else q
+    support = [token for token in range(vocab) if q[token] > 0]
+    siblings = draw(st.lists(st.sampled_from(support), min_size=1, max_size=3))
+    dtype = draw(st.sampled_from([torch.float32, torch.float64]))
+    p, q = (torch.tensor(row, dtype=torch.float64) for row in (p, q))
+    return (p / p.sum()).to(dtype), (q / q.sum()).to(dtype), torch.tensor(siblings)
+
+
+class Broken:
+    """The naive rule with its law changed."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def law(self, *given):
+        law = get_rule("naive").law(*given)
+        return self.change(law.select, law.residual)
+
+
+def moved(tensor, amount):
+    """The largest entry gets `amount` more and the smallest that much less, so the sum stays."""
+    change = torch.zeros_like(tensor).scatter(-1, tensor.argmax(-1, keepdim=True), amount)
+    return tensor + change.scatter(-1, tensor.argmin(-1, keepdim=True), -amount)
+
+
+# What a rule of one's own may get wrong: how a right law is changed, and what the message says.
+WRONG_SHAPES = {
+    "select too short": (lambda s, r: Law(s[..., :-1], r), r"select is \(1,\) .*allowed: .*\(2,\)"),
+    "select of V": (lambda _, r: Law(r, r), "select is "),
+    "residual too short": (lambda s, r: Law(s, r[..., :-1]), "residual is "),
+    "residual of B": (lambda s, _: Law(s, s), "residual is "),
+    "no law": (lambda s, r: (s, r), "select is tuple|select is NoneType; allowed: a tensor"),
+    "half precision": (lambda s, r: Law(s.half(), r), "select is .*float16; allowed: .*float64"),
+}
+WRONG_MASSES = {
+    "negative select": (lambda s, r: Law(s - 0.9, r), "cannot choose with chances"),
+    "select above 1": (lambda s, r: Law(s + 0.6, r), "cannot choose with chances"),
+    "select is NaN": (lambda s, r: Law(s * torch.nan, r), "cannot choose with chances .*nan"),
+    "negative residual": (lambda s, r: Law(s * 0, moved(r, 0.1)), "cannot "),
+    "dropped residual": (
+        lambda s, r: Law(s * 0, r.scatter(-1, r.argmax(-1, keepdim=True), 0)),
+        "(cannot draw|the residual)",
+    ),
+    "residual above 1": (lambda s, r: Law(s * 0, 1.5 * r), "cannot (choose|draw)"),
+    "residual is NaN": (lambda s, r: Law(s * 0, r * torch.nan), "cannot .*nan"),
+}
+BROKEN = [
+    pytest.param(change, error, f"^rule Broken{at}: {message}", id=name)
+    for faults, error, at in (
+        (WRONG_SHAPES, InvalidInput, ""),
+        (WRONG_MASSES, FloatingPointError, r", node \d+"),
+    )
+    for name, (change, message) in faults.items()
+]

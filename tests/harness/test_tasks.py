@@ -1,0 +1,246 @@
+"""Tasks that measure laws, against sums and recursions of their own, and as cells."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from toys import save_prompts, save_tiny_pair, table_pair
+
+from experiments.plan import cells_of
+from experiments.store import parse
+from experiments.tasks.acceptance import Acceptance
+from experiments.tasks.base import Workload
+from experiments.tasks.bound import Bound
+from experiments.tasks.decay import Decay
+from experiments.tasks.decode import Decode
+from experiments.tasks.kl import Kl
+from experiments.tasks.prefixes import prefix_lengths
+from experiments.tasks.scaling import Scaling
+from experiments.tasks.shapes import Shapes
+from experiments.worker import measured
+from resispec.audit.ceiling import ceiling
+from resispec.audit.enumerate import emitted_law, total_variation
+from resispec.audit.first_token import rule_of
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, NoDraft
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+from resispec.models import Pair
+from resispec.trees import complete
+from resispec.verifiers import get_verifier
+
+TEMPERATURE = 0.8
+
+
+def workload(verifier="standard", prompts=1, pair=None, length=1):
+    decoder = Decoder(NoDraft(), get_verifier(verifier))
+    tokens = [[(index + place) % 3 for place in range(length)] for index in range(prompts)]
+    named = [(f"p{index}", prompt) for index, prompt in enumerate(tokens)]
+    return Workload(pair or table_pair(vocab=6, seed=3), decoder, Sampling(TEMPERATURE, 8, 64), named, seed=0)
+
+
+def bigram_rows(pair):
+    """The laws after every token, (V, V), of target and draft."""
+    return tuple(torch.softmax(model.logits / TEMPERATURE, -1) for model in (pair.target, pair.draft))
+
+
+def residuals(p, q, count):
+    """theory.md 1.3: p_1 = p and p_{i+1} = norm((p_i - q)+)."""
+    for _ in range(count):
+        yield p
+        p = (p - q).clamp_min(0)
+        p = p / p.sum()
+
+
+def test_prefixes_are_even_steps_up_to_the_whole_prompt():
+    assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
+    assert prefix_lengths(2, 8) == [1, 2]
+
+
+def test_decay_of_the_standard_rule_is_its_closed_recursion():
+    """alpha_i = sum_x min(p_i(x), q(x)): no sampling of coins, so 4,000 tuples come close."""
+    setting = workload()
+    p, q = (rows[0] for rows in bigram_rows(setting.pair))
+    row = Decay(num_prefixes=1, num_siblings=4, num_tuples=4000)(setting, 0)
+    measured = [above / below for above, below in zip(row.selected, row.tested, strict=True)]
+    expected = [float(torch.minimum(law, q).sum()) for law in residuals(p, q, 4)]
+    assert measured == pytest.approx(
+        expected, abs=0.02
+    )  # 4 standard errors of 4,000 values of deviation below 0.3
+    assert row.tested[0] == 4000 and row.num_tuples == 4000
+    highest = [0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))]
+    assert row.ceiling_tested == pytest.approx([1 - a for a in highest[:-1]])
+    assert row.ceiling_selected == pytest.approx(
+        [now - before for before, now in zip(highest, highest[1:], strict=False)]
+    )
+
+
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_kl_audits_the_law_that_is_emitted(verifier):
+    setting = workload(verifier, length=8)
+    row = Kl(num_prefixes=2, num_siblings=3, num_tuples=6000)(setting, 0)
+    assert row.num_prefixes == 2 and row.num_prompt_tokens == 8
+    target, draft = bigram_rows(setting.pair)
+    for index, last in enumerate((0, 1)):  # the prompt is 0 1 2 0 1 2 0 1: prefixes end at its tokens 4 and 8
+        law = emitted_law(rule_of(setting.decoder.verifier), target[last], draft[last], 3, Draws.IID)
+        true = total_variation(law, target[last])
+        assert abs(row.total_variation[index] - true) < 4 * row.total_variation_error[index]
+        divergence = float((law * (law / target[last]).log()).sum())
+        assert row.kl_at_least[index] <= divergence + 1e-6 and row.kl_at_least[index] <= row.kl_plug_in[index]
+        assert true < 1e-12 if verifier == "standard" else true > 0.02 and row.kl_at_least[index] > 0
+    for name in ("paper_kl_resispec", "paper_kl_standard", "paper_kl_random"):  # rounding, whatever the rule
+        assert all(abs(value) < 1e-6 for value in getattr(row, name))
+
+
+def emitted_in_closed_form(target, draft, shape, token, depth=0):
+    """1 + sum over tokens of Pr(accepted as a child) times what follows.
+
+    The standard rule's residual never hits a child.
+    """
+    children = shape(depth)
+    if not children:
+        return 1.0
+    p, q = target[token], draft[token]
+    total, alive = 1.0, 1.0
+    for law in residuals(p, q, children):
+        accepted = torch.minimum(law, q)
+        for child, mass in enumerate(alive * accepted):
+            total += float(mass) * emitted_in_closed_form(target, draft, shape, child, depth + 1)
+        alive *= float(1 - accepted.sum())
+    return total
+
+
+def test_scaling_of_the_standard_rule_is_its_closed_recursion():
+    pair = table_pair(vocab=4, seed=1)
+    setting = workload(prompts=100, pair=pair)
+    task = Scaling(num_prefixes=1, num_candidates=[1, 3], num_levels=3, rollouts=1)
+    rows = [task(setting, index) for index in range(100)]
+    assert rows[0].arrangement == ["complete", "complete", "chains", "chains"] and rows[0].num_candidates == [
+        1,
+        3,
+        1,
+        3,
+    ]
+    assert rows[0].num_nodes == [3, 13, 3, 7]
+    assert all(
+        row.emitted[0] == row.emitted[2] for row in rows
+    )  # one candidate is a chain in both arrangements
+    target, draft = bigram_rows(pair)
+    shapes = [
+        lambda depth: (1, 1, 0)[depth],
+        lambda depth: (3, 3, 0)[depth],
+        None,
+        lambda depth: (3, 1, 0)[depth],
+    ]
+    for place, shape in ((0, shapes[0]), (1, shapes[1]), (3, shapes[3])):
+        expected = [emitted_in_closed_form(target, draft, shape, index % 3) for index in range(100)]
+        differences = torch.tensor([row.emitted[place] for row in rows]) - torch.tensor(expected)
+        assert abs(float(differences.mean())) < 4 * float(differences.std()) / 100**0.5
+
+
+def test_a_pair_without_a_draft_is_refused():
+    pair = table_pair()
+    for task in (Kl(1, 2, 8), Decay(1, 2, 8)):
+        with pytest.raises(InvalidInput, match="the pair has none; give pair.draft"):
+            task(workload(pair=Pair(pair.target, None, pair.tokenizer)), 0)
+
+
+TASKS = [
+    Decode(),
+    Decode(audit=True),
+    Kl(2, 2, 8),
+    Decay(2, 4, 2),
+    Scaling(2, [1, 2], 3, 1),
+    Acceptance(3, "without_replacement"),
+    Bound(2, 1),
+    Shapes(2, [[-1, 0, 0], [-1, 0, 1]]),
+]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+@pytest.mark.parametrize(
+    "task", TASKS, ids=[f"{type(task).__name__}{place}" for place, task in enumerate(TASKS)]
+)
+def test_every_task_makes_a_row_and_a_progress_text(task, verifier, seed):
+    pair = table_pair(vocab=5, seed=seed, gap=3.0)
+    setting = workload(verifier, prompts=2, pair=pair, length=6)
+    setting = replace(setting, decoder=Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier(verifier)))
+    rows = [task(setting, index) for index in range(2)]
+    for row in rows:
+        assert type(row) is task.row
+        assert parse(json.dumps(asdict(row), allow_nan=False), task.row) == row
+    for count in (1, 2):
+        texts = task.progress(rows[:count])
+        assert texts and all(isinstance(text, str) for text in texts.values())
+
+
+def test_a_sibling_that_no_draft_reaches_has_no_rate():
+    """Both models agree, so the first sibling is always accepted and no other one is ever tested."""
+    pair = table_pair(vocab=5, seed=0)
+    same = workload(pair=Pair(pair.target, pair.target, pair.tokenizer), length=6)
+    task = Decay(2, 4, 3)
+    row = task(same, 0)
+    assert row.tested[0] == 6 and max(row.tested[1:]) < 1e-9
+    cut = replace(row, tested=[6.0, 0.0, 0.0, 0.0])
+    assert task.progress([cut]) == {"acceptance": "1.00 to none"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Kl(0, 2, 8), "task.num_prefixes is 0; allowed: from 1"),
+        (lambda: Decay(1, 0, 8), "task.num_siblings is 0"),
+        (lambda: Scaling(1, [], 3, 1), "task.num_candidates is 0"),
+        (lambda: Scaling(1, [1, -2], 3, 1), "task.num_candidates is -2"),
+        (lambda: Scaling(1, [1], 1, 1), "task.num_levels is 1; allowed: from 2"),
+        (lambda: Bound(1, 0), "task.rollouts is 0"),
+        (lambda: Acceptance(0, "iid"), "task.num_siblings is 0"),
+        (lambda: Shapes(1, []), "task.topologies is 0"),
+    ],
+)
+def test_parameters_out_of_range_are_refused_when_a_task_is_made(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("profile", "dataset", "pairs"), [("embedded", "embedded_reference", 1), ("paper", "cnn_dm", 2)]
+)
+def test_what_the_paper_reports_for_one_data_set_or_two_pairs(profile, dataset, pairs):
+    cells = cells_of(["experiment=table5", f"profile={profile}"])
+    assert {cell.labels["dataset"] for cell in cells} == {dataset} and len(cells) == 2
+    given = ["temperature=1.0", "dataset=jsonl", "dataset.path=x", "verifier=standard"]
+    assert len(cells_of(["experiment=figure1", f"profile={profile}", *given])) == pairs
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    """Overrides that make any cell a toy: tiny models and prompts from local folders."""
+    folder = tmp_path_factory.mktemp("pair")
+    save_tiny_pair(folder)
+    save_prompts(folder, 3)
+    return [
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
+        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
+        "prompt_tokens=12", "num_threads=1",
+        "sampling.max_length=40", f"results={folder}/results",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "smaller"),
+    [("kl", "task.num_tuples=16"), ("decay", "task.num_tuples=4"), ("scaling", "task.num_candidates=[1,2]")],
+)
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_every_task_runs_as_a_cell(task, smaller, verifier, toy):
+    values = [f"task={task}", smaller, "task.num_prefixes=2", f"verifier={verifier}", "warmup_prompts=0"]
+    [cell] = cells_of([*values, *toy])
+    told = []
+    rows = measured(cell, lambda *facts: told.append(facts))
+    assert [(row.prompt_index, row.seed) for row in rows] == [(0, 0), (1, 1), (2, 2)]
+    assert [facts[1:] for facts in told] == [(1, 3), (2, 3), (3, 3)]
+    assert measured(cell, lambda *_: None) == rows

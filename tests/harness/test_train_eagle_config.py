@@ -1,0 +1,56 @@
+"""What the command that trains drafters checks before it loads a model."""
+
+import dataclasses
+
+import pytest
+from omegaconf import OmegaConf
+
+from experiments.config import CONF
+from experiments.train_eagle import checked
+from resispec.errors import InvalidInput
+from resispec.training.recipe import EagleRecipe
+
+
+def config(**changed):
+    composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
+    own = {name: composed[name] for name in ("documents", "context", "save_every", "recipe")}
+    run = {
+        "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
+        "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
+        "seed": 0, "num_threads": None,
+        "device": "cpu", "dtype": "float32", "prompt_template": None,
+    }  # fmt: skip
+    nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
+    return run | own | nodes | changed
+
+
+def test_the_file_has_the_recipes_defaults():
+    assert checked(config()) == EagleRecipe()
+    assert set(config()["recipe"]) == {field.name for field in dataclasses.fields(EagleRecipe)}
+
+
+def test_the_draft_is_not_loaded():
+    given = config()
+    checked(given)
+    assert given["pair"] == {"target": "t", "draft": None}
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"output": "???"}, "output must be given"),
+        ({"dataset": {"path": "???"}}, "dataset.path must be given"),
+        ({"pair": {}}, "pair must be given"),
+        ({"documents": 0}, "documents is 0; allowed: from 1"),
+        ({"context": 2}, "context is 2; allowed: from 3"),
+        ({"save_every": -5}, "save_every is -5; allowed: from 1"),
+        ({"recipe": {"steps": "many"}}, "recipe.steps: .* found 'many'"),
+        ({"recipe": {"steps": 1.5}}, "recipe.steps: .* found 1.5"),
+        ({"recipe": {"learning_rate": -1.0}}, "learning_rate is positive"),
+        ({"device": "abacus"}, "device is 'abacus'"),
+    ],
+)
+def test_wrong_values_are_refused_in_one_line(changed, message):
+    with pytest.raises(InvalidInput, match=message) as refused:
+        checked(config(**changed))
+    assert "\n" not in str(refused.value)

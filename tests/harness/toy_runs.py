@@ -1,0 +1,63 @@
+"""Real runs that take seconds: tiny models, tiny documents, and the command as a user types it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from toys import save_prompts, save_tiny_pair, tiny_eagle
+
+from experiments.cells import Cell
+from experiments.worker import measure
+from resispec.models import save_eagle
+
+COMMAND = [sys.executable, "-m", "experiments.run"]
+
+
+def save_toys(folder: Path) -> Path:
+    """Write a tiny pair, a tiny EAGLE drafter and documents into a folder."""
+    save_tiny_pair(folder)
+    save_eagle(tiny_eagle(), folder / "eagle")
+    save_prompts(folder, 8)
+    return folder
+
+
+def toy_overrides(folder: Path, results: Path) -> list[str]:
+    """Overrides that make any configuration a toy cell."""
+    return [
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
+        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
+        "warmup_prompts=0", "prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40",
+        "sampling.ignore_eos=true", f"results={results}", "num_threads=1",
+    ]  # fmt: skip
+
+
+def run(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """A real process, as typed by a user."""
+    return subprocess.run([*COMMAND, *overrides], capture_output=True, text=True, check=False, timeout=timeout)
+
+
+def rows(cell: Cell) -> list[dict]:
+    return [json.loads(line) for line in (cell.folder / "rows.jsonl").read_text().splitlines()]
+
+
+def hashes(cell: Cell) -> list[str]:
+    return [row["tokens_sha256"] for row in rows(cell)]
+
+
+def ignore(_what: str, _done: int, _total: int) -> None:
+    """Nobody watches a test."""
+
+
+def run_here(cell: Cell) -> Cell:
+    """Measure a cell in this process."""
+    measure(cell, ignore)
+    return cell
+
+
+def messages(text: str) -> list[str]:
+    """What is left of stderr for people to read: without the progress line, which is written over."""
+    lines = [line.rpartition("\r")[2].rstrip() for line in text.splitlines()]
+    return [line for line in lines if line and "%" not in line]

@@ -1,0 +1,130 @@
+"""Kinds of draws: one object a kind, its parts agree with each other, and a kind of one's own is one
+class.
+"""
+
+import copy
+import pickle
+from dataclasses import dataclass
+
+import pytest
+import torch
+from accounts import law, random_law, rng
+from toys import table_pair
+
+from resispec.audit.battery import worst_error, worst_tree_error
+from resispec.audit.ceiling import ceiling
+from resispec.audit.estimate import Tuples, estimate
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.draws import Iid
+from resispec.errors import InvalidInput
+from resispec.trees import complete, from_child_counts
+from resispec.verifiers import base, get_rule, get_verifier
+
+NAMES = ["iid", "without_replacement", "point_mass", "greedy"]
+
+
+def test_the_known_kinds_are_one_object_each_and_read_as_their_names():
+    assert [str(draws) for draws in Draws] == [draws.value for draws in Draws] == NAMES
+    assert base.Draws is Draws and Draws.IID is Draws("iid") is Iid() is Draws(Draws.IID)
+    for name in NAMES:
+        draws = Draws(name)
+        assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
+        assert type(draws.value) is str and isinstance(draws, Draws) and {draws: 1}[Draws(name)] == 1
+        assert pickle.loads(pickle.dumps(draws)) is draws and copy.deepcopy(draws) is draws
+    with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
+        _ = Draws.NOPE
+
+
+@pytest.mark.parametrize("name", ["nope", "IID", 3, None, ["iid"]])
+def test_an_unknown_name_says_which_are_known(name):
+    with pytest.raises(
+        InvalidInput, match="^unknown draws .*; known: iid, without_replacement, point_mass, greedy$"
+    ):
+        Draws(name)
+    with pytest.raises(InvalidInput, match="unknown draws"):
+        DraftModel(complete(2, 2), name)
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_kind_says_about_itself_holds(draws, seed):
+    """Over 300 drawn tuples of 3 siblings of 5 tokens, of which q gives mass to 4 or 5."""
+    for zeros in (0, 1):
+        q = random_law(5, rng(seed), zeros)
+        rows = q.expand(300, -1)
+        drawn = draws.draw(rows, 3, rng(seed))
+        laws = list(draws.laws(rows, drawn))
+        chances = torch.stack(laws, 1).gather(-1, drawn[..., None])[..., 0]
+        assert drawn.shape == (300, 3) and len(laws) == 3 and drawn.dtype == torch.int64
+        assert all(torch.allclose(one.sum(-1), torch.ones(300, dtype=q.dtype)) for one in laws)
+        assert (chances > 0).all() and (chances >= draws.least_chances(q[drawn]) - 1e-12).all()
+        assert torch.allclose(draws.weights(rows, drawn), chances.prod(-1))
+        assert draws.are_distinct == all(len(set(row)) == 3 for row in drawn.tolist())
+        assert draws.are_random == (len(drawn.unique(dim=0)) > 1)
+        few, many = draws.draw(q, 2, rng(seed)), draws.draw(q, 3, rng(seed))
+        if not draws.are_random:
+            assert few.tolist() == many[:2].tolist()
+    if draws.are_independent:
+        assert draws.draw(q, 900, rng(seed)).view(300, 3).tolist() == drawn.tolist()
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+def test_families_are_cut_only_where_the_first_siblings_follow_the_law_of_fewer(draws):
+    q = law(0.4, 0.3, 0.2, 0.1)
+    pairs = torch.cartesian_prod(torch.arange(4), torch.arange(4))
+    triples = torch.cartesian_prod(*[torch.arange(4)] * 3)
+    direct = draws.weights(q.expand(16, -1), pairs)
+    cut = draws.weights(q.expand(64, -1), triples).view(16, 4).sum(-1)
+    assert torch.allclose(direct, cut) == draws.can_be_cut
+
+
+# A kind of one's own
+
+
+@dataclass(frozen=True)
+class Tempered(Draws):
+    """Independent draws from q^power, renormalised. It says nothing about its ceiling and its least
+    chances.
+    """
+
+    power: float = 0.5
+    name = "tempered"
+    are_distinct = False
+
+    def law(self, draft_probs):
+        weights = draft_probs**self.power
+        return weights / weights.sum(-1, keepdim=True)
+
+    def draw(self, draft_probs, count, generator):
+        return Draws.IID.draw(self.law(draft_probs), count, generator)
+
+    def laws(self, draft_probs, siblings):
+        return (self.law(draft_probs) for _ in range(siblings.shape[-1]))
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0])
+def test_a_kind_of_one_s_own_is_an_object_of_a_class(power):
+    """It drafts, decodes and is audited: the standard rule, which only asks for the siblings' laws, is exact
+    with it.
+    """
+    draws = Tempered(power)
+    assert draws not in list(Draws) and str(draws) == "tempered" and Draws(draws) is draws
+    assert draws.power == power
+    assert pickle.loads(pickle.dumps(draws)) == draws != Tempered(3.0)
+    rule = get_rule("standard")
+    assert worst_error(rule, draws, repeats=1).error < 1e-12
+    for name in ("standard", "traversal"):
+        assert worst_tree_error(get_verifier(name), draws).error < 1e-12
+    p, q = random_law(6, rng(0)), random_law(6, rng(1))
+    assert abs(estimate(rule, p, q, Tuples(2, draws, 500), rng(2)).z) < 4
+    with pytest.raises(InvalidInput, match="tempered draws: the ceiling of exact rules is not known"):
+        ceiling(p, q, 2, draws)
+    with pytest.raises(InvalidInput, match="kseq is not exact for draws 'tempered'; supported: iid"):
+        get_rule("kseq").law(p, q, torch.tensor([0]), draws)
+    drafter = DraftModel(from_child_counts([[2], [2, 1]]), draws)
+    result = Decoder(drafter, rule).generate(table_pair(), [0], Sampling(1.0, 20, 64), rng(0))
+    same = DraftModel(drafter.topology, Draws.IID)
+    plain = Decoder(same, rule).generate(table_pair(), [0], Sampling(1.0, 20, 64), rng(0))
+    assert len(result.tokens) == 20 and (result.tokens == plain.tokens) == (power == 1.0)

@@ -1,0 +1,147 @@
+"""What the library needs: no torch to name a tree or a prompt, nothing of the harness, its own wheel."""
+
+import ast
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import resispec
+
+ROOT = Path(__file__).parents[2]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+DEPENDENCIES, HARNESS_DEPENDENCIES = (
+    {re.split(r"[<>=\[]", requirement)[0] for requirement in requirements}
+    for requirements in (
+        PYPROJECT["project"]["dependencies"],
+        PYPROJECT["project"]["optional-dependencies"]["harness"],
+    )
+)
+MODULES = [module.name for module in pkgutil.walk_packages(resispec.__path__, "resispec.")]
+HARNESS = (
+    "hydra",
+    "omegaconf",
+    "pandas",
+    "datasets",
+    "pydantic",
+    "matplotlib",
+    "jinja2",
+    "tabulate",
+    "wandb",
+    "scipy",
+)
+WITHOUT_TORCH = (
+    "resispec",
+    "resispec.trees",
+    "resispec.trees.grow_map",
+    "resispec.trees.search",
+    "resispec.errors",
+    "resispec.files",
+    "resispec.data",
+    "resispec.embedded",
+    "resispec.training.recipe",
+)
+
+
+def run(program: str) -> str:
+    """Run a program in a fresh interpreter, in the repository's root."""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_naming_trees_and_prompts_takes_no_torch():
+    program = f"""
+import sys
+for name in ("torch", "transformers", "datasets", "pandas"):
+    sys.modules[name] = None  # an import of it raises
+import importlib
+for name in {WITHOUT_TORCH}:
+    importlib.import_module(name)
+from resispec.trees import complete, grow_map
+from resispec.data import JsonlDataset
+from resispec.errors import InvalidInput
+tree = complete(5, 3)
+print(tree.num_nodes, tree.num_levels, len(tree.children), grow_map.__name__)
+try:
+    complete(12, 4)
+except InvalidInput as error:
+    print(error)
+"""
+    assert run(program).splitlines() == [
+        "121 5 121 resispec.trees.grow_map",
+        "a complete tree of depth 12, branching 4 has 5592405 nodes; "
+        "allowed: at most 16384, the root counted",
+    ]
+
+
+def test_a_json_map_is_read_and_written_without_torch(tmp_path):
+    program = f"""
+import sys
+sys.modules["torch"] = None
+from resispec.trees import complete
+from resispec.trees.grow_map import about, load, save
+path = {str(tmp_path / "map.json")!r}
+save(complete(3, 3), path, about={{"pair": "toy"}})
+print(load(path, num_nodes=13) == complete(3, 3), about(path))
+"""
+    assert run(program).strip() == "True {'pair': 'toy'}"
+
+
+def test_every_module_can_be_imported_where_the_library_alone_is_installed():
+    assert "resispec.models.causal" in MODULES and "resispec.embedded.train" in MODULES
+    program = f"""
+import importlib, sys
+for name in {HARNESS}:
+    sys.modules[name] = None
+for name in {MODULES}:
+    importlib.import_module(name)
+print("all")
+"""
+    assert run(program).strip() == "all"
+
+
+def imported(statements) -> set[str]:
+    """The packages that import statements name, but for our own and those of Python."""
+    names = set()
+    for statement in statements:
+        if isinstance(statement, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom):
+            names.add((statement.module or "").partition(".")[0])
+    return names - set(sys.stdlib_module_names) - {"resispec"}
+
+
+def distributions(packages) -> set[str]:
+    by_package = packages_distributions()
+    return {name.lower().replace("_", "-") for package in packages for name in by_package[package]}
+
+
+def test_what_is_imported_is_declared():
+    """At the top of a module only dependencies of the library, inside a function datasets as well."""
+    top, anywhere = set(), set()
+    for path in (ROOT / "resispec").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        top |= imported(tree.body)
+        anywhere |= imported(ast.walk(tree))
+    assert {"torch", "transformers", "numpy"} <= top and "datasets" in anywhere
+    assert distributions(top) <= DEPENDENCIES
+    assert distributions(anywhere) <= DEPENDENCIES | {"datasets"}
+
+
+def test_the_wheel_holds_the_library_alone():
+    assert PYPROJECT["build-system"]["build-backend"] == "hatchling.build"
+    wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert wheel == {"packages": ["resispec"]}
+    assert {path.parent.name for path in (ROOT / "resispec").glob("*/__init__.py")} >= {
+        "trees",
+        "models",
+        "draws",
+    }
+    assert {"datasets", "hydra-core", "pandas"} <= HARNESS_DEPENDENCIES
+    assert not DEPENDENCIES & HARNESS_DEPENDENCIES

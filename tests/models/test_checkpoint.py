@@ -1,0 +1,178 @@
+"""Model folders with something wrong: one line says what, and nothing that they bring along is run."""
+
+import json
+import os
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toys import save_tiny_pair
+
+from resispec.errors import InvalidInput
+from resispec.models import load_pair
+
+
+class MakesFolder:
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def edited(name, **changes):
+    """A change of one of the folder's JSON files."""
+
+    def change(folder):
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(content | changes))
+
+    return change
+
+
+def pickled(*extra):
+    """A change of the folder's weights into a pickle, of tensors and what a trap brings."""
+
+    def change(folder):
+        weights = load_file(folder / "model.safetensors")
+        traps = {f"trap{index}": make(folder.parent / "trap") for index, make in enumerate(extra)}
+        torch.save(weights | traps, folder / "pytorch_model.bin")
+        (folder / "model.safetensors").unlink()
+
+    return change
+
+
+def without(*names):
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def truncated(name, size):
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:size])
+
+
+def written(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
+
+
+OWN_CODE = {"AutoConfig": "own.Config", "AutoModelForCausalLM": "own.Model"}
+NEVER_RUN = "needs code of its own .auto_map in {}.json., which is never run"
+MODEL_FAULTS = {
+    "weights cut off": (truncated("model.safetensors", 3000), "SafetensorError: .*not fully covered"),
+    "empty weights": (written("model.safetensors", b""), "SafetensorError: "),
+    "no weights": (without("model.safetensors"), "no file named model.safetensors"),
+    "a pickle with more than tensors": (
+        pickled(MakesFolder),
+        "one that holds more than tensors; none of it was run",
+    ),
+    "no pickle": (
+        lambda folder: [pickled()(folder), written("pytorch_model.bin", b"weights")(folder)],
+        "a damaged pickle",
+    ),
+    "no configuration": (without("config.json"), "there is no config.json that gives a model_type"),
+    "half a configuration": (truncated("config.json", 40), "not a valid JSON file"),
+    "a list for a configuration": (written("config.json", b"[]"), "there is no config.json that gives"),
+    "an unknown type": (
+        edited("config.json", model_type="foo"),
+        "model_type 'foo'; allowed: .* transformers .*llama",
+    ),
+    "another kind of model": (edited("config.json", model_type="t5"), "model_type 't5'; allowed: the causal"),
+    "other sizes": (
+        edited("config.json", hidden_size=64),
+        r"lm_head.weight is \(64, 32\) in the .* \(64, 64\) by",
+    ),
+    "another vocabulary": (
+        edited("config.json", vocab_size=70),
+        r"is \(64, 32\) in the weights and \(70, 32\)",
+    ),
+    "more layers": (
+        edited("config.json", num_hidden_layers=3),
+        "does not fit the weights: they lack model.layers.2",
+    ),
+    "fewer layers": (
+        edited("config.json", num_hidden_layers=1),
+        "the weights: they have besides model.layers.1",
+    ),
+    "sizes that contradict": (
+        edited("config.json", num_attention_heads=3),
+        "not a multiple of the number of att",
+    ),
+    "a size in words": (edited("config.json", hidden_size="many"), "expected int, got str .value: 'many'"),
+    "a negative size": (edited("config.json", hidden_size=-4), "negative dimension -4"),
+    "attention without a mask": (edited("config.json", model_type="bloom"), "does not support an attention"),
+    "own code": (edited("config.json", auto_map=OWN_CODE), NEVER_RUN.format("config")),
+    "own code and type": (
+        edited("config.json", auto_map=OWN_CODE, model_type="own"),
+        NEVER_RUN.format("config"),
+    ),
+    "a tokenizer's own code": (
+        edited("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.T", None]}),
+        NEVER_RUN.format("tokenizer_config"),
+    ),
+    "no tokenizer": (
+        without("tokenizer.json", "tokenizer_config.json"),
+        "there is none; .*one of tokenizer.json",
+    ),
+    "half a tokenizer": (truncated("tokenizer.json", 100), "tokenizer of model .* cannot be loaded: .+"),
+    "something else for a tokenizer": (written("tokenizer.json", b'{"x": 1}'), "KeyError: 'added_tokens'"),
+}
+
+
+@pytest.fixture(scope="module")
+def good_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny_pair(folder)
+    (folder / "target" / "own.py").write_text(
+        "import os, pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+    )
+    return folder / "target"
+
+
+@pytest.mark.parametrize("name", MODEL_FAULTS)
+def test_what_is_wrong_with_a_model_folder_is_said_in_one_line(
+    good_folder, tmp_path, name, monkeypatch, capfd
+):
+    """Nothing is asked, nothing that the folder brings is run, and no table is printed beside the line."""
+    change, message = MODEL_FAULTS[name]
+    folder = tmp_path / "model"
+    shutil.copytree(good_folder, folder)
+    change(folder)
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("the user was asked"))
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_pair(str(folder), None)
+    line = str(caught.value)
+    assert "\n" not in line and f"model {folder} cannot be loaded: " in line and not line.endswith(": ")
+    assert len(line) < 400
+    assert not (tmp_path / "trap").exists() and not (folder / "ran").exists()
+    assert "LOAD REPORT" not in "".join(capfd.readouterr())
+    with pytest.raises(InvalidInput, match=message):  # a draft is judged the same way
+        load_pair(str(good_folder), str(folder))
+
+
+def test_weights_in_a_pickle_of_tensors_are_read(good_folder, tmp_path):
+    shutil.copytree(good_folder, tmp_path / "model")
+    pickled()(tmp_path / "model")
+    found, expected = (
+        load_pair(str(folder), None).target.module for folder in (tmp_path / "model", good_folder)
+    )
+    assert all(
+        torch.equal(found.state_dict()[name], weight) for name, weight in expected.state_dict().items()
+    )
+
+
+def test_the_traps_are_traps(good_folder, tmp_path):
+    shutil.copytree(good_folder, tmp_path / "model")
+    pickled(MakesFolder)(tmp_path / "model")
+    torch.load(tmp_path / "model" / "pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "trap").exists()
+    exec(compile((tmp_path / "model" / "own.py").read_text(), str(tmp_path / "model" / "own.py"), "exec"),
+         {"__file__": str(tmp_path / "model" / "own.py")})  # fmt: skip
+    assert (tmp_path / "model" / "ran").exists()
+
+
+def test_old_weights_that_follow_from_the_configuration_are_passed_over(good_folder, tmp_path):
+    shutil.copytree(good_folder, tmp_path / "model")
+    weights = load_file(good_folder / "model.safetensors")
+    weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
+    save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
+    assert load_pair(str(tmp_path / "model"), None).target.vocab_size == 64
