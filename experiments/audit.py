@@ -88,7 +88,7 @@ def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]
 
 def texts_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The documents on which verifiers decode; the embedded pair is trained first if it is absent."""
-    from experiments.worker import build
+    from experiments.build import build
 
     found = []
     for config in configs:

@@ -29,7 +29,9 @@ IGNORED = {
     "audit": "counts through the task that refers to it",
 }
 OURS = ("resispec.", "experiments.")
-LARGE_BYTES = 1 << 24  # a larger file is known by its size and three samples, since weights take minutes to read
+LARGE_BYTES = (
+    1 << 24
+)  # a larger file is known by its size and three samples, since weights take minutes to read
 SAMPLE_BYTES = 1 << 20
 
 
@@ -37,8 +39,9 @@ SAMPLE_BYTES = 1 << 20
 class Cell:
     """One point of a grid.
 
-    labels: how the request names it: the options of pair, data set and decoder, and of tree and verifier where the decoder uses
-    them, the temperature, `audit` on audit cells, and whatever else the request varies. config: the resolved configuration.
+    labels: how the request names it: the options of pair, data set and decoder, and of tree and verifier
+    where the decoder uses them, the temperature, `audit` on audit cells, and whatever else the request
+    varies. config: the resolved configuration.
     """
 
     labels: dict[str, Any]
@@ -49,7 +52,9 @@ class Cell:
         """16 hexadecimal digits. Raises InvalidInput when a file that the cell depends on is missing."""
         tree = self.tree_file
         if tree is not None and not tree.is_file():
-            raise InvalidInput(f"tree file {tree} does not exist; give tree.path=FILE, or a tree that is searched for")
+            raise InvalidInput(
+                f"tree file {tree} does not exist; give tree.path=FILE, or a tree that is searched for"
+            )
         determining = {key: value for key, value in self.config.items() if key not in IGNORED}
         key = json.dumps([RESULTS_VERSION, _identity(determining)], sort_keys=True)
         return hashlib.sha256(key.encode()).hexdigest()[:16]
@@ -61,7 +66,7 @@ class Cell:
 
     @property
     def tree_file(self) -> Path | None:
-        """The file that holds its topology, which may not exist yet; None where the topology is not from a file."""
+        """The file of its topology, which may not exist yet; None where the topology is not from a file."""
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
@@ -79,9 +84,11 @@ class Cell:
 
 
 def _identity(node: Any) -> Any:
-    """A configuration without where things are: files stand for what they hold, our own classes for their names."""
+    """A configuration without places: files stand for what they hold, our own classes for their names."""
     if isinstance(node, dict):
-        return {key: _class_name(value) if key == "_target_" else _identity(value) for key, value in node.items()}
+        return {
+            key: _class_name(value) if key == "_target_" else _identity(value) for key, value in node.items()
+        }
     if isinstance(node, list | tuple):
         return [_identity(item) for item in node]
     if not isinstance(node, str) or "\n" in node or len(node) > 1024:

@@ -1,4 +1,4 @@
-"""The schema of the configuration: a misspelt key or a wrong type fails when it is composed, a wrong value before any cell runs."""
+"""The schema of the configuration, and what its values may be: wrong ones fail before any cell runs."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SamplingConfig:
 class RunConfig:
     """One cell, and where its results go.
 
-    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to what it needs of the
-    tree and the verifier. search: how the tree's file is made when it is missing.
+    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to
+    what it needs of the tree and the verifier. search: how the tree's file is made when it is missing.
     """
 
     profile: str = MISSING
@@ -48,16 +48,24 @@ class RunConfig:
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
-    first_tuning_prompt: int = MISSING  # documents from here on are for choosing trees; our artefacts do not measure them
+    first_tuning_prompt: int = (
+        MISSING  # documents from here on are for choosing trees; our artefacts do not measure them
+    )
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
-    axes: dict[str, str] = field(default_factory=dict)  # the pairs and data sets that the profile's sweeps go over
-    prompt_counts: dict[str, int] = field(default_factory=dict)  # of the frontier's cells, and of its longer audits
-    names: dict[str, str] = field(default_factory=dict)  # of pair, data set and decoder, as file names use them
+    axes: dict[str, str] = field(
+        default_factory=dict
+    )  # the pairs and data sets that the profile's sweeps go over
+    prompt_counts: dict[str, int] = field(
+        default_factory=dict
+    )  # of the frontier's cells, and of its longer audits
+    names: dict[str, str] = field(
+        default_factory=dict
+    )  # of pair, data set and decoder, as file names use them
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)
@@ -85,7 +93,7 @@ class _Values(BaseModel):
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value of a resolved configuration that is outside of its range, or a path that is not there.
+    """Raise InvalidInput for the first value outside of its range, and for a path that is not there.
 
     Only what can be known without a model is checked.
     """
@@ -93,7 +101,9 @@ def check_values(config: dict[str, Any]) -> None:
         _Values.model_validate(config)
     except ValidationError as error:
         [first, *_] = error.errors()
-        key = ".".join(str(part) for part in first["loc"] if not str(part).startswith(("constrained", "function")))
+        key = ".".join(
+            str(part) for part in first["loc"] if not str(part).startswith(("constrained", "function"))
+        )
         allowed = re.sub(r"^(Input|String) should (be |match pattern )?", "", first["msg"])
         raise InvalidInput(f"{key} is {first['input']!r}; allowed: {allowed}") from error
     template = config["prompt_template"]

@@ -1,7 +1,8 @@
 """Runs cells one after another, each in a process of its own, with one progress line for all of them.
 
-A worker that dies takes nothing along but its own cell, and a worker dies with the process that started it: both hold for a
-SIGKILL, too. This module imports no torch; workers are forked from a server that has, so that starting one takes no time.
+A worker that dies takes nothing along but its own cell, and a worker dies with the process that started it:
+both hold for a SIGKILL, too. This module imports no torch; workers are forked from a server that has, so that
+starting one takes no time.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Progress:
         self._num_cells, self._done, self._cell_done, self._number = num_cells, 0, 0, 0
         layout = "{desc} |{bar:12}| {percentage:3.0f}% [{elapsed}<{remaining}]"
         interval = 0.1 if sys.stderr.isatty() else 5.0
-        self._bar = tqdm(total=num_prompts, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False)
+        self._bar = tqdm(
+            total=num_prompts, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False
+        )
 
     def start(self, number: int, cell: Cell) -> None:
         """A cell begins, the `number`-th of all."""
@@ -47,7 +50,9 @@ class Progress:
 
     def report(self, what: str, done: int, total: int) -> None:
         """See `experiments.worker.Report`; prompts that a stopped run left count as done."""
-        self._bar.set_description_str(f"[{self._number}/{self._num_cells}] {what} {done}/{total}", refresh=False)
+        self._bar.set_description_str(
+            f"[{self._number}/{self._num_cells}] {what} {done}/{total}", refresh=False
+        )
         self._bar.update(max(0, done - self._cell_done))
         self._cell_done = max(done, self._cell_done)
 
@@ -63,8 +68,9 @@ class Progress:
 def run_cells(cells: Sequence[Cell], total: int | None = None) -> None:
     """Run cells that are not complete, each in a process of its own; go on after a failure.
 
-    A failure is printed in one line and recorded in the cell's status. A cell that another run is measuring is left to that run
-    while others remain, then waited for. total: cells of the whole sweep, of which these remain.
+    A failure is printed in one line and recorded in the cell's status. A cell that another run is measuring
+    is left to that run while others remain, then waited for. total: cells of the whole sweep, of which these
+    remain.
     """
     progress = Progress(sum(cell.config["num_prompts"] for cell in cells), total or len(cells))
     pending = deque(enumerate(cells, start=(total or len(cells)) - len(cells) + 1))
@@ -86,7 +92,7 @@ def run_cells(cells: Sequence[Cell], total: int | None = None) -> None:
 
 
 def run_search(search: Mapping[str, Any], path: Path, cells: Sequence[Cell]) -> bool:
-    """Search for a tree file in a process of its own; whether it was found. A failure is printed in one line."""
+    """Search for a tree file in a process of its own; whether it was found. A failure prints one line."""
     progress = Progress(1, 1)
     try:
         return _in_a_process(_search, (search, path, cells), progress.report) == 0
@@ -137,7 +143,7 @@ def _in_a_process(target: Callable[..., NoReturn], work: Any, report: Callable[[
 
 
 def _start(process: Any) -> None:
-    """Start a process in which an interrupt from the keyboard is blocked: the one that started it decides what stops."""
+    """Start a process that no interrupt from the keyboard reaches: whoever started it decides what stops."""
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     try:
@@ -164,7 +170,8 @@ def _work(cell: Cell, channel: Any) -> NoReturn:
 def _search(work: tuple[Mapping[str, Any], Path, Sequence[Cell]], channel: Any) -> NoReturn:
     """A search's whole life."""
     _prepare()
-    from experiments.worker import CellFailed, build
+    from experiments.build import build
+    from experiments.worker import CellFailed
     from resispec.errors import InvalidInput
 
     search, path, cells = work

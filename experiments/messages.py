@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from hydra import compose, initialize_config_dir
@@ -17,12 +17,28 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments.config import CONF
 from resispec.errors import InvalidInput
 
-_NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your config", "Set the environment variable")
+_NOISE = (
+    "full_key:",
+    "object_type=",
+    "reference_type=",
+    "To append to your config",
+    "Set the environment variable",
+)
+
+
+def hydra_here() -> AbstractContextManager[Any]:
+    """Hydra as the command line set it up, or set up for our own folder."""
+    if GlobalHydra.instance().is_initialized():
+        return nullcontext()
+    return initialize_config_dir(str(CONF), version_base="1.3")
 
 
 @contextmanager
-def explained() -> Iterator[None]:
-    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line."""
+def explained(config_name: str = "run") -> Iterator[None]:
+    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line.
+
+    config_name: the file of conf/ that says which keys there are.
+    """
     try:
         yield
     except InvalidInput:
@@ -30,7 +46,7 @@ def explained() -> Iterator[None]:
     except MissingConfigException as error:
         raise InvalidInput(_unknown_option(error)) from error
     except (HydraException, OmegaConfBaseException) as error:
-        raise _explained(error) from error
+        raise _explained(error, config_name) from error
 
 
 def unknown_key(key: str, config: Any) -> InvalidInput:
@@ -39,7 +55,9 @@ def unknown_key(key: str, config: Any) -> InvalidInput:
     is_hydra = key.startswith("hydra.")  # otherwise Hydra's own keys are no help
     known = sorted(_keys({name: node for name, node in content.items() if (name == "hydra") == is_hydra}))
     group = key.rpartition(".")[0]
-    siblings = [name for name in known if name.rpartition(".")[0] == group] or [n for n in known if "." not in n]
+    siblings = [name for name in known if name.rpartition(".")[0] == group] or [
+        n for n in known if "." not in n
+    ]
     near = difflib.get_close_matches(key, known, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
     return InvalidInput(f"unknown key {key!r}; {hint}allowed: {', '.join(siblings)}")
@@ -62,11 +80,11 @@ def _unknown_option(error: MissingConfigException) -> str:
     return f"unknown {group} {name!r}; {hint}allowed: {', '.join(error.options)}"
 
 
-def _explained(error: Exception) -> InvalidInput:
+def _explained(error: Exception, config_name: str) -> InvalidInput:
     text = _one_line(error)
     if found := re.search(r"Could not override '([^']+)'", text):
-        with nullcontext() if GlobalHydra.instance().is_initialized() else initialize_config_dir(str(CONF)):
-            return unknown_key(found.group(1), compose("run", return_hydra_config=True))
+        with hydra_here():
+            return unknown_key(found.group(1), compose(config_name, return_hydra_config=True))
     return InvalidInput(text)
 
 

@@ -11,14 +11,12 @@ import itertools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -26,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cells import Cell
 from experiments.config import CONF, check_values
-from experiments.messages import explained, unknown_key
+from experiments.messages import explained, hydra_here, unknown_key
 from resispec.errors import InvalidInput
 from resispec.files import write_json
 
@@ -39,8 +37,9 @@ AD_HOC = "sweep"  # the name of what is no artefact
 class Composition:
     """What Hydra composes.
 
-    config: the job's own part, which several points share. choices: group -> option. params: what `hydra.sweeper.params` sweeps
-    over, key -> values. exchanged: group -> node that takes the place of the one in `config`.
+    config: the job's own part, which several points share. choices: group -> option. params: what
+    `hydra.sweeper.params` sweeps over, key -> values. exchanged: group -> node that takes the place of the
+    one in `config`.
     """
 
     config: DictConfig
@@ -53,8 +52,8 @@ class Composition:
 class Part:
     """One sweep: what `experiment=NAME` and the rest of a command line ask for.
 
-    name: "table1", or "frontier/d5b3" where an artefact has parts. sources: the configuration files that its cells were composed
-    from. points: the overrides of every cell, each once.
+    name: "table1", or "frontier/d5b3" where an artefact has parts. sources: the configuration files that its
+    cells were composed from. points: the overrides of every cell, each once.
     """
 
     name: str
@@ -66,7 +65,8 @@ class Part:
 def cells_of(overrides: Sequence[str], config_name: str = "run") -> list[Cell]:
     """The cells that a command line asks for, in order, each once.
 
-    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt key, a wrong type or value.
+    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt key, a wrong
+    type or value.
     """
     return [cell for part in parts_of(overrides, config_name) for cell in part.cells]
 
@@ -76,7 +76,7 @@ def parts_of(overrides: Sequence[str], config_name: str = "run") -> list[Part]:
     parsed = OverridesParser.create().parse_overrides(with_parts(overrides))
     named = next((override for override in parsed if override.get_key_element() == EXPERIMENT), None)
     rest = [override for override in parsed if override is not named]
-    with _hydra(), explained():
+    with hydra_here(), explained(config_name):
         return [_part(name, rest, config_name) for name in (_values(named) if named else [None])]
 
 
@@ -94,23 +94,32 @@ def with_parts(overrides: Sequence[str]) -> list[str]:
 
 
 def _part_names(folder: Path) -> list[str]:
-    return [f"{folder.name}/{path.stem}" for path in sorted(folder.glob("*.yaml"))] if folder.is_dir() else [folder.name]
+    return (
+        [f"{folder.name}/{path.stem}" for path in sorted(folder.glob("*.yaml"))]
+        if folder.is_dir()
+        else [folder.name]
+    )
 
 
 def _part(name: str | None, overrides: Sequence[Override], config_name: str) -> Part:
     fixed = [override.input_line for override in overrides if not override.is_sweep_override()]
     experiment = [] if name is None else [f"{EXPERIMENT}={name}"]
-    master = _composed(tuple([*experiment, *fixed]), config_name)
+    master = _composed((*experiment, *fixed), config_name)
     given = {override.get_key_element() for override in overrides}
     lines = [f"{key}={value}" for key, value in master.params.items() if key not in given]
-    axes = [*OverridesParser.create().parse_overrides(lines), *(o for o in overrides if o.is_sweep_override())]
+    axes = [
+        *OverridesParser.create().parse_overrides(lines),
+        *(o for o in overrides if o.is_sweep_override()),
+    ]
     varied = [override.get_key_element() for override in axes if len(_values(override)) > 1]
     part = Part(name or AD_HOC)
     for values in itertools.product(*(_values(override) for override in axes)):
         point = [f"{axis.get_key_element()}={value}" for axis, value in zip(axes, values, strict=True)]
         whole = (*experiment, *fixed, *point)
         cell = cell_at(whole, config_name, tuple(varied))
-        if cell.labels not in [other.labels for other in part.cells]:  # what the decoder does not use makes no other cell
+        if cell.labels not in [
+            other.labels for other in part.cells
+        ]:  # what the decoder does not use makes no other cell
             part.cells.append(cell)
             part.points.append(whole)
             part.sources |= _sources(composition(whole, config_name).choices, config_name)
@@ -143,8 +152,8 @@ def cell_at(overrides: tuple[str, ...], config_name: str = "run", varied: tuple[
 def composition(overrides: tuple[str, ...], config_name: str) -> Composition:
     """What Hydra composes for the groups of a point; values are set in it afterwards, as Hydra does, too.
 
-    Points of a sweep mostly differ in groups that set their own node alone. For those the node is exchanged in one composition,
-    which takes a hundredth of the time of another one.
+    Points of a sweep mostly differ in groups that set their own node alone. For those the node is exchanged
+    in one composition, which takes a hundredth of the time of another one.
     """
     groups = {line: _parsed(line) for line in overrides if _is_composed(_parsed(line))}
     plain = {line: override for line, override in groups.items() if _is_plain(override)}
@@ -163,7 +172,7 @@ def _parsed(line: str) -> Override:
 
 
 def _is_composed(override: Override) -> bool:
-    """Whether an override is one of a group, of Hydra itself, or one that adds or removes a key; others set a value."""
+    """Whether an override chooses an option, is Hydra's own, or adds or removes a key; others set a value."""
     key = str(override.key_or_group)
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
     return not is_plain or override.package is not None or key.startswith("hydra") or (CONF / key).is_dir()
@@ -199,13 +208,6 @@ def _composed(overrides: tuple[str, ...], config_name: str) -> Composition:
     return Composition(own, choices, params)
 
 
-def _hydra() -> AbstractContextManager[Any]:
-    """Hydra as the command line set it up, or set up for our own folder."""
-    if GlobalHydra.instance().is_initialized():
-        return nullcontext()
-    return initialize_config_dir(str(CONF), version_base="1.3")
-
-
 def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str] = ()) -> Cell:
     """The cell of a composed configuration. Raises InvalidInput for a value that is missing or wrong.
 
@@ -213,7 +215,9 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
     """
     refers_to = OmegaConf.to_yaml(config.decoder)
     used = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
-    config.audit = config.audit and "verifier" in used  # without a choice of verifier there is nothing to audit
+    config.audit = (
+        config.audit and "verifier" in used
+    )  # without a choice of verifier there is nothing to audit
     labels = {name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *used)}
     config.names = {name: re.sub(r"[^\w.]+", "-", labels[name]).strip("-") for name in GROUPS[:3]}
     try:
@@ -274,7 +278,10 @@ def _missing(node: Any, prefix: str = "") -> list[str]:
 
 def _sources(choices: Mapping[str, str], config_name: str) -> set[Path]:
     """The configuration files that a cell was composed from."""
-    paths = [CONF / f"{config_name}.yaml", *(CONF / group / f"{option}.yaml" for group, option in choices.items())]
+    paths = [
+        CONF / f"{config_name}.yaml",
+        *(CONF / group / f"{option}.yaml" for group, option in choices.items()),
+    ]
     return {path for path in paths if path.is_file()}
 
 

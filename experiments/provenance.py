@@ -20,7 +20,7 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "nu
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
-    """Everything that a reader needs to place a measurement. `device` is the name of the hardware that decoded."""
+    """Everything that a reader needs to place a measurement. device: that of the target."""
     return {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),

@@ -36,7 +36,7 @@ def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Map
             raise errors[0]
 
     sys.argv[1:] = with_implied(sys.argv[1:], implied)
-    return run_command(command)
+    return run_command(command, config_name)
 
 
 def with_implied(arguments: Sequence[str], implied: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,7 @@
 """A cell's folder: its rows as they are measured, and a status that says whether they can be relied on.
 
-While a cell runs, `rows.partial.jsonl` gets a line a prompt. A complete cell has `rows.jsonl`, and a status with the checksums of
-all its files, so that damage is noticed. Whoever writes holds the folder's lock.
+While a cell runs, `rows.partial.jsonl` gets a line a prompt. A complete cell has `rows.jsonl`, and a status
+with the checksums of all its files, so that damage is noticed. Whoever writes holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATES = ("running", "done", "failed", "interrupted")
 
 @dataclass(frozen=True)
 class Status:
-    """A cell's state: one of STATES, "missing" where it was never run, "damaged" where its files cannot be relied on.
+    """A cell's state: one of STATES, "missing" if it was never run, "damaged" if its files are not to be used.
 
     reason: one line for people, empty where there is nothing to say. seconds: of the last run.
     """
@@ -56,7 +56,11 @@ class CellStore:
     def status(self) -> Status:
         """The cell's state, with every file of a complete cell compared with its checksum."""
         if not (self.folder / STATUS).exists():
-            return Status("damaged", f"{STATUS} is missing") if (self.folder / ROWS).exists() else Status("missing")
+            return (
+                Status("damaged", f"{STATUS} is missing")
+                if (self.folder / ROWS).exists()
+                else Status("missing")
+            )
         try:
             found = read_json(self.folder / STATUS)
         except InvalidInput as error:
@@ -78,13 +82,13 @@ class CellStore:
         return locked(self.folder / ".lock", on_wait)
 
     def begin(self, cell: Cell) -> None:
-        """Record what is measured; a complete cell whose files are damaged loses its rows, which are measured again."""
+        """Record what is measured; rows of a complete cell whose files are damaged are measured again."""
         (self.folder / ROWS).unlink(missing_ok=True)
         write_json(self.folder / CELL, {"cell_id": cell.cell_id, "config": cell.config})
         self.write_status(Status("running"))
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
-        """The rows of a cell that is complete, in order. Raises InvalidInput, naming the line, for a row that is no such row."""
+        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for one that is no row."""
         found: list[RowT] = []
         for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
             row = parse(line, row_type)
@@ -98,8 +102,8 @@ class CellStore:
 class RowLog(Generic[RowT]):
     """Rows appended as JSON lines while a cell runs, one a prompt, in the order of the prompts.
 
-    A cell that was stopped goes on after the rows that are there. Of a file that holds anything else, only the beginning that is
-    right is kept: rows 0, 1, 2, ..., each once.
+    A cell that was stopped goes on after the rows that are there. Of a file that holds anything else, only
+    the beginning that is right is kept: rows 0, 1, 2, ..., each once.
     """
 
     def __init__(self, folder: Path, row_type: type[RowT]) -> None:
@@ -110,13 +114,15 @@ class RowLog(Generic[RowT]):
     def append(self, row: RowT) -> None:
         """Add the row of the next prompt, and write it."""
         if row.prompt_index != len(self.rows):
-            raise RuntimeError(f"row {len(self.rows)} is of prompt {row.prompt_index}; rows are in the order of prompts")
+            raise RuntimeError(
+                f"row {len(self.rows)} is of prompt {row.prompt_index}; rows are in the order of prompts"
+            )
         with self._partial.open("a", encoding="utf-8") as file:
             file.write(_line(row))
         self.rows.append(row)
 
     def finish(self, num_rows: int) -> None:
-        """Give the log its final name. Raises RuntimeError unless the file holds the rows of `num_rows` prompts, each once."""
+        """Give the log its final name. Raises RuntimeError unless the file holds `num_rows` prompts, each once."""
         if len(self.rows) != num_rows or self._read() != self.rows:
             raise RuntimeError(f"{self._partial} does not hold the {num_rows} rows that were measured")
         self._partial.replace(self._path)
@@ -153,4 +159,6 @@ def _line(row: Any) -> str:
     try:
         return json.dumps(asdict(row), allow_nan=False) + "\n"
     except ValueError as error:
-        raise FloatingPointError(f"a row of prompt {row.prompt_index} is not finite ({first_line(error)})") from error
+        raise FloatingPointError(
+            f"a row of prompt {row.prompt_index} is not finite ({first_line(error)})"
+        ) from error

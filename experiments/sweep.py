@@ -1,12 +1,13 @@
-"""One sweep from its command line to its last line: plan, search for missing trees, run what is not done, sum up."""
+"""One sweep from its command line to its last line: plan, search for trees, run what is not done, sum up."""
 
 from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from experiments.build import build
 from experiments.cells import Cell
 from experiments.config import CONF
 from experiments.launcher import run_search
@@ -26,7 +27,7 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
     parts = parts_of(arguments, config_name)
     cells = [cell for part in parts for cell in part.cells]
     _check(cells)
-    if not _find_trees(cells):
+    if not _find_trees(_missing_trees(cells)):
         return False
     for part in parts:
         write_plan(part, arguments)
@@ -50,20 +51,14 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
 
 
 def _check(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for what no cell needs a model to know: sizes of trees, and a folder that cannot be written."""
-    from hydra.utils import instantiate
-
+    """Raise InvalidInput for a tree that is too large and a folder that cannot be written."""
     seen = []
     for cell in cells:
         tree = cell.config["tree"]
         is_topology = str(tree.get("_target_", "")).startswith("resispec.trees.") and "path" not in tree
         if "tree" in cell.labels and is_topology and tree not in seen:
             seen.append(tree)
-            try:
-                instantiate(tree)
-            except Exception as error:
-                cause = error.__cause__ or error
-                raise InvalidInput(f"tree={cell.labels['tree']}: {cause}") from error
+            build(tree)
     folder = cells[0].folder.parent if not cells[0].tree_file else Path(cells[0].config["results"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -75,13 +70,20 @@ def _check(cells: Sequence[Cell]) -> None:
         raise InvalidInput(reason) from error
 
 
-def _find_trees(cells: Sequence[Cell]) -> bool:
-    """Search for every tree file that is missing and can be searched for; whether all were found."""
+def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
+    """The cells by the tree file that they need, where it is missing and can be searched for."""
     wanted: dict[Path, list[Cell]] = {}
     for cell in cells:
         path = cell.tree_file
         if path is not None and not path.is_file() and cell.config["search"] and path.suffix == ".json":
             wanted.setdefault(path, []).append(cell)
+    for path, own in wanted.items():
+        build(own[0].config["search"]).check(path, own)
+    return wanted
+
+
+def _find_trees(wanted: Mapping[Path, Sequence[Cell]]) -> bool:
+    """Search for every tree file that is missing; whether all were found."""
     for path, own in wanted.items():
         sys.stderr.write(f"searching for the tree {path}\n")
         if not run_search(own[0].config["search"], path, own):

@@ -91,7 +91,8 @@ def checked(config: dict[str, Any]) -> EagleRecipe:
 
 def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
-    from experiments.worker import build, encode
+    from experiments.build import build
+    from experiments.worker import encode
     from resispec.training.eagle import Sequences
 
     documents = build(config["dataset"]).prompts(config["documents"])

@@ -1,7 +1,7 @@
 """Measure one cell: its prompts one after another, each row written as it is known.
 
-Whoever measures holds the lock of the cell's folder, so that two runs never write to one cell. A cell that was stopped goes on
-after the prompts that it has; a complete one whose files are damaged is measured again.
+Whoever measures holds the lock of the cell's folder, so that two runs never write to one cell. A cell that
+was stopped goes on after the prompts that it has; a complete one whose files are damaged is measured again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 
+from experiments.build import build
 from experiments.cells import Cell
 from experiments.provenance import provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
@@ -55,7 +54,10 @@ def measure(cell: Cell, report: Report, wait: bool = False) -> Task:
 
 
 def measured(cell: Cell, report: Report) -> list[Row]:
-    """The rows of a cell, which is measured first, in this process, unless it is complete. Raises CellFailed with the reason."""
+    """The rows of a cell, which is measured first, in this process, unless it is complete.
+
+    Raises CellFailed with the reason.
+    """
     task = measure(cell, report, wait=True)
     return CellStore(cell.folder).rows(task.row)
 
@@ -137,27 +139,11 @@ def load_workload(config: Mapping[str, Any]) -> Workload:
     return Workload(pair, decoder, sampling, encoded, config["seed"])
 
 
-def build(node: Any) -> Any:
-    """Instantiate a node of the configuration. What is wrong with the user's input is raised as such, not as Hydra wraps it.
-
-    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its values.
-    """
-    try:
-        return instantiate(node)
-    except InstantiationException as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None and not isinstance(cause, InvalidInput):
-            cause = cause.__cause__
-        if isinstance(cause, InvalidInput):
-            raise cause from error
-        target = node.get("_target_", "?") if isinstance(node, Mapping) else "?"
-        raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
-
-
 def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
-    """A document's first tokens; with a template, the template around those, special tokens not counted and never cut off.
+    """A document's first tokens; with a template around them its special tokens are never cut off.
 
-    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the model expects.
+    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the
+    model expects.
     """
     if template is None:
         return tokenizer.encode(text)[:num_tokens]

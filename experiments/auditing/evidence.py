@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from experiments.worker import build, encode
+from experiments.build import build
+from experiments.worker import encode
 from resispec.audit.battery import CHAINS, TREES, supported_draws, worst_error, worst_tree_error
 from resispec.audit.ceiling import ceiling
 from resispec.audit.checked import CheckedRule

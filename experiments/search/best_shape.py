@@ -1,9 +1,8 @@
 """Search for the topology of which the best verifier emits most tokens a step, or the fewest seconds a token.
 
     python -m experiments.run tree=best_121 verifier=traversal_optimal temperature=0.6
-    python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal            # without
-    replacement python -m experiments.run tree=best_121 verifier=traversal_optimal search.by=time     # the
-    fastest on this machine
+    python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal           # without replacement
+    python -m experiments.run tree=best_121 verifier=traversal_optimal search.by=time    # the fastest here
 
 A run whose tree file is missing calls this search. It computes the expected tokens of candidate topologies
 from laws, all candidates on the same drafted trees, over all data sets of the cells that name the file. The

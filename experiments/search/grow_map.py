@@ -1,8 +1,7 @@
 """Search for the tree that decodes fastest without replacement (Sequoia, arXiv 2402.12374).
 
-    python -m experiments.run decoder=sequoia tree=growmap_64 dataset=embedded_code      # 64 nodes
-    python -m experiments.run decoder=sequoia tree=growmap tree.path=best.json           # the best number of
-    nodes, too
+    python -m experiments.run decoder=sequoia tree=growmap_64 dataset=embedded_code   # 64 nodes
+    python -m experiments.run decoder=sequoia tree=growmap tree.path=best.json        # the fastest size, too
 
 A run whose tree file is missing calls this search. It measures on the pair how often a node's first, second,
 ... child is accepted (a cell of its own, kept and resumed like any other, on documents that the cells do not

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 PER_LEVEL = 6  # regular topologies of every number of levels
 FEWEST_LEVELS = 3  # a star of two levels has nothing to verify from the leaves up
-NEAR = (
-    3  # topologies whose neighbours are tried, from that of most tokens to that for the slowest draft model
-)
+NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
 ROUNDS = (0.3, 0.15)  # by what share a level's width changes
 DECISION, FINAL = len(ROUNDS) + 1, len(ROUNDS) + 2  # the stages after the first measurement and the rounds
 NUM_PREFIXES = (4, *(4 for _ in ROUNDS), 8, 8)  # of each document, by stage

@@ -8,9 +8,10 @@ from typing import Any
 
 import torch
 
+from experiments.build import build
 from experiments.cells import Cell
 from experiments.provenance import provenance
-from experiments.worker import Report, build
+from experiments.worker import Report
 from resispec.models import Model, Pair, extend
 from resispec.timing import now
 from resispec.trees.search import Times

@@ -54,9 +54,8 @@ class KSeq:
 def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
     """The least r (..., 1) in [1, B] with A / b <= r, approached from above, float64.
 
-    A / b falls as b rises, and b falls as r rises, so A / b rises with r, and more slowly than r. Below the
-    solution it lies between r and the solution, and so it does above: the interval is cut in the middle and
-    then moved on to A / b there.
+    A / b falls as b rises, and b falls as r rises. At any r, A / b lies between r and the solution, so every
+    step cuts the interval in the middle and then moves the new end on to the A / b of the middle.
     """
     low = torch.ones_like(p[..., :1], dtype=torch.float64)
     high = low * count

@@ -3,8 +3,8 @@ r"""The best exact rule for independent draws: it attains the ceiling of optimal
 The highest acceptance is 1 - d with d = max_H [Q(H)^B - P(H)] over prefixes H of the tokens in increasing
 order of p / q (Hu et al., arXiv 2502.18779). It is reached in two steps, the decomposition of Khisti et al.
 (2410.18234). First one sibling is chosen so that it has the law
-    m = clip(p, c0 q, c1 q),   c0 and c1 such that m sums to 1 and stays within what B siblings allow, M(H) >=
-    Q(H)^B.
+    m = clip(p, c0 q, c1 q),
+with c0 and c1 such that m sums to 1 and stays within what B siblings allow, M(H) >= Q(H)^B for every prefix.
 Then it is tested as in plain speculative sampling: accepted with probability min(1, p / m), else the walk
 continues from norm(max(p - m, 0)). Unlike a proxy that depends on the rejected token, m is fixed beforehand,
 so the output has law p.
@@ -117,10 +117,10 @@ def _clips(p: Tensor, q: Tensor, ratio: Tensor, num_siblings: int) -> tuple[Tens
     """c0 and c1 (..., 1), and the prefix sums Q_0 = 0, Q_1, ..., Q_K = 1 of q, (..., K + 1).
 
     c0 raises the tokens of smallest p / q until they have gained the mass d: c0 = min_k (P_k + d) / Q_k.
-    c1 lowers those of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 - Q_k). Where 1 -
-    Q_k is tiny this ratio is all rounding, so the maximum is not searched for. Clipping at the ratio of token
-    k takes 1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so counting the tokens at which that
-    is more than d gives the k of the maximum.
+    c1 lowers those of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 - Q_k). For
+    tiny 1 - Q_k this ratio is all rounding, so the maximum is not searched for. Clipping at the ratio of
+    token k takes 1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so counting the tokens at which
+    that is more than d gives the k of the maximum.
     """
     target, below = (torch.nn.functional.pad(mass.cumsum(-1), (1, 0)) for mass in (p, q))
     below = below / below[..., -1:]
@@ -187,9 +187,9 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
 def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
     """The probability (..., B) float64 that each sibling, by its group (..., B), has the largest score.
 
-    The score of sibling i has a distribution function F_i that is linear between the knots, with F_i(b_k) =
-    exp(c_i - c_k), c_i that of its own group, below its group and 1 from there on. The chance is the integral
-    of dF_i prod_{j != i} F_j; between two knots that is a polynomial of degree B - 1, for which
+    The score of sibling i has a distribution function F_i that is linear between the knots. At the knots
+    below that of its own group g it is F_i(b_k) = exp(c_g - c_k), and from there on 1. The chance is the
+    integral of dF_i prod_{j != i} F_j; between two knots that is a polynomial of degree B - 1, for which
     Gauss-Legendre quadrature is exact.
     """
     own = log_chain.gather(-1, groups)[..., None]

@@ -83,11 +83,7 @@ class Traversal:
                     pending.append((child, mass, None if children[child] else target_probs[child]))
         with whose(rule_name(self.rule) if children[node] else "target", node):
             token = draw_one(final, generator)
-        path = []
-        while node:
-            path.append(node)
-            node = parents[node]
-        path.reverse()
+        path = _path(parents, node)
         return Verdict(tuple(path), (*tree.tokens[path].tolist(), token))
 
     def _numbers(self, law: Law, decision: _Decision, node: int) -> tuple[list[float], float]:
@@ -177,6 +173,15 @@ def _decide(law: Law, siblings: Tensor) -> _Decision:
     # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is taken as it is.
     final = torch.where(kept > 0, undrafted, law.residual)
     return _Decision(masses, kept / (kept + lacking).clamp_min(tiny), final, drafted, kept)
+
+
+def _path(parents: tuple[int, ...], node: int) -> list[int]:
+    """The nodes from the root's child down to a node; none for the root."""
+    path = []
+    while node:
+        path.append(node)
+        node = parents[node]
+    return path[::-1]
 
 
 def _families_by_level(topology: Topology, device: torch.device) -> list[tuple[Tensor, Tensor]]:

@@ -51,9 +51,11 @@ def test_every_experiment_names_its_cells(experiment, profile):
     assert any((CONF.parent / "analysis" / name).exists() for name in (artefact, f"{artefact}.py"))
 
 
-@pytest.mark.parametrize("experiment", [name for name in EXPERIMENTS if not name.startswith("frontier/best_")])
+@pytest.mark.parametrize(
+    "experiment", [name for name in EXPERIMENTS if not name.startswith("frontier/best_")]
+)
 def test_points_are_what_hydra_composes(experiment):
-    """Groups are exchanged in one composition; every point equals Hydra's own composition of its overrides."""
+    """Groups are exchanged in one composition; every point equals Hydra's own composition of it."""
     [part] = parts_of([f"experiment={experiment}"])
     for cell, point in list(zip(part.cells, part.points, strict=True))[::5]:
         with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -78,7 +80,7 @@ def test_table1_has_18_cells_and_shares_the_baseline():
     assert len(cells_of(narrowed)) == 9
 
 
-def test_an_artefact_with_parts_is_all_of_them_and_no_other(tmp_path):
+def test_an_artefact_with_parts_is_all_of_them_and_no_other():
     assert [part.name for part in parts_of(["experiment=table2"])] == [
         "table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia",
     ]  # fmt: skip
@@ -100,7 +102,8 @@ def test_a_cell_is_named_by_what_determines_it(folder, toy):
     base = cell_id()
     for same in ("results=elsewhere", "tree.depth=5", "axes.pairs=x", "first_tuning_prompt=9"):
         assert cell_id(same) == base, same
-    changes = ["seed=1", "temperature=0.5", "tree=d7b2", "verifier=resispec", "num_prompts=4", "first_prompt=1",
+    changes = ["seed=1", "temperature=0.5", "tree=d7b2", "verifier=resispec", "num_prompts=4",
+               "first_prompt=1",
                "prompt_template='{text}!'", "audit=true", "task=kl"]  # fmt: skip
     assert len({base, *(cell_id(change) for change in changes)}) == 1 + len(changes)
     with (folder / "prompts.jsonl").open("a") as file:
@@ -154,18 +157,22 @@ def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("overrides", "labels"),
     [
-        (["tree=chain", "tree.num_drafted=3,7"], [{"tree": "chain(num_drafted=3)"}, {"tree": "chain(num_drafted=7)"}]),
+        (["tree=chain", "tree.num_drafted=3,7"],
+         [{"tree": "chain(num_drafted=3)"}, {"tree": "chain(num_drafted=7)"}]),
         (["tree=chain"], [{"tree": "chain"}]),
         (["tree=complete", "tree.depth=5", "tree.branching=3"], [{"tree": "complete(branching=3, depth=5)"}]),
         (["verifier=optimal", "verifier.bins=0"], [{"verifier": "optimal(bins=0)"}]),
         (["seed=0,1"], [{"seed": 0}, {"seed": 1}]),
         (["task=kl,decay"], [{"task": "kl"}, {"task": "decay"}]),
-        (["verifier=custom", "verifier.name=a/my_rule.py:Rule"], [{"verifier": "custom(name=my_rule.py:Rule)"}]),
+        (["verifier=custom", "verifier.name=a/my_rule.py:Rule"],
+         [{"verifier": "custom(name=my_rule.py:Rule)"}]),
     ],
 )  # fmt: skip
 def test_labels_carry_what_varies(overrides, labels):
     cells = cells_of(overrides)
-    assert [{key: cell.labels[key] for key in wanted} for cell, wanted in zip(cells, labels, strict=True)] == labels
+    assert [
+        {key: cell.labels[key] for key in wanted} for cell, wanted in zip(cells, labels, strict=True)
+    ] == labels
 
 
 def test_two_requests_may_share_a_cell_under_other_labels():
@@ -175,7 +182,9 @@ def test_two_requests_may_share_a_cell_under_other_labels():
 
 
 def test_doubles_are_dropped(toy):
-    assert len(cells_of([*toy, "decoder=autoregressive", "verifier=standard,resispec", "audit=false,true"])) == 1
+    assert (
+        len(cells_of([*toy, "decoder=autoregressive", "verifier=standard,resispec", "audit=false,true"])) == 1
+    )
 
 
 def test_a_plan_says_which_cells_were_asked_for_and_from_what(toy, tmp_path):
@@ -187,7 +196,9 @@ def test_a_plan_says_which_cells_were_asked_for_and_from_what(toy, tmp_path):
     assert (plan["artefact"], plan["part"], plan["profile"]) == ("table1", "", "embedded")
     assert [cell["cell_id"] for cell in plan["cells"]] == [cell.cell_id for cell in part.cells]
     assert [cell["labels"] for cell in plan["cells"]] == [cell.labels for cell in part.cells]
-    assert {"conf/run.yaml", "conf/experiment/table1.yaml", "conf/decoder/specinfer.yaml"} <= set(plan["sources"])
+    assert {"conf/run.yaml", "conf/experiment/table1.yaml", "conf/decoder/specinfer.yaml"} <= set(
+        plan["sources"]
+    )
     assert plan["command"].startswith("python -m experiments.run experiment=table1 ")
 
 
@@ -213,7 +224,7 @@ BAD = {
     "seed=-1": "seed is -1; allowed: greater than or equal to 0",
     "seed=99999999999999999999999": "seed is 9+; allowed: less than",
     "temperature=0": "temperature is 0.*; allowed: greater than 0",
-    "temperature=.inf": "temperature is '?inf'?; allowed: a finite number|temperature is '.inf'|could not be converted",
+    "temperature=inf": "temperature is inf; allowed: a finite number",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: greater than or equal to 1",
     "device=gpu": "device is 'gpu'; allowed: ",
     "dtype=int4": "dtype is 'int4'; allowed: ",
@@ -232,13 +243,18 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
 def test_planning_needs_no_torch_and_analysis_no_experiments():
     """So that wrong input is refused at once, and tables can be made anywhere."""
     code = (
-        "import sys; from experiments.plan import cells_of; from experiments import command, sweep, launcher\n"
-        "[cell.cell_id for cell in cells_of(['experiment=table1'])]; print('torch' in sys.modules)"
+        "import sys; from experiments.plan import cells_of; from experiments import command, sweep,
+        launcher\n" "[cell.cell_id for cell in cells_of(['experiment=table1'])]; print('torch' in
+        sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False", done.stderr
     sources = (CONF.parent / "analysis").rglob("*.py")
-    assert not [path for path in sources if "import experiments" in path.read_text() or "from experiments" in path.read_text()]
+    assert not [
+        path
+        for path in sources
+        if "import experiments" in path.read_text() or "from experiments" in path.read_text()
+    ]
 
 
 def test_a_label_does_not_name_another_pair_s_tree_file(folder, toy, tmp_path):

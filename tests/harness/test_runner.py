@@ -1,4 +1,4 @@
-"""The runner as a user meets it: cells that run, resume and fail in one line, sweeps with an exit code, a cluster's launcher."""
+"""The runner as a user meets it: cells that run, resume and fail in one line, sweeps, a cluster's launcher."""
 
 import json
 import os
@@ -63,7 +63,9 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_pat
     uses_eagle = any(override.endswith("__eagle") for override in overrides)
     drafter = [f"pair.draft={folder}/eagle", "prompt_template='gh {text} abc'"] if uses_eagle else []
     [cell] = cells_of([*toy, *overrides, *drafter])
-    for group, name in (override.split("=") for override in overrides if "." not in override.partition("=")[0]):
+    for group, name in (
+        override.split("=") for override in overrides if "." not in override.partition("=")[0]
+    ):
         assert cell.labels.get(group, name).partition("(")[0] == name
     run_here(cell)
     assert [row["num_returned"] for row in rows(cell)] == [6, 6, 6]
@@ -90,7 +92,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
 @pytest.mark.parametrize("flag", [[], ["-m"], ["--multirun"]])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
-    """d7b2 cannot fit max_length 17; the other two can. Whatever the flag and wherever it stands, the exit code says so."""
+    """d7b2 cannot fit max_length 17; the others can. Whatever flag there is, and where, the exit code says so."""
     command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
     done = run(*(flag + command if is_first else command + flag))
     assert done.returncode == 1
@@ -98,7 +100,9 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
     assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
     stores = [CellStore(cell.folder).status() for cell in cells_of(command)]
-    assert [status.state for status in stores] == ["failed", "done", "done"] and "max_length 17" in stores[0].reason
+    assert [status.state for status in stores] == ["failed", "done", "done"] and "max_length 17" in stores[
+        0
+    ].reason
 
 
 def test_an_artefact_ends_with_the_command_that_makes_its_table(toy):
@@ -128,7 +132,9 @@ def test_a_stopped_cell_goes_on_after_the_prompts_that_it_has(toy):
 def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
     shown = run("--help").stdout
-    assert "usage: python -m experiments.run" in shown and "experiment=table1" in shown and "Exit code" in shown
+    assert (
+        "usage: python -m experiments.run" in shown and "experiment=table1" in shown and "Exit code" in shown
+    )
     composed = run("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed
     resolved = run("--cfg", "job", "--resolve", *toy).stdout
@@ -152,7 +158,8 @@ first = os.getpid() * 10
 last = re.search(r"--array=0-(\\d+)", script)
 for task in range(int(last.group(1)) + 1 if last else 1):
     place = {
-        "SLURM_JOB_ID": str(first + task), "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1", "SLURM_NODEID": "0",
+        "SLURM_JOB_ID": str(first + task), "SLURM_NTASKS": "1", "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_NODEID": "0",
         "SLURM_JOB_NODELIST": "here", "SLURM_LOCALID": "0", "SLURM_PROCID": "0",
     }
     array = {"SLURM_ARRAY_JOB_ID": str(first), "SLURM_ARRAY_TASK_ID": str(task)} if last else {}
@@ -188,7 +195,10 @@ def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path, launcher, monke
     assert [hashes(cell) for cell in cells_of(command)] == expected
     assert "2 cells: 2 done" in messages(done.stderr)[-1]
     failing = run(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
-    assert failing.returncode == 1 and "2 cells: 1 done (0 before), 1 not complete" in messages(failing.stderr)[-1]
+    assert (
+        failing.returncode == 1
+        and "2 cells: 1 done (0 before), 1 not complete" in messages(failing.stderr)[-1]
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,9 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
 
 def run(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     """A real process, as typed by a user."""
-    return subprocess.run([*COMMAND, *overrides], capture_output=True, text=True, check=False, timeout=timeout)
+    return subprocess.run(
+        [*COMMAND, *overrides], capture_output=True, text=True, check=False, timeout=timeout
+    )
 
 
 def rows(cell: Cell) -> list[dict]:

@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from experiments.build import build
 from experiments.plan import cells_of
-from experiments.worker import build
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle import fill
 from resispec.drafters.eagle_trees import Growth

@@ -1,10 +1,11 @@
-"""Hydra's view of our sweeps: a sweeper that plans all points at once, and a launcher that runs each in a process of its own.
+"""Hydra's view of our sweeps: a sweeper that plans all points at once, and a launcher of processes.
 
 Hydra finds plugins by this folder's name, whose parent `experiments` puts on the path.
 """
 
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.utils import JobReturn
@@ -14,7 +15,7 @@ from omegaconf import DictConfig
 
 
 class CellSweeper(BasicSweeper):
-    """Turns a command line into cells and has the launcher run those that are not done, whichever launcher it is."""
+    """Turns a command line into cells and has any launcher run those that are not done."""
 
     def sweep(self, arguments: list[str]) -> Any:
         """Run the sweep; the process ends with exit code 1 unless every cell is complete."""
@@ -34,7 +35,7 @@ class CellSweeper(BasicSweeper):
             jobs = [[line for line in point if not line.startswith("hydra")] for point in points]
             try:
                 self.launcher.launch(jobs, initial_job_idx=0)
-            except Exception as error:  # of one job; which cells are complete is read from their folders
+            except Exception as error:  # noqa: BLE001 - of one job; which cells are complete is read from their folders
                 sys.stderr.write(f"error: a job of the launcher failed: {str(error).splitlines()[0]}\n")
 
 
@@ -50,7 +51,7 @@ class CellLauncher(Launcher):
 
         run_cells(cells, total)
 
-    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:  # noqa: ARG002
         """Run points that another sweeper gives; see `Launcher.launch`."""
         from experiments.plan import cell_at
 
