@@ -37,7 +37,7 @@ STATES = ("running", "done", "failed", "interrupted")
 
 @dataclass(frozen=True)
 class Status:
-    """A cell's state: one of STATES, "missing" if it was never run, "damaged" if its files are not to be used.
+    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files are not to be used.
 
     reason: one line for people, empty where there is nothing to say. seconds: of the last run.
     """
@@ -88,7 +88,7 @@ class CellStore:
         self.write_status(Status("running"))
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
-        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for one that is no row."""
+        """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
         found: list[RowT] = []
         for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
             row = parse(line, row_type)
@@ -122,7 +122,7 @@ class RowLog(Generic[RowT]):
         self.rows.append(row)
 
     def finish(self, num_rows: int) -> None:
-        """Give the log its final name. Raises RuntimeError unless the file holds `num_rows` prompts, each once."""
+        """Give the log its final name. Raises RuntimeError unless the file holds `num_rows` prompts."""
         if len(self.rows) != num_rows or self._read() != self.rows:
             raise RuntimeError(f"{self._partial} does not hold the {num_rows} rows that were measured")
         self._partial.replace(self._path)

@@ -1,4 +1,4 @@
-"""What goes wrong: kills, two runs at once, a full disk, damaged files, rules that misbehave. No row is lost."""
+"""What goes wrong: kills, two runs at once, a full disk, damaged files, bad rules. No row is lost."""
 
 import json
 import os

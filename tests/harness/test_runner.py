@@ -1,4 +1,4 @@
-"""The runner as a user meets it: cells that run, resume and fail in one line, sweeps, a cluster's launcher."""
+"""The runner as a user meets it: cells that run, resume and fail in one line, sweeps, clusters."""
 
 import json
 import os
@@ -92,7 +92,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
 @pytest.mark.parametrize("flag", [[], ["-m"], ["--multirun"]])
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
-    """d7b2 cannot fit max_length 17; the others can. Whatever flag there is, and where, the exit code says so."""
+    """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag."""
     command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
     done = run(*(flag + command if is_first else command + flag))
     assert done.returncode == 1

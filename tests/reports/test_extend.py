@@ -46,7 +46,7 @@ def blocks(text: str) -> list[tuple[str, str, str]]:
 def files(text: str) -> dict[str, str]:
     """What the page says to write: path -> content."""
     named = [
-        (re.search(r"^`([\w./]+)`:\n\n\Z", before, re.M), content) for before, _, content in blocks(text)
+        (re.search(r"^`(\w+/[\w./]+)`:\n\n\Z", before, re.M), content) for before, _, content in blocks(text)
     ]
     return {found[1]: content for found, content in named if found}
 
@@ -141,24 +141,22 @@ def test_every_block_of_the_page_is_followed():
 
 
 def test_a_verifier(copy):
-    audit, sweep, by_file, both = commands(section("A verifier"))
+    audit, sweep, by_file = commands(section("A verifier"))
     done = run(copy, audit)
     assert done.returncode == 0, done.stderr
-    rows = re.findall(r"^\| draw_and_look +\| (\w+) +\| ([\d.e+-]+) ", done.stdout, re.M)
+    rows = re.findall(r"^\| draw_and_look +\| (\w+) +\| +([\d.e+-]+) ", done.stdout, re.M)
     assert {draws for draws, _ in rows} == {*Draws, "flat"}
     assert all(float(error) < 1e-9 for _, error in rows) and "biased" not in done.stdout
     assert cells_done(run(copy, sweep)) == 4
-    assert "| my" not in run(copy, by_file).stdout
-    assert cells_done(run(copy, both)) == 2
+    assert cells_done(run(copy, by_file)) == 2
 
 
 def test_a_decoder_with_draws_of_its_own(copy):
     audit, sweep = commands(section("A decoder"))
     done = run(copy, audit)
-    assert done.returncode == 1 or "flat" in done.stdout  # 18 tokens are too few for a verdict of exact
-    [(error, ceiling)] = re.findall(
-        r"^\| standard +\| flat +\| ([\d.e+-]+) .* ([\d.–]+) \| \S+ \|$", done.stdout, re.M
-    )
+    assert "standard with flat draws is undecided" in done.stderr  # 18 tokens are too few for a verdict
+    [line] = re.findall(r"^\| standard +\| flat +\|(.*)\|$", done.stdout, re.M)
+    error, *_, ceiling, _ = [entry.strip() for entry in line.split("|")]
     assert float(error) < 1e-9 and 0 < float(ceiling) <= 1
     assert cells_done(run(copy, sweep)) == 2
 
@@ -184,9 +182,8 @@ def test_a_metric(copy):
     assert cells_done(run(copy, sweep)) == 10  # two temperatures of five: baseline, two rules, their audits
     done = run(copy, table)
     assert done.returncode == 0, done.stderr
-    assert (
-        "| Empty steps" in done.stdout and "share of the steps that accepted no drafted token" in done.stdout
-    )
+    assert re.search(r"\| +Empty steps +\|", done.stdout)
+    assert "share of the steps that accepted no drafted token" in done.stdout
     frame = pd.read_csv(copy / "results" / "embedded" / "table1.csv")
     found = frame[frame.quantity == "empty_steps"].set_index(["temperature", "decoder", "verifier"]).value
     assert len(found) == 6 and found.between(0, 1).all()
