@@ -1,10 +1,13 @@
-"""README and docs say what the repository holds: published numbers, commands, options and files."""
+"""README and docs quote the published numbers, and README lists the options that there are."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from omegaconf import OmegaConf
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "embedded"
@@ -12,8 +15,7 @@ README = (ROOT / "README.md").read_text()
 PAGES = {
     path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
 }
-MAKEFILE = (ROOT / "Makefile").read_text()
-STEMS = re.search(r"^ARTEFACTS := (.*)$", MAKEFILE, re.M).group(1).split()
+LABELS = ("pair", "dataset", "decoder", "tree", "verifier")
 
 
 def between(marker, page):
@@ -65,35 +67,40 @@ def test_what_is_said_of_the_frontier_is_in_its_table():
     assert autoregressive.max() < 1  # "none of these trees is faster than one token at a time"
 
 
-def test_every_artefact_has_a_sweep_and_a_script():
-    experiments = {path.stem for path in (ROOT / "conf" / "experiment").iterdir()}
-    assert experiments == set(STEMS)
-    for stem in STEMS:
-        script = ROOT / "analysis" / f"{stem}.py"
-        assert script.is_file() or (ROOT / "analysis" / stem / "__main__.py").is_file(), stem
+def listed() -> dict[str, set[str]]:
+    """group -> the options that README's table names."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.M)
+    return {group: set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) for group, cells in rows}
 
 
-def test_every_target_and_option_that_is_named_exists():
-    targets = {*STEMS, *(f"reproduce-{stem}" for stem in STEMS)}
-    targets |= set(re.findall(r"^([a-z0-9-]+):.*##", MAKEFILE, re.M))
-    for path in PAGES.values():
-        named = set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", path.read_text(), re.M))
-        assert named <= targets, f"{path.name}: {named - targets}"
-    groups = re.findall(r"^\| `(\w+)` \| (.*) \|$", README, re.M)
-    assert {"pair", "dataset", "decoder", "tree", "verifier", "task"} <= {group for group, _ in groups}
-    for group, cells in groups:
-        options = {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
-        assert set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) == options, group
+def test_every_option_that_is_listed_exists():
+    assert set(listed()) == {*LABELS, "task"}
+    for group, options in listed().items():
+        assert options <= {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}, group
 
 
-def test_links_lead_somewhere():
-    for page in (*PAGES.values(), ROOT / "results" / "README.md"):
-        for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name}: {link}"
+def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
+    """An option that someone adds needs no line before a number of it is published; `--help` lists it."""
+    used = {group: set() for group in LABELS}
+    for path in PUBLISHED.glob("*.csv"):
+        frame = pd.read_csv(path)
+        for group in set(LABELS) & set(frame) if "cell_id" in frame else ():
+            used[group] |= {str(value).partition("(")[0] for value in frame[group].dropna()}
+    for path in (ROOT / "conf" / "profile").glob("*.yaml"):
+        axes = OmegaConf.to_container(OmegaConf.load(path).axes)
+        used["pair"] |= {name for key, names in axes.items() if "pairs" in key for name in names.split(",")}
+        used["dataset"] |= set(axes["datasets"].split(","))
+    for group, options in used.items():
+        assert options - {"ceiling"} <= listed()[group], group
 
 
-def test_nothing_that_is_quoted_is_in_a_users_own_folder():
-    """Runs write to results/PROFILE, which git ignores; README and docs quote results/published."""
-    for page in PAGES.values():
-        found = re.findall(r"\]\((?:\.\./)?results/(?!published/|reference/|README)[^)]*\)", page.read_text())
-        assert not found, f"{page.name}: {found}"
+def test_the_help_lists_every_option():
+    command = [sys.executable, "-m", "experiments.run", "--help"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for group in listed():
+        [line] = re.findall(rf"^{group}: (.*)$", text, re.M)
+        assert set(line.split(", ")) == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+def test_the_readme_is_no_longer_than_it_should_be():
+    assert len(README.splitlines()) <= 230
