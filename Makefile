@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-ARTEFACTS := table1 table2 table4 table5 figure1 frontier
+ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
 RESULTS ?= results
 VARIABLES := PROFILE RESULTS VERIFIER part PY
 UNKNOWN := $(filter-out $(addsuffix =%,$(VARIABLES)),$(MAKEOVERRIDES))
