@@ -18,9 +18,9 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.config import check_values
-from experiments.messages import explained
-from experiments.single import axes_of, run_single
+from experiments.configuration.messages import explained
+from experiments.configuration.schema import check_values
+from experiments.configuration.single import axes_of, run_single
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]
 
 def texts_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The documents on which verifiers decode; the embedded pair is trained first if it is absent."""
-    from experiments.build import build
+    from experiments.configuration.build import build
 
     found = []
     for config in configs:

@@ -170,7 +170,7 @@ def _work(cell: Cell, channel: Any) -> NoReturn:
 def _search(work: tuple[Mapping[str, Any], Path, Sequence[Cell]], channel: Any) -> NoReturn:
     """A search's whole life."""
     _prepare()
-    from experiments.build import build
+    from experiments.configuration.build import build
     from experiments.worker import CellFailed
     from resispec.errors import InvalidInput
 

@@ -19,9 +19,9 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from experiments.command import run_command
-from experiments.config import CONF
-from experiments.plan import cell_of
+from experiments.configuration.command import run_command
+from experiments.configuration.compose import cell_of
+from experiments.configuration.schema import CONF
 
 
 @hydra.main(version_base="1.3", config_path=str(CONF), config_name="run")

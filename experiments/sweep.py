@@ -7,9 +7,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from experiments.build import build
 from experiments.cells import Cell
-from experiments.config import CONF
+from experiments.configuration.build import build
+from experiments.configuration.schema import CONF
 from experiments.launcher import run_search
 from experiments.plan import AD_HOC, Part, parts_of, write_plan
 from experiments.store import CellStore

@@ -19,8 +19,8 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from experiments.config import RunConfig, check_values
-from experiments.single import run_single
+from experiments.configuration.schema import RunConfig, check_values
+from experiments.configuration.single import run_single
 from resispec.errors import InvalidInput
 from resispec.training.recipe import EagleRecipe
 
@@ -91,7 +91,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe:
 
 def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
-    from experiments.build import build
+    from experiments.configuration.build import build
     from experiments.worker import encode
     from resispec.training.eagle import Sequences
 

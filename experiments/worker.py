@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from experiments.build import build
 from experiments.cells import Cell
+from experiments.configuration.build import build
 from experiments.provenance import provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
 from experiments.tasks.base import Row, Task, Workload

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from experiments.build import build
+from experiments.configuration.build import build
 from experiments.worker import encode
 from resispec.audit.battery import CHAINS, TREES, supported_draws, worst_error, worst_tree_error
 from resispec.audit.ceiling import ceiling

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from experiments.build import build
 from experiments.cells import Cell
+from experiments.configuration.build import build
 from experiments.provenance import provenance
 from experiments.worker import Report
 from resispec.models import Model, Pair, extend

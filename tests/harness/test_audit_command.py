@@ -14,8 +14,8 @@ from experiments import audit
 from experiments.auditing import processes
 from experiments.auditing.evidence import Candidate, Material, decode_terms, gather
 from experiments.auditing.evidence import audit as audit_one
+from experiments.configuration.single import axes_of, run_single, with_implied
 from experiments.plan import cells_of
-from experiments.single import axes_of, run_single, with_implied
 from resispec.audit.battery import pair_of_laws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel

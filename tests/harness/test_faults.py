@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_toys, toy_overrides
 
-from experiments.build import build
+from experiments.configuration.build import build
 from experiments.plan import cells_of
 from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow

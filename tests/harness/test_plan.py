@@ -12,8 +12,9 @@ from omegaconf import OmegaConf
 from toy_runs import save_toys, toy_overrides
 
 from experiments.cells import IGNORED, Cell, content
-from experiments.config import CONF, RunConfig
-from experiments.plan import cell_of, cells_of, composition, parts_of, write_plan
+from experiments.configuration.compose import cell_of, composition
+from experiments.configuration.schema import CONF, RunConfig
+from experiments.plan import cells_of, parts_of, write_plan
 from resispec.errors import InvalidInput
 from resispec.files import write_atomically
 
@@ -245,7 +246,8 @@ def test_planning_needs_no_torch_and_analysis_no_experiments():
     """So that wrong input is refused at once, and tables can be made anywhere."""
     code = """
 import sys
-from experiments import command, launcher, sweep
+from experiments import launcher, sweep
+from experiments.configuration import command
 from experiments.plan import cells_of
 
 [cell.cell_id for cell in cells_of(["experiment=table1"])]

@@ -9,7 +9,7 @@ import sys
 import pytest
 from toy_runs import hashes, messages, rows, run, run_here, save_toys, toy_overrides
 
-from experiments.config import CONF
+from experiments.configuration.schema import CONF
 from experiments.plan import cells_of
 from experiments.store import CellStore
 from experiments.worker import CellFailed

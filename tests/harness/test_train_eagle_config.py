@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from omegaconf import OmegaConf
 
-from experiments.config import CONF
+from experiments.configuration.schema import CONF
 from experiments.train_eagle import checked
 from resispec.errors import InvalidInput
 from resispec.training.recipe import EagleRecipe

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from experiments.build import build
+from experiments.configuration.build import build
 from experiments.plan import cells_of
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle import fill

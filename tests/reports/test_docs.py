@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from experiments.config import CONF
+from experiments.configuration.schema import CONF
 from experiments.plan import cells_of
 from experiments.train_eagle import checked
 

@@ -53,7 +53,7 @@ class CellLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:  # noqa: ARG002
         """Run points that another sweeper gives; see `Launcher.launch`."""
-        from experiments.plan import cell_at
+        from experiments.configuration.compose import cell_at
 
         self.run([cell_at(tuple(overrides)) for overrides in job_overrides], len(job_overrides))
         return []

@@ -9,8 +9,8 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.command import run_command
-from experiments.config import CONF
+from experiments.configuration.command import run_command
+from experiments.configuration.schema import CONF
 from resispec.errors import InvalidInput
 
 DEFAULT_PROFILE = "embedded"

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from resispec.errors import InvalidInput
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
+CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
 
-from experiments.messages import explained
+from experiments.configuration.messages import explained
 from experiments.plan import with_parts
 from resispec.errors import InvalidInput, first_line
 

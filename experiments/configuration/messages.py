@@ -14,7 +14,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config import CONF
+from experiments.configuration.schema import CONF
 from resispec.errors import InvalidInput
 
 _NOISE = (
