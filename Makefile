@@ -33,7 +33,8 @@ help: ## list the targets
 	@for stem in $(ARTEFACTS); do \
 	  printf '  %-18s %s\n' reproduce-$$stem "run every missing cell of $$stem, then write it" \
 	    $$stem "write $$stem from the cells that exist, running nothing"; done
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
+	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several"
 
@@ -50,8 +51,8 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-# One stem per artefact: conf/experiment/STEM names its cells (a folder there has its parts), analysis.STEM writes it.
-# It is written even when some cell failed.
+# One stem per artefact: conf/experiment/STEM names its cells (a folder there has its parts), analysis.STEM
+# writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
 	@code=0; $(PY) -m experiments.run experiment=$*$(if $(part),/$(part)) $(OWN) || code=$$?; \
@@ -60,11 +61,12 @@ $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: audit
-audit: profile .venv/installed ## is a verifier exact? every one, or VERIFIER=name or VERIFIER=path/to/file.py:Class
-	@$(PY) -m experiments.audit $(OWN) $(if $(findstring .py:,$(VERIFIER)),verifier=custom 'verifier.name=$(VERIFIER)',$(VERIFIER:%=verifier=%))
+audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class
+	@$(PY) -m experiments.audit $(OWN) $(if $(findstring .py:,$(VERIFIER)), \
+	  verifier=custom 'verifier.name=$(VERIFIER)',$(VERIFIER:%=verifier=%))
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, and the cost of every rule, as ratios within one run
+bench: .venv/installed ## our loops against transformers' generate, and what every rule costs, as ratios
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
 

@@ -18,6 +18,7 @@ from resispec.files import damage, read_json
 
 ROOT = Path(__file__).resolve().parent.parent
 """The repository, to which the files that a plan was made from are relative."""
+EXPERIMENTS = ROOT / "conf" / "experiment"
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 OPTIONAL_LABELS = ("tree", "verifier")
 """An autoregressive cell has neither: both are then empty."""
@@ -94,6 +95,9 @@ def read_plan(artefact: str, profile: str, results: Path) -> Plan:
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
             stale.append(f"The plan of {name} is older than {', '.join(changed)}; `{make}` makes it anew.")
+    made = {file.stem for file in files if file != single}
+    for missing in sorted({path.stem for path in (EXPERIMENTS / artefact).glob("*.yaml")} - made):
+        stale.append(f"{artefact} has a part {missing} that no plan asks for yet; `{make}` makes it.")
     command = _command(commands, artefact, profile)
     return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale))
 

@@ -29,9 +29,9 @@ IGNORED = {
     "audit": "counts through the task that refers to it",
 }
 OURS = ("resispec.", "experiments.")
-LARGE_BYTES = (
-    1 << 24
-)  # a larger file is known by its size and three samples, since weights take minutes to read
+PATHS = ("path", "target", "draft")  # keys whose values are files or folders wherever such exist
+# A larger file is known by its size and three samples, since reading weights takes minutes.
+LARGE_BYTES = 1 << 24
 SAMPLE_BYTES = 1 << 20
 
 
@@ -55,9 +55,13 @@ class Cell:
             raise InvalidInput(
                 f"tree file {tree} does not exist; give tree.path=FILE, or a tree that is searched for"
             )
-        determining = {key: value for key, value in self.config.items() if key not in IGNORED}
-        key = json.dumps([RESULTS_VERSION, _identity(determining)], sort_keys=True)
+        key = json.dumps([RESULTS_VERSION, _identity(self.determining)], sort_keys=True)
         return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def determining(self) -> dict[str, Any]:
+        """The part of the configuration that determines the result."""
+        return {key: value for key, value in self.config.items() if key not in IGNORED}
 
     @property
     def folder(self) -> Path:
@@ -83,22 +87,22 @@ class Cell:
         )
 
 
-def _identity(node: Any) -> Any:
+def _identity(node: Any, key: str = "") -> Any:
     """A configuration without places: files stand for what they hold, our own classes for their names."""
     if isinstance(node, dict):
-        return {
-            key: _class_name(value) if key == "_target_" else _identity(value) for key, value in node.items()
-        }
+        return {name: _identity(value, name) for name, value in node.items()}
     if isinstance(node, list | tuple):
         return [_identity(item) for item in node]
     if not isinstance(node, str) or "\n" in node or len(node) > 1024:
         return node
+    if key == "_target_":
+        return _class_name(node)
     name, separator, attribute = node.partition(".py:")  # a class in a file
     if separator and (found := content(Path(f"{name}.py").expanduser())) is not None:
         return [found, attribute]
-    if "/" not in node and not Path(node).suffix:
-        return node
-    return content(Path(node).expanduser()) or node
+    if key in PATHS or "/" in node or Path(node).suffix:
+        return content(Path(node).expanduser()) or node
+    return node
 
 
 def _class_name(target: str) -> str:
@@ -107,12 +111,13 @@ def _class_name(target: str) -> str:
 
 
 def content(path: Path) -> Any:
-    """What stands for a file or for the files of a folder; None where there is neither."""
+    """What stands for a file or for all files of a folder; None where there is neither."""
     if path.is_file():
         stat = path.stat()
         return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
     if path.is_dir():
-        return {file.name: content(file) for file in sorted(path.iterdir()) if file.is_file()}
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {file.relative_to(path).as_posix(): content(file) for file in files}
     return None
 
 
@@ -120,10 +125,20 @@ def content(path: Path) -> Any:
 def _digest(path: Path, num_bytes: int, _changed: int) -> str:
     """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB."""
     if num_bytes <= LARGE_BYTES:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(_relevant(path.read_bytes(), path.suffix)).hexdigest()
     digest = hashlib.sha256(str(num_bytes).encode())
     with path.open("rb") as file:
         for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
             file.seek(start)
             digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()
+
+
+def _relevant(data: bytes, suffix: str) -> bytes:
+    """The bytes of a file that count: of a grow map of ours its topology, not when and where it was found."""
+    if suffix != ".json":
+        return data
+    try:
+        return json.dumps(json.loads(data)["child_counts"]).encode()
+    except (ValueError, TypeError, KeyError):
+        return data

@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Glob, Override
 
 from experiments.cells import Cell
 from experiments.configuration.compose import cell_at, composed, composition
 from experiments.configuration.messages import explained, hydra_here
 from experiments.configuration.schema import CONF
+from resispec.errors import InvalidInput
 from resispec.files import write_json
 
 EXPERIMENT = "experiment"
@@ -94,17 +95,37 @@ def _part(name: str | None, overrides: Sequence[Override], config_name: str) -> 
         point = [f"{axis.get_key_element()}={value}" for axis, value in zip(axes, values, strict=True)]
         whole = (*experiment, *fixed, *point)
         cell = cell_at(whole, config_name, tuple(varied))
-        if cell.labels not in [
-            other.labels for other in part.cells
-        ]:  # what the decoder does not use makes no other cell
+        if _is_new(cell, part):
             part.cells.append(cell)
             part.points.append(whole)
             part.sources |= _sources(composition(whole, config_name).choices, config_name)
     return part
 
 
+def _is_new(cell: Cell, part: Part) -> bool:
+    """Whether no earlier cell of a part is the same; what the decoder does not use makes no other cell.
+
+    Raises InvalidInput for two cells that differ in what their labels do not say.
+    """
+    twins = [other for other in part.cells if other.labels == cell.labels]
+    if any(other.determining != cell.determining for other in twins):
+        raise InvalidInput(
+            f"two cells of this sweep are both called {cell}; sweep over values that names show"
+        )
+    return not twins
+
+
+def has_tree(cell: Cell) -> bool:
+    """Whether a cell's tree is there: it needs no file, or its file exists."""
+    return cell.tree_file is None or cell.tree_file.is_file()
+
+
 def _values(override: Override) -> list[str]:
     if override.is_sweep_override():
+        group = str(override.key_or_group)
+        if isinstance(override.value(), Glob):
+            options = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+            return [str(name) for name in override.value().filter(options)]
         return list(override.sweep_string_iterator())
     return [override.get_value_element_as_str()]
 
@@ -113,13 +134,20 @@ def _sources(choices: Mapping[str, str], config_name: str) -> set[Path]:
     """The configuration files that a cell was composed from."""
     paths = [
         CONF / f"{config_name}.yaml",
-        *(CONF / group / f"{option}.yaml" for group, option in choices.items()),
+        *(
+            CONF / group / f"{option}.yaml"
+            for group, option in choices.items()
+            if not group.startswith("hydra/")
+        ),
     ]
     return {path for path in paths if path.is_file()}
 
 
 def write_plan(part: Part, arguments: Sequence[str]) -> Path:
-    """Write what a sweep asked for, `results/PROFILE/plans/ARTEFACT[/PART].json`, for analysis to read."""
+    """Write what a sweep asked for, `results/PROFILE/plans/ARTEFACT[/PART].json`, for analysis to read.
+
+    A cell whose tree was searched for and not found has no id yet; it is missing like one that never ran.
+    """
     artefact, _, name = part.name.partition("/")
     config = part.cells[0].config
     path = Path(config["results"]) / config["profile"] / "plans" / f"{part.name}.json"
@@ -136,7 +164,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
             for source in sorted(part.sources)
         },
         "cells": [
-            {"cell_id": cell.cell_id, "labels": cell.labels}
+            {"cell_id": cell.cell_id if has_tree(cell) else "no-tree", "labels": cell.labels}
             | ({"tree_file": str(cell.tree_file)} if cell.tree_file else {})
             for cell in part.cells
         ],

@@ -1,14 +1,12 @@
 """Run cells: `python -m experiments.run [KEY=VALUE ...]`. See `--help`, and conf/ for the choices.
 
-    python -m experiments.run pair=embedded dataset=embedded_code decoder=specinfer tree=d5b3
-    verifier=resispec temperature=1.0
-    python -m experiments.run experiment=table1                          # every cell of Table 1; finished
-    cells are skipped
+    python -m experiments.run decoder=specinfer tree=d5b3 verifier=resispec temperature=1.0
+    python -m experiments.run experiment=table1                          # every cell of Table 1
     python -m experiments.run experiment=table1 dataset=embedded_code    # one slice of it
     python -m experiments.run verifier=standard,resispec                 # a sweep of one's own
 
-A cell's folder is results/raw/PROFILE/CELL; a failed cell is recorded there with its reason while the others
-go on. The exit code is 0 only when every cell is complete.
+Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is recorded
+there with its reason while the others go on. The exit code is 0 only when every cell is complete.
 """
 
 from __future__ import annotations
@@ -28,9 +26,7 @@ from experiments.configuration.schema import CONF
 def run_job(config: DictConfig) -> None:
     """Measure one cell in this process: what a job on a cluster does.
 
-
-    A cell that fails is no error of the job: its status says so, and the sweep reads it when all jobs have
-    ended.
+    A cell that fails is no error of the job: its status says so, and the sweep reads it once all jobs ended.
     """
     from experiments.launcher import Progress
     from experiments.worker import CellFailed, measure

@@ -83,7 +83,10 @@ class CellStore:
 
     def begin(self, cell: Cell) -> None:
         """Record what is measured; rows of a complete cell whose files are damaged are measured again."""
-        (self.folder / ROWS).unlink(missing_ok=True)
+        if self.status().state == "damaged":
+            (self.folder / ROWS).unlink(missing_ok=True)
+        elif (self.folder / ROWS).exists():  # stopped between its last row and its status
+            (self.folder / ROWS).replace(self.folder / PARTIAL)
         write_json(self.folder / CELL, {"cell_id": cell.cell_id, "config": cell.config})
         self.write_status(Status("running"))
 

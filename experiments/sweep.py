@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.cells import Cell
 from experiments.configuration.build import build
 from experiments.configuration.schema import CONF
 from experiments.launcher import run_search
-from experiments.plan import AD_HOC, Part, parts_of, write_plan
+from experiments.plan import AD_HOC, Part, has_tree, parts_of, write_plan
 from experiments.store import CellStore
 from resispec.errors import InvalidInput
 
@@ -27,15 +28,20 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
     parts = parts_of(arguments, config_name)
     cells = [cell for part in parts for cell in part.cells]
     _check(cells)
-    if not _find_trees(_missing_trees(cells)):
-        return False
+    wanted = _missing_trees(cells)
+    _say_what_is_ignored(arguments, cells, bool(wanted))
+    for path, own in wanted.items():
+        sys.stderr.write(f"searching for the tree {path}\n")
+        run_search(own[0].config["search"], path, own)
     for part in parts:
         write_plan(part, arguments)
-    _say_what_is_ignored(arguments, cells)
-    points = {}
+    points, num_without_tree = {}, 0
     for part in parts:
         for cell, point in zip(part.cells, part.points, strict=True):
-            points.setdefault(cell.cell_id, (cell, point))
+            if has_tree(cell):
+                points.setdefault(cell.cell_id, (cell, point))
+            else:
+                num_without_tree += 1
     pending = []
     for cell, point in points.values():
         status = CellStore(cell.folder).status()
@@ -45,9 +51,10 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
             pending.append((cell, point))
     if pending:
         launch([point for _, point in pending], [cell for cell, _ in pending], len(points))
-    states = {cell.cell_id: CellStore(cell.folder).status().state for cell, _ in points.values()}
+    states = [CellStore(cell.folder).status().state for cell, _ in points.values()]
+    states += ["missing"] * num_without_tree
     _sum_up(parts, states, len(points) - len(pending))
-    return set(states.values()) == {"done"}
+    return set(states) == {"done"}
 
 
 def _check(cells: Sequence[Cell]) -> None:
@@ -59,6 +66,7 @@ def _check(cells: Sequence[Cell]) -> None:
         if "tree" in cell.labels and is_topology and tree not in seen:
             seen.append(tree)
             build(tree)
+    _check_files(cells)
     folder = cells[0].folder.parent if not cells[0].tree_file else Path(cells[0].config["results"])
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,6 +78,27 @@ def _check(cells: Sequence[Cell]) -> None:
         raise InvalidInput(reason) from error
 
 
+def _check_files(cells: Sequence[Cell]) -> None:
+    """Raise InvalidInput for files of the user's that are not there, cannot be read or hold too little."""
+    seen: list[Any] = []
+    for cell in cells:
+        config = cell.config
+        needed = {"dataset": config["dataset"], "count": config["first_prompt"] + config["num_prompts"]}
+        is_local = (
+            str(config["dataset"]["_target_"]).startswith("resispec.data.") and config["dataset"]["path"]
+        )
+        if is_local and needed not in seen:
+            seen.append(needed)
+            build(config["dataset"]).prompts(needed["count"])
+        rule, separator, _ = str(config["verifier"].get("name", "")).partition(".py:")
+        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
+            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
+        path = cell.tree_file
+        if path is not None and path.suffix == ".json" and path.is_file() and config["tree"] not in seen:
+            seen.append(config["tree"])
+            build(config["tree"])
+
+
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
     """The cells by the tree file that they need, where it is missing and can be searched for."""
     wanted: dict[Path, list[Cell]] = {}
@@ -78,33 +107,35 @@ def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
         if path is not None and not path.is_file() and cell.config["search"] and path.suffix == ".json":
             wanted.setdefault(path, []).append(cell)
     for path, own in wanted.items():
+        if any(cell.config["search"] != own[0].config["search"] for cell in own):
+            raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
         build(own[0].config["search"]).check(path, own)
     return wanted
 
 
-def _find_trees(wanted: Mapping[Path, Sequence[Cell]]) -> bool:
-    """Search for every tree file that is missing; whether all were found."""
-    for path, own in wanted.items():
-        sys.stderr.write(f"searching for the tree {path}\n")
-        if not run_search(own[0].config["search"], path, own):
-            return False
-    return True
-
-
-def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell]) -> None:
+def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> None:
+    """Notes about overrides that change nothing, and about a plan that asks for less than its artefact."""
     given = {argument.partition("=")[0].partition(".")[0] for argument in arguments}
     for name in ("tree", "verifier"):
         if name in given and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(cell.labels["decoder"] for cell in cells))
             sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
+    if "search" in given and not is_searching:
+        sys.stderr.write(
+            "note: search... changes nothing: no tree file is missing; delete it to search again\n"
+        )
+    usual = {"experiment", "profile", "results", "hydra", "hydra/launcher"}
+    if "experiment" in given and given - usual:
+        sys.stderr.write("note: the artefact's plan now asks for these cells only\n")
 
 
-def _sum_up(parts: Sequence[Part], states: dict[str, str], num_before: int) -> None:
+def _sum_up(parts: Sequence[Part], states: Sequence[str], num_before: int) -> None:
     """The last line of a run."""
-    done = sum(state == "done" for state in states.values())
+    done = states.count("done")
     config = parts[0].cells[0].config
     artefacts = dict.fromkeys(part.name.partition("/")[0] for part in parts if part.name != AD_HOC)
-    written = [name for name in artefacts if any((CONF.parent / "analysis").glob(f"{name}*"))]
+    scripts = CONF.parent / "analysis"
+    written = [name for name in artefacts if (scripts / f"{name}.py").exists() or (scripts / name).is_dir()]
     table = f"; make {' '.join(written)} PROFILE={config['profile']} writes the table" if written else ""
     failed = f", {len(states) - done} not complete" if done < len(states) else ""
     where = f"{config['results']}/raw/{config['profile']}"

@@ -3,7 +3,7 @@
     python -m experiments.train_eagle output=drafter profile=paper dataset=jsonl dataset.path=text.jsonl
 
 Of the pair only the target is used. Documents are encoded as prompts are, template included, and cut to
-`context` tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
+`document_tokens` tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
 an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command.
 """
 
@@ -38,7 +38,7 @@ class TrainEagleConfig(RunConfig):
 
     output: str = MISSING
     documents: int = MISSING
-    context: int = MISSING
+    document_tokens: int = MISSING
     save_every: int = MISSING
     recipe: dict[str, Any] = field(default_factory=dict)
 
@@ -73,7 +73,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe:
     for name, value in {"output": config["output"], "dataset.path": config["dataset"].get("path")}.items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=PATH")
-    for name, least in {"documents": 1, "context": FEWEST_TOKENS, "save_every": 1}.items():
+    for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS, "save_every": 1}.items():
         if config[name] < least:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     if not config["pair"]:
@@ -95,12 +95,13 @@ def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     from experiments.worker import encode
     from resispec.training.eagle import Sequences
 
-    documents = build(config["dataset"]).prompts(config["documents"])
+    first = config["first_prompt"]
+    documents = build(config["dataset"]).prompts(first + config["documents"])[first:]
     pair: Pair = build(config["pair"])
-    context, template = config["context"], config["prompt_template"]
-    if context > pair.target.context:
-        raise InvalidInput(f"context is {context}; the target has {pair.target.context} positions")
-    encoded = (encode(pair.tokenizer, document.text, context, template) for document in documents)
+    length, template = config["document_tokens"], config["prompt_template"]
+    if length > pair.target.context:
+        raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
+    encoded = (encode(pair.tokenizer, document.text, length, template) for document in documents)
     return pair, Sequences([tokens for tokens in encoded if len(tokens) >= FEWEST_TOKENS])
 
 

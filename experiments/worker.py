@@ -111,6 +111,7 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
     write_json(folder / PROVENANCE, provenance(workload.pair.target.device))
     log = RowLog(folder, task.row)
     count = len(workload.prompts)
+    report(f"{cell}: starting", len(log.rows), count)
     if len(log.rows) < count:
         for index in range(config["warmup_prompts"]):
             report(f"{cell}: warming up", len(log.rows), count)

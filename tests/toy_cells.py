@@ -84,6 +84,11 @@ def save(cell: ToyCell, rows: list[dict[str, Any]] | None, state: str = "done", 
     return cell
 
 
+def save_methods(results: Path) -> list[ToyCell]:
+    """A finished cell for each of METHODS."""
+    return [save(make_cell(results, method), rows_of(measured)) for method, measured in METHODS.items()]
+
+
 def make_audit(cell: ToyCell, tokens: int, shift: float, sha: str | None = None) -> ToyCell:
     """The audit of a timed cell, whose terms deviate by `shift` standard deviations a token."""
     audit = replace(cell, cell_id=f"{cell.cell_id}-audit", labels=cell.labels | {"audit": True})

@@ -55,9 +55,8 @@ class TableSession:
         known = torch.cat((self.positions, positions))
         assert visible.shape == (len(tokens), len(known)) and len(known) <= self.capacity
         for row, position in zip(visible, positions, strict=True):
-            assert known[row].sort().values.tolist() == list(
-                range(int(position) + 1)
-            )  # one token at every earlier position
+            # one token at every earlier position
+            assert known[row].sort().values.tolist() == list(range(int(position) + 1))
         self.positions = known
         self.model.forwarded.append(tokens.tolist())
         return self.model.logits[tokens]
@@ -121,8 +120,13 @@ def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int =
     return module.eval()
 
 
-def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), vocab: int = 64) -> None:
-    """Write model folders, in transformers' own layout, that share a byte-level tokenizer."""
+def save_tiny_pair(
+    folder: Path, words: tuple[str, ...] = ("target", "draft"), vocab: int = 64, seed: int = 0
+) -> None:
+    """Write model folders, in transformers' own layout, that share a byte-level tokenizer.
+
+    seed: of the first model; the next ones have the next seeds.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -131,8 +135,8 @@ def save_tiny_pair(folder: Path, words: tuple[str, ...] = ("target", "draft"), v
     options = {"special_tokens": ["<eos>"], "initial_alphabet": list("abcdefgh"), "show_progress": False}
     trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
-    for seed, word in enumerate(words):
-        save_model(tiny_llama(vocab, seed=seed).module, tokenizer, "<eos>", folder / word)
+    for number, word in enumerate(words):
+        save_model(tiny_llama(vocab, seed=seed + number).module, tokenizer, "<eos>", folder / word)
 
 
 def save_prompts(folder: Path, count: int) -> None:
@@ -144,9 +148,9 @@ def save_prompts(folder: Path, count: int) -> None:
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def save_tiny_search(folder: Path, num_documents: int) -> list[str]:
+def save_tiny_search(folder: Path, num_documents: int, seed: int = 0) -> list[str]:
     """A tiny pair and documents in a folder, and the overrides with which a search for trees uses them."""
-    save_tiny_pair(folder)
+    save_tiny_pair(folder, seed=seed)
     save_prompts(folder, num_documents)
     return [
         "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,7 @@ import torch
 from tqdm import tqdm
 
 from experiments.auditing.evidence import Audit, Candidate, Material, audit, gather
+from experiments.launcher import follow_parent
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 
@@ -22,17 +24,26 @@ Item, Result = TypeVar("Item"), TypeVar("Result")
 def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Sequence[str]) -> list[Audit]:
     """Audit every verifier with all its kinds of draws in processes of their own: two on a CPU, one on a GPU.
 
-    Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process.
+    Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
+    is raised here, an interrupt included, ends these processes at once.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.auditing.processes"])
     count = 2 if config["device"] == "cpu" else 1
-    with ProcessPoolExecutor(count, context, _prepare, (config, texts)) as pool:
+    others = multiprocessing.active_children()
+    pool = ProcessPoolExecutor(count, context, _prepare, (config, texts))
+    try:
         supported = _each(pool, Candidate.supported, chosen, chosen)
         rows = [(one, draws) for one, found in zip(chosen, supported, strict=True) for draws in found]
-        bar = tqdm(desc="audit", unit="row", total=len(rows), dynamic_ncols=True)
-        with bar:
+        with tqdm(desc="audit", unit="row", total=len(rows), dynamic_ncols=True) as bar:
             return _each(pool, _audit_row, rows, [one for one, _ in rows], bar)
+    except BaseException:
+        for process in multiprocessing.active_children():
+            if process not in others:
+                process.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _each(
@@ -50,9 +61,6 @@ def _each(
         except BrokenProcessPool as error:
             who = f"verifier {candidate.name!r}, or one that was audited beside it"
             raise InvalidInput(f"{who}, ended its process") from error
-        except InvalidInput:
-            pool.shutdown(cancel_futures=True)
-            raise
         if bar is not None:
             bar.update()
     return found
@@ -62,6 +70,8 @@ _SETTING: list[tuple[Mapping[str, Any], Sequence[str]]] = []
 
 
 def _prepare(config: Mapping[str, Any], texts: Sequence[str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and ends its processes
+    follow_parent()
     torch.set_num_threads(1)
     _SETTING.append((config, texts))
 

@@ -114,12 +114,12 @@ def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
 
 
 def table_of(rows: Mapping[str, Mapping[str, float]], read_ms: float) -> Table:
-    """A row for every decoder. read_ms: milliseconds of reading the target's weights once."""
+    """A row for every decoder. read_ms: milliseconds in which the target's weights are read once."""
     frame = pd.DataFrame(
         {
             "decoder": list(rows),
             "step, ms": [row["step_ms"] for row in rows.values()],
-            "steps' ratio to one reading": [row["step_ms"] / read_ms for row in rows.values()],
+            "steps' ratio to one read of the weights": [row["step_ms"] / read_ms for row in rows.values()],
             **{title: [row[name] for row in rows.values()] for title, name in PARTS.items()},
         }
     )
@@ -129,15 +129,15 @@ def table_of(rows: Mapping[str, Mapping[str, float]], read_ms: float) -> Table:
 def page(rows: Mapping[str, Mapping[str, float]], weights_gb: float, rate_tb: float, source: str) -> str:
     """The figures for people. source: on what and with what they were measured."""
     read_ms = weights_gb / rate_tb
-    reading = (
-        f"Reading the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
+    reads = (
+        f"To read the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
         f"measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
     )
     meaning = (
         "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the split comes "
         "from a second run that synchronises the device after every part."
     )
-    return "\n".join([markdown(table_of(rows, read_ms)), reading, "", source, "", meaning, ""])
+    return "\n".join([markdown(table_of(rows, read_ms)), reads, "", source, "", meaning, ""])
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ def cell_at(overrides: tuple[str, ...], config_name: str = "run", varied: tuple[
     for group, node in found.exchanged.items():
         config[group] = node
     for override in map(_parsed, overrides):
-        if _iscomposed(override):
+        if _is_composed(override):
             continue
         try:
             OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
@@ -62,7 +62,7 @@ def composition(overrides: tuple[str, ...], config_name: str) -> Composition:
     Points of a sweep mostly differ in groups that set their own node alone. For those the node is exchanged
     in one composition, which takes a hundredth of the time of another one.
     """
-    groups = {line: _parsed(line) for line in overrides if _iscomposed(_parsed(line))}
+    groups = {line: _parsed(line) for line in overrides if _is_composed(_parsed(line))}
     plain = {line: override for line, override in groups.items() if _is_plain(override)}
     base = composed(tuple(line for line in groups if line not in plain), config_name)
     exchanged = {str(override.key_or_group): str(override.value()) for override in plain.values()}
@@ -78,7 +78,7 @@ def _parsed(line: str) -> Override:
     return override
 
 
-def _iscomposed(override: Override) -> bool:
+def _is_composed(override: Override) -> bool:
     """Whether an override chooses an option, is Hydra's own, or adds or removes a key; others set a value."""
     key = str(override.key_or_group)
     is_plain = not (override.is_add() or override.is_force_add() or override.is_delete())
@@ -123,9 +123,8 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
     """
     refers_to = OmegaConf.to_yaml(config.decoder)
     used = [name for name in ("tree", "verifier") if f"${{{name}}}" in refers_to]
-    config.audit = (
-        config.audit and "verifier" in used
-    )  # without a choice of verifier there is nothing to audit
+    # Without a choice of verifier there is nothing to audit.
+    config.audit = config.audit and "verifier" in used
     labels = {name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *used)}
     config.names = {name: re.sub(r"[^\w.]+", "-", labels[name]).strip("-") for name in GROUPS[:3]}
     try:
@@ -139,7 +138,7 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
         raise InvalidInput(f"{missing[0]} must be given, like {missing[0]}=VALUE")
     check_values(values)
     labels |= {"temperature": values["temperature"]} | ({"audit": True} if values["audit"] else {})
-    for key in varied:
+    for key in (name.lstrip("+") for name in varied):
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
     return Cell(labels, values)
@@ -154,7 +153,7 @@ def _label(group: str, choice: str, node: DictConfig) -> str:
     differing = {
         key: value
         for key, value in composed.items()
-        if not key.endswith("_target_") and key in stored and stored[key] != value and "${" not in str(value)
+        if not key.endswith("_target_") and stored.get(key) != value and "${" not in str(value)
     }
     given = ", ".join(f"{key}={_short(value)}" for key, value in sorted(differing.items()))
     return f"{choice}({given})" if given else choice
@@ -174,8 +173,8 @@ def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def _short(value: Any) -> Any:
-    """A value in a label; of a path its last part."""
-    return Path(value).name if isinstance(value, str) and "/" in value else value
+    """A value in a label; of a path its last two parts."""
+    return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and "/" in value else value
 
 
 def _missing(node: Any, prefix: str = "") -> list[str]:

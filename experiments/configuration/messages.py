@@ -55,12 +55,10 @@ def unknown_key(key: str, config: Any) -> InvalidInput:
     is_hydra = key.startswith("hydra.")  # otherwise Hydra's own keys are no help
     known = sorted(_keys({name: node for name, node in content.items() if (name == "hydra") == is_hydra}))
     group = key.rpartition(".")[0]
-    siblings = [name for name in known if name.rpartition(".")[0] == group] or [
-        n for n in known if "." not in n
-    ]
-    near = difflib.get_close_matches(key, known, n=1)
+    siblings = [name for name in known if name.rpartition(".")[0] == group]
+    near = difflib.get_close_matches(key, siblings, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return InvalidInput(f"unknown key {key!r}; {hint}allowed: {', '.join(siblings)}")
+    return InvalidInput(f"unknown key {key!r}; {hint}allowed: {', '.join(siblings) or f'none in {group}'}")
 
 
 def _keys(node: Any, prefix: str = "") -> Iterator[str]:
@@ -75,9 +73,11 @@ def _unknown_option(error: MissingConfigException) -> str:
     group, _, name = (error.missing_cfg_file or "").partition("/")
     if not error.options:
         return _one_line(error)
-    near = difflib.get_close_matches(name, error.options, n=1)
+    folders = [path.name for path in (CONF / group).iterdir() if path.is_dir()]  # artefacts with parts
+    options = sorted([*error.options, *folders])
+    near = difflib.get_close_matches(name, options, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"unknown {group} {name!r}; {hint}allowed: {', '.join(error.options)}"
+    return f"unknown {group} {name!r}; {hint}allowed: {', '.join(options)}"
 
 
 def _explained(error: Exception, config_name: str) -> InvalidInput:

@@ -48,24 +48,20 @@ class RunConfig:
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
     prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
     num_prompts: int = MISSING  # measured prompts
-    first_tuning_prompt: int = (
-        MISSING  # documents from here on are for choosing trees; our artefacts do not measure them
-    )
+    # Documents from here on are for choosing trees; our artefacts do not measure them.
+    first_tuning_prompt: int = MISSING
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
-    axes: dict[str, str] = field(
-        default_factory=dict
-    )  # the pairs and data sets that the profile's sweeps go over
-    prompt_counts: dict[str, int] = field(
-        default_factory=dict
-    )  # of the frontier's cells, and of its longer audits
-    names: dict[str, str] = field(
-        default_factory=dict
-    )  # of pair, data set and decoder, as file names use them
+    # The pairs and data sets that the profile's sweeps go over.
+    axes: dict[str, str] = field(default_factory=dict)
+    # Of the frontier's cells, and of its longer audits.
+    prompt_counts: dict[str, int] = field(default_factory=dict)
+    # Of pair, data set and decoder, as file names use them.
+    names: dict[str, str] = field(default_factory=dict)
 
 
 ConfigStore.instance().store(name="schema", node=RunConfig)

@@ -1,4 +1,4 @@
-"""Search for the topology of which the best verifier emits most tokens a step, or the fewest seconds a token.
+"""Search for the topology with which the best verifier emits most tokens a step, or tokens the fastest.
 
     python -m experiments.run tree=best_121 verifier=traversal_optimal temperature=0.6
     python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal           # without replacement
@@ -43,9 +43,8 @@ class BestShapeSearch:
     """The search for a file of one pair, temperature and kind of draws.
 
     num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
-    counted.
-    by: "tokens" for most tokens a step, "time" for the fewest seconds a token. Raises InvalidInput for values
-    out of range.
+    counted. by: "tokens" for most tokens a step, "time" for the fewest seconds a token. Raises InvalidInput
+    for values out of range.
     """
 
     num_prompts: int = 45

@@ -1,9 +1,8 @@
 """Which topologies to try for a number of nodes; experiments.search.best_shape compares them.
 
 Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
-every level below the
-root: `resispec.trees.from_widths`. Where draws have an order, as without replacement, the first children
-deserve the larger subtrees, and the candidates are those of Sequoia's search.
+every level below the root: `resispec.trees.from_widths`. Where draws have an order, as without replacement,
+the first children deserve the larger subtrees, and the candidates are those of Sequoia's search.
 """
 
 from __future__ import annotations
@@ -86,11 +85,8 @@ def filled(widths: Sequence[int], total: int) -> Widths:
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
     """Shapes of as many nodes in which one of the first three levels is wider or narrower.
 
-    The level changes alone, or with all levels below it.
-
-    share: of the level's width, by which it changes; at least 1. The bottom makes room or takes what is left,
-    see `filled`.
-    most_levels: the root counted.
+    The level changes alone, or with all levels below it; the bottom makes room or takes what is left, see
+    `filled`. share: of the level's width, by which it changes; at least by 1. most_levels: the root counted.
     """
     found = []
     for place in range(min(3, len(widths))):
@@ -111,11 +107,9 @@ def unique(shapes: Iterable[Shape]) -> list[Shape]:
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
     """The best trees of so many nodes in up to each number of levels, if siblings are accepted so.
 
-    num_nodes, levels: the root counted.
-
     acceptance: by place in draw order, see `resispec.trees.search`. Verification from the leaves up accepts
     later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum
-    count too.
+    count too. num_nodes, levels: the root counted.
     """
     found = []
     chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave less than nothing

@@ -21,7 +21,6 @@ class BoundRow(PrefixRow):
     """The ceiling of one tree.
 
     num_nodes: verified positions. emitted: expected tokens a step, summed over prefixes.
-
     tree_log_ratios: [prefix][level], the largest log prod p / q over the drafted tree's paths to that level.
     rollout_log_ratios: [rollout][level], the same along paths of the target.
     Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.

@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.prefixes import PrefixRow, prefix_laws, prefix_lengths
+from experiments.tasks.base import Workload, share
+from experiments.tasks.prefixes import PrefixRow, SiblingTask
 from resispec.audit.ceiling import ceiling
 from resispec.audit.first_token import rule_of
 from resispec.distributions import draw
@@ -36,27 +36,15 @@ class DecayRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Decay:
-    """How often the i-th of `num_siblings` i.i.d. siblings is accepted once those before it were rejected.
-
-    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
-    """
+class Decay(SiblingTask):
+    """How often the i-th of `num_siblings` i.i.d. siblings is accepted once those before it were rejected."""
 
     row: ClassVar[type[DecayRow]] = DecayRow
-    num_prefixes: int
-    num_siblings: int
-    num_tuples: int
-
-    def __post_init__(self) -> None:
-        check_counts(
-            num_prefixes=self.num_prefixes, num_siblings=self.num_siblings, num_tuples=self.num_tuples
-        )
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> DecayRow:
         """See `Task`."""
-        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
-        target, draft = prefix_laws(workload, index, lengths)
+        target, draft = self.laws(workload, index)
         generator, rule = workload.generator(index), rule_of(workload.decoder.verifier)
         selected = tested = torch.zeros(self.num_siblings, dtype=torch.float64, device=target.device)
         for p, q in zip(target, draft, strict=True):
@@ -67,9 +55,7 @@ class Decay:
             tested = tested + (1 - select.cumsum(-1) + select).clamp_min(0).sum(0)
         ceiling_selected, ceiling_tested = self._ceilings(target, draft)
         return DecayRow(
-            **identity(workload, index),
-            num_prefixes=len(lengths),
-            num_tuples=self.num_tuples,
+            **self.counts(workload, index, len(target)),
             selected=selected.tolist(),
             tested=tested.tolist(),
             ceiling_selected=ceiling_selected,

@@ -18,8 +18,8 @@ class PromptRow(Row):
     """One decoded prompt.
 
     num_returned: tokens that were asked for. num_emitted: tokens of all `num_steps` steps, those past the
-    limit included.
-    histogram[k]: steps that emitted k + 1 tokens. Times in seconds.
+    limit included. histogram[k]: steps that emitted k + 1 tokens. Times in seconds.
+
     Raises ValueError when the counts contradict each other or nothing was decoded.
     """
 

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.prefixes import PrefixRow, prefix_laws, prefix_lengths
+from experiments.tasks.base import Workload, share
+from experiments.tasks.prefixes import PrefixRow, SiblingTask
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.first_token import rule_of
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
@@ -29,8 +29,7 @@ class KlRow(PrefixRow):
     paper_kl_resispec, paper_kl_standard, paper_kl_random: the paper's D_KL(p_hat || p) in float32 when the
     proxy is ResiSpec's, q or a random law; signed, as rounding leaves it.
     total_variation, total_variation_error: of the law that the verifier emits, cross-fitted, and its standard
-    error. The mean is 0 for an exact rule; otherwise it is at most the true value, which it nears with
-    `num_tuples`.
+    error. The mean is 0 for an exact rule, otherwise at most the true value, which it nears with `num_tuples`.
     kl_plug_in, kl_at_least: D_KL of that law once tokens are merged into two sets, which bounds its D_KL from
     below; at the measured masses, and at masses moved two standard errors toward the target.
     """
@@ -46,42 +45,26 @@ class KlRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Kl:
-    """The paper's KL and the audited law at one node with `num_siblings` i.i.d. siblings.
-
-    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
-    """
+class Kl(SiblingTask):
+    """The paper's KL and the audited law at one node with `num_siblings` i.i.d. siblings."""
 
     row: ClassVar[type[KlRow]] = KlRow
-    num_prefixes: int
-    num_siblings: int
-    num_tuples: int
-
-    def __post_init__(self) -> None:
-        check_counts(
-            num_prefixes=self.num_prefixes, num_siblings=self.num_siblings, num_tuples=self.num_tuples
-        )
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> KlRow:
         """See `Task`."""
-        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
         # The paper's figure is the rounding of this precision.
-        target, draft = (laws.float() for laws in prefix_laws(workload, index, lengths))
+        target, draft = (laws.float() for laws in self.laws(workload, index))
         generator = workload.generator(index)
         published = {
             name: paper_kl(target, draft, proxy, self.num_siblings, generator).tolist()
             for name, proxy in PROXIES.items()
         }
-        rule, tuples = (
-            rule_of(workload.decoder.verifier),
-            Tuples(self.num_siblings, Draws.IID, self.num_tuples),
-        )
+        rule = rule_of(workload.decoder.verifier)
+        tuples = Tuples(self.num_siblings, Draws.IID, self.num_tuples)
         found = [estimate(rule, p, q, tuples, generator) for p, q in zip(target, draft, strict=True)]
         return KlRow(
-            **identity(workload, index),
-            num_prefixes=len(lengths),
-            num_tuples=self.num_tuples,
+            **self.counts(workload, index, len(target)),
             **published,
             total_variation=[one.total_variation for one in found],
             total_variation_error=[one.total_variation_error for one in found],

@@ -6,10 +6,11 @@ A prefix is what a model has read; what is measured is the law of the token that
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Generator, Tensor
 
-from experiments.tasks.base import Row, Workload
+from experiments.tasks.base import Row, Workload, check_counts, identity
 from resispec.decode import Decoder
 from resispec.distributions import probabilities
 from resispec.drafters import NoDraft
@@ -25,6 +26,33 @@ class PrefixRow(Row):
     """
 
     num_prefixes: int
+
+
+@dataclass(frozen=True)
+class SiblingTask:
+    """What tasks share that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
+
+    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
+    """
+
+    num_prefixes: int
+    num_siblings: int
+    num_tuples: int
+
+    def __post_init__(self) -> None:
+        check_counts(
+            num_prefixes=self.num_prefixes, num_siblings=self.num_siblings, num_tuples=self.num_tuples
+        )
+
+    def laws(self, workload: Workload, index: int) -> tuple[Tensor, Tensor]:
+        """The laws (C, V) of `prefix_laws` for the C prefixes of a prompt: `num_prefixes`, if it is long."""
+        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
+        return prefix_laws(workload, index, lengths)
+
+    def counts(self, workload: Workload, index: int, num_prefixes: int) -> dict[str, Any]:
+        """The fields of a row that say what was looked at."""
+        row = identity(workload, index)
+        return row | {"num_prefixes": num_prefixes, "num_tuples": self.num_tuples}
 
 
 def prefix_lengths(num_tokens: int, count: int) -> list[int]:

@@ -27,10 +27,8 @@ class ScalingRow(PrefixRow):
     """Table 5; the first lists have one entry a topology, all of them parts of one drafted tree a prefix.
 
     arrangement: "complete" (that many i.i.d. children at every node) or "chains" (that many i.i.d. paths).
-    num_nodes: verified positions. emitted: expected tokens a step given the drafted tree, summed over
-    prefixes.
-    tree_log_ratios: [topology][prefix][level], the largest log prod p / q over the tree's paths to that
-    level.
+    num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over prefixes.
+    tree_log_ratios: [topology][prefix][level], the largest log prod p / q of the tree's paths to the level.
     rollout_log_ratios: [rollout][level], the same along paths of the target.
     Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.
     """
@@ -49,6 +47,7 @@ class Scaling:
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
     differences are paired.
+
     num_prefixes: of each prompt, with one tree each. num_levels: the root counted. rollouts: of the target, a
     prefix.
     """

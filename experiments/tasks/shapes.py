@@ -32,6 +32,7 @@ class Shapes:
 
     All candidates are parts of one drafted tree a prefix, so their differences are paired, and no acceptance
     is drawn.
+
     num_prefixes: of what the target writes after a prompt. topologies: the candidates, each as the list of
     its nodes' parents.
     """

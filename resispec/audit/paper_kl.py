@@ -1,14 +1,13 @@
 r"""The paper's empirical validation (Appendix C) as published, and the divergence that it should measure.
 
 The appendix sums the masses of all paths,
-    P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,   p_hat = sum_i
-    P_i + P_fail,
+    P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,
+    p_hat = sum_i P_i + P_fail,
 with R_0 = p, beta_i = sum min(k_i, R_{i-1}) and R_i = norm(max(R_{i-1} - k_i, 0)), for ONE fixed proxy k_i
 per step, and reports D_KL(p_hat || p). This cannot fail: (1 - beta_i) R_i = R_{i-1} - min(k_i, R_{i-1}), so
 every step adds min(k, R) + (R - min(k, R)) = R and p_hat = p for every sequence of laws k_i, also for random
-ones. The figure measures rounding. What Algorithm 1 does
-differs: its proxy depends on the rejected token, and the residual after it is an average over the tokens that
-can be rejected.
+ones. The figure measures rounding. What Algorithm 1 does differs: its proxy depends on the rejected token,
+and the residual after it is an average over the tokens that can be rejected.
 """
 
 from __future__ import annotations

@@ -22,10 +22,9 @@ def lookahead(
 ) -> tuple[list[float], Callable[[int, float], bool]]:
     """Read the coins from the device, with what bounds the chances; one host synchronisation.
 
-    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins.
-    Returns the coins as numbers, and a function that is given a node with children and the mass a with which
-    the node is
-    examined: whether the node or anything below it can still be accepted.
+    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins. Returns the coins as numbers, and a
+    function that is given a node with children and the mass a with which it is examined: whether the node or
+    anything below it can still be accepted.
 
     The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`: given a target
     of mass a whose odds are o = a / (1 - a), its residual gives no token y more than o p(y), and what it

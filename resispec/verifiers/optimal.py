@@ -43,9 +43,8 @@ class Optimal:
 
     bins: number of groups, equally wide in sqrt(p / q) from 0 to sqrt(B); larger ratios than B make no
     difference. What grouping gives away in acceptance is below a thousandth of it for 1024 bins, and
-    inversely proportional to their number.
-    0: every token is its own group and nothing is given away, at the cost of sorting the vocabulary.
-    Raises InvalidInput for 1 bin or a negative number.
+    inversely proportional to their number. With 0 every token is its own group and nothing is given away, at
+    the cost of sorting the vocabulary. Raises InvalidInput for 1 bin or a negative number.
     """
 
     bins: int = 1024

@@ -52,8 +52,8 @@ class TopDown:
         """Draw an outcome, visiting only the nodes of one path.
 
         Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
-        returns is no
-        law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn from.
+        returns is no law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn
+        from.
         """
         path: list[int] = []
         tokens: list[int] = []

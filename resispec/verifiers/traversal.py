@@ -50,12 +50,12 @@ class Traversal:
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw an outcome, depth first.
 
-        It takes a law, and one host synchronisation, for every node with children that is reached.
-        With a rule that is bounded, see `lookahead`, subtrees that cannot be accepted are passed over.
+        It takes a law, and one host synchronisation, for every node with children that is reached. With a
+        rule that is bounded, see `lookahead`, subtrees that cannot be accepted are passed over.
+
         Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
-        returns is no
-        law: NaN, negative or too large masses. A residual is checked for negative masses only when it is
-        drawn from.
+        returns is no law: NaN, negative or too large masses. A residual is checked for negative masses only
+        when it is drawn from.
         """
         parents, children = tree.topology.parents, tree.topology.children
         # A node is decided once at most, so one coin a node is enough.
@@ -95,8 +95,7 @@ class Traversal:
         with whose(rule_name(self.rule), node):
             check_chances(select, tolerance)
             check_chances(residual, tolerance)
-            # The root's target is a whole law, so its residual is one, unless a sibling is selected for
-            # certain.
+            # The root's target is a whole law, so its residual is one unless a sibling is surely selected.
             if node == 0 and sum(select) < 1 - tolerance and sum(residual) < 1 - tolerance:
                 raise FloatingPointError(f"the residual sums to {sum(residual):.9g}; allowed: 1")
         return numbers[:count], stay
@@ -104,8 +103,7 @@ class Traversal:
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
         families = _families_by_level(tree.topology, target_probs.device)
-        # Probability of accepting a node itself once all its children have failed. A leaf has no children: it
-        # is its mass a.
+        # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
         for parents, children in families:
@@ -144,10 +142,9 @@ class _Decision:
     """What a law says about a node and its children, in the order of examination; float64 but for `final`.
 
     masses: (..., B), with which the children are examined. stay: (..., 1) probability of stopping at the
-    node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the final
-    token there.
-    drafted, undrafted: (..., B) and (..., 1), what the residual gives to the children and to all other
-    tokens.
+    node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the token
+    that is emitted then. drafted, undrafted: (..., B) and (..., 1), what the residual gives to the children
+    and to all other tokens.
     """
 
     masses: Tensor

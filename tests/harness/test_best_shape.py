@@ -24,6 +24,7 @@ from resispec.trees import Topology, from_widths, grow_map
 
 SEARCH = BestShapeSearch(num_prompts=15, num_levels=5)
 LONGER = BestShapeSearch(num_prompts=30, num_levels=5)
+SEEDS = (0, 10, 20)  # of toy pairs, so that what holds of one by chance is seen
 
 
 def stages_of(overrides, search):
@@ -73,16 +74,22 @@ def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """Overrides of a tiny pair with documents, on which shapes are searched for with 15 of them."""
-    return save_tiny_search(tmp_path_factory.mktemp("best"), 20)
+def toys(tmp_path_factory):
+    """For every seed overrides of a tiny pair with 20 documents, of which a search uses 15."""
+    return {seed: save_tiny_search(tmp_path_factory.mktemp("best"), 20, seed) for seed in SEEDS}
 
 
+@pytest.fixture
+def toy(toys):
+    return toys[SEEDS[0]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
     ("decoder", "verifier"), [("specinfer", "traversal_optimal"), ("sequoia", "traversal")]
 )
-def test_a_file_says_what_was_measured_and_decodes(toy, decoder, verifier):
-    chosen = [*toy, "tree=best_16", f"decoder={decoder}", f"verifier={verifier}"]
+def test_a_file_says_what_was_measured_and_decodes(toys, decoder, verifier, seed):
+    chosen = [*toys[seed], "tree=best_16", f"decoder={decoder}", f"verifier={verifier}"]
     [cell] = cells_of(chosen)
     path, told = cell.tree_file, []
     SEARCH(path, [cell], lambda *facts: told.append(facts))

@@ -17,6 +17,7 @@ from experiments.configuration.schema import CONF, RunConfig
 from experiments.plan import cells_of, parts_of, write_plan
 from resispec.errors import InvalidInput
 from resispec.files import write_atomically
+from resispec.trees import chain, grow_map
 
 
 def options(group):
@@ -167,7 +168,7 @@ def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypat
         (["seed=0,1"], [{"seed": 0}, {"seed": 1}]),
         (["task=kl,decay"], [{"task": "kl"}, {"task": "decay"}]),
         (["verifier=custom", "verifier.name=a/my_rule.py:Rule"],
-         [{"verifier": "custom(name=my_rule.py:Rule)"}]),
+         [{"verifier": "custom(name=a/my_rule.py:Rule)"}]),
     ],
 )  # fmt: skip
 def test_labels_carry_what_varies(overrides, labels):
@@ -181,6 +182,50 @@ def test_two_requests_may_share_a_cell_under_other_labels():
     [one] = cells_of(["tree=d5b3"])
     [other] = cells_of(["tree=complete", "tree.depth=5", "tree.branching=3"])
     assert one.cell_id == other.cell_id and one.labels != other.labels
+
+
+@pytest.mark.parametrize(
+    "override", ["verifier.name=a/rule.py:Rule,b/rule.py:Rule", "+decoder.cache_length=100,200"]
+)
+def test_no_two_cells_of_a_sweep_have_one_name(override):
+    first, second = cells_of(["verifier=custom", "verifier.name=standard", override])
+    assert first.labels != second.labels and str(first) != str(second)
+
+
+def test_what_names_do_not_show_is_refused(monkeypatch):
+    """Otherwise one of the two cells would be dropped as a double."""
+    monkeypatch.setattr("experiments.configuration.compose._short", lambda _: "...")
+    with pytest.raises(InvalidInput, match="two cells of this sweep are both called"):
+        cells_of(["verifier=custom", "verifier.name=a.py:Rule,b.py:Rule"])
+
+
+def test_a_glob_stands_for_options():
+    found = cells_of(["tree=glob(d*)", "verifier=glob([s*,k*])"])
+    assert {cell.labels["tree"] for cell in found} == {"d3b11", "d4b4", "d4b5", "d5b3", "d7b2"}
+    assert {cell.labels["verifier"] for cell in found} == {"standard", "kseq"}
+
+
+def test_of_a_tree_file_the_topology_counts(toy, tmp_path):
+    """Not when, where and from what it was found; and a file without a slash is one, too."""
+    path = tmp_path / "map.json"
+    ids = []
+    for num_drafted, about in ((3, {"started": "now"}), (3, {"started": "then"}), (4, {"started": "then"})):
+        grow_map.save(chain(num_drafted), path, about)
+        [cell] = cells_of([*toy, "tree=growmap", f"tree.path={path}"])
+        ids.append(cell.cell_id)
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_local_folder_without_a_slash_counts_by_content(toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights" / "deep").mkdir(parents=True)
+    [cell] = cells_of(toy)
+    pair = cell.config["pair"] | {"target": "weights"}
+    ids = []
+    for text in ("one", "two"):
+        (tmp_path / "weights" / "deep" / "part.bin").write_text(text)
+        ids.append(cell.changed(cell.labels, pair=pair).cell_id)
+    assert ids[0] != ids[1]
 
 
 def test_doubles_are_dropped(toy):
@@ -211,6 +256,8 @@ BAD = {
     "dataset=nope": "unknown dataset 'nope'; .*allowed: c4, cnn_dm",
     "pair=nope": "unknown pair 'nope'; .*allowed: embedded, .*llama2_7b__jf68m",
     "experiment=nope": "unknown experiment 'nope'; .*allowed: .*table1",
+    "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: .*table2",
+    "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
     "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
     "temperature=warm": "could not be converted to Float",
     "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: .*dataset.name",
@@ -266,4 +313,4 @@ def test_a_label_does_not_name_another_pair_s_tree_file(folder, toy, tmp_path):
     [one] = cells_of(["tree=growmap_64", "decoder=sequoia"])
     [other] = cells_of([*toy, "tree=growmap_64", "decoder=sequoia"])
     assert one.config["tree"]["path"].endswith("growmap/embedded.embedded_reference.T1.0.64.json")
-    assert "target-target" in other.config["tree"]["path"] and isinstance(other, Cell)
+    assert f"target-{folder.name}-target" in other.config["tree"]["path"] and isinstance(other, Cell)

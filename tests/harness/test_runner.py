@@ -89,8 +89,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     assert elsewhere.cell_id == cell.cell_id and hashes(run_here(elsewhere)) == hashes(cell)
 
 
-@pytest.mark.parametrize("flag", [[], ["-m"], ["--multirun"]])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize(("flag", "is_first"), [([], True), (["-m"], True), (["--multirun"], False)])
 def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
     """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag."""
     command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
@@ -109,6 +108,19 @@ def test_an_artefact_ends_with_the_command_that_makes_its_table(toy):
     done = run("experiment=table1", *toy, "temperature=1.0", "verifier=standard", "decoder=specinfer")
     assert done.returncode == 0, done.stderr
     assert messages(done.stderr)[-1].endswith("raw/embedded; make table1 PROFILE=embedded writes the table")
+
+
+def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
+    """There are too few documents to search with; the sweep's plan and its last line come all the same."""
+    path = tmp_path / "results" / "missing.json"
+    growmap = ["tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1"]
+    done = run(*toy, *growmap)
+    searching, error, last = messages(done.stderr)
+    assert searching == f"searching for the tree {path}" and done.returncode == 1
+    assert error.startswith(f"error: the search for {path} failed: ") and "prompts were asked for" in error
+    assert last.startswith("1 cells: 0 done (0 before), 1 not complete")
+    plan = json.loads((tmp_path / "results" / "embedded" / "plans" / "sweep.json").read_text())
+    assert [cell["cell_id"] for cell in plan["cells"]] == ["no-tree"]
 
 
 def test_what_changes_nothing_is_said_once(toy):
@@ -194,6 +206,8 @@ def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path, launcher, monke
     assert done.returncode == 0, done.stderr
     assert [hashes(cell) for cell in cells_of(command)] == expected
     assert "2 cells: 2 done" in messages(done.stderr)[-1]
+    if launcher == "submitit_local":  # Slurm's way is tried with a job that fails, too
+        return
     failing = run(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
     assert (
         failing.returncode == 1

@@ -13,7 +13,7 @@ from resispec.training.recipe import EagleRecipe
 
 def config(**changed):
     composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
-    own = {name: composed[name] for name in ("documents", "context", "save_every", "recipe")}
+    own = {name: composed[name] for name in ("documents", "document_tokens", "save_every", "recipe")}
     run = {
         "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
         "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
@@ -42,7 +42,7 @@ def test_the_draft_is_not_loaded():
         ({"dataset": {"path": "???"}}, "dataset.path must be given"),
         ({"pair": {}}, "pair must be given"),
         ({"documents": 0}, "documents is 0; allowed: from 1"),
-        ({"context": 2}, "context is 2; allowed: from 3"),
+        ({"document_tokens": 2}, "document_tokens is 2; allowed: from 3"),
         ({"save_every": -5}, "save_every is -5; allowed: from 1"),
         ({"recipe": {"steps": "many"}}, "recipe.steps: .* found 'many'"),
         ({"recipe": {"steps": 1.5}}, "recipe.steps: .* found 1.5"),

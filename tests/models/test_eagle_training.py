@@ -135,7 +135,7 @@ def toy(tmp_path):
     lines = [json.dumps({"text": "abc def gh " * 4 + "abcdefgh"[index % 8]}) for index in range(8)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
     return [
-        f"output={tmp_path}/drafter", "documents=8", "context=24", "recipe.steps=3", "recipe.warmup_steps=1",
+        f"output={tmp_path}/drafter", "documents=8", "document_tokens=24", "recipe.steps=3", "recipe.warmup_steps=1",
         "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target", "dataset=jsonl",
         f"dataset.path={tmp_path}/text.jsonl", "device=cpu", "num_threads=1",
     ]  # fmt: skip
@@ -164,9 +164,10 @@ def test_the_command_trains_a_drafter_that_loads(toy, tmp_path):
     ("change", "message"),
     [
         ("recipe.steps=0", "steps and batch_size are at least 1"),
-        ("context=2", "context is 2; allowed: from 3"),
-        ("context=500", "context is 500; the target has 256 positions"),
+        ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
+        ("document_tokens=500", "document_tokens is 500; the target has 256 positions"),
         ("documents=9", "9 prompts were asked for"),
+        ("first_prompt=1", "9 prompts were asked for"),
         ("dataset=nope", "unknown dataset 'nope'"),
     ],
 )

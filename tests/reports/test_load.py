@@ -18,6 +18,7 @@ from toy_cells import (
     planned,
     rows_of,
     save,
+    save_methods,
     write_plan,
 )
 
@@ -26,9 +27,6 @@ from analysis.decoded import measure
 from resispec.errors import InvalidInput
 from resispec.files import checksums
 
-ROOT = Path(__file__).parents[2]
-SCRIPTS = ("table1", "table2", "table4", "table5", "figure1", "frontier")
-
 
 def read(results: Path, cells: list[ToyCell], part: str = "") -> load.Results:
     return load.load(planned(results, "table1", cells, part), metrics.fields())
@@ -36,7 +34,7 @@ def read(results: Path, cells: list[ToyCell], part: str = "") -> load.Results:
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[ToyCell]:
-    return [save(make_cell(tmp_path, method), rows_of(measured)) for method, measured in METHODS.items()]
+    return save_methods(tmp_path)
 
 
 def test_one_cell_asked_for_under_two_names_has_both_rows(tmp_path: Path, cells: list[ToyCell]) -> None:

@@ -8,15 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_cells import (
-    METHODS,
-    ToyCell,
-    make_cell,
-    planned,
-    rows_of,
-    save,
-    write_plan,
-)
+from toy_cells import ToyCell, planned, save_methods, write_plan
 
 from analysis import load, table1
 from analysis.load import read_plan
@@ -28,7 +20,7 @@ SCRIPTS = ("table1", "table2", "table4", "table5", "figure1", "frontier")
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[ToyCell]:
-    return [save(make_cell(tmp_path, method), rows_of(measured)) for method, measured in METHODS.items()]
+    return save_methods(tmp_path)
 
 
 def test_analysis_imports_nothing_from_experiments() -> None:

@@ -1,4 +1,4 @@
-"""From rows of laws to Tables 4 and 5 and Figure 1, on cells worked out by hand."""
+"""Table 4 on cells worked out by hand, and what Tables 4 and 5 and Figure 1 share."""
 
 from __future__ import annotations
 
@@ -125,23 +125,14 @@ def test_seeds_of_a_sweep_are_rows_of_their_own(tmp_path: Path) -> None:
         for seed in (0, 50)
     ]
     table = table5.make(planned(tmp_path, "table5", cells)).tables[0]
-    assert (
-        table.shown["seed"].tolist() == ["0"] * 16 + ["50"] * 16
-    )  # a curve and a ceiling in two arrangements
-    panels = figure1.make(
-        planned(
-            tmp_path,
-            "figure1",
-            [
-                save(
-                    make_cell(tmp_path, "resispec", seed=seed),
-                    [
-                        row | {"seed": seed + row["seed"]}
-                        for row in decay_rows([[6.0, 1.0]] * 2, [[10.0, 4.0]] * 2)
-                    ],
-                )
-                for seed in (0, 50)
-            ],
+    # a curve and a ceiling in two arrangements
+    assert table.shown["seed"].tolist() == ["0"] * 16 + ["50"] * 16
+    decay = decay_rows([[6.0, 1.0]] * 2, [[10.0, 4.0]] * 2)
+    cells = [
+        save(
+            make_cell(tmp_path, "resispec", seed=seed), [row | {"seed": row["seed"] + seed} for row in decay]
         )
-    ).figures["figure1"]
+        for seed in (0, 50)
+    ]
+    panels = figure1.make(planned(tmp_path, "figure1", cells)).figures["figure1"]
     assert [axes.get_title() for axes in panels.axes] == [f"Python code, seed = {seed}" for seed in (0, 50)]
