@@ -81,9 +81,8 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
         leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
         spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
         align = {"ha": "left", "va": "center", "annotation_clip": False}
-        dark = tuple(
-            0.7 * part for part in mpl.colors.to_rgb(colour)
-        )  # light colours are hard to read as text
+        # Light colours are hard to read as text.
+        dark = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))
         axes.annotate(name, (x, y), **spot, **align, color=dark, fontsize=SIZE)
 
 

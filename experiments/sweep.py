@@ -139,6 +139,5 @@ def _sum_up(parts: Sequence[Part], states: Sequence[str], num_before: int) -> No
     table = f"; make {' '.join(written)} PROFILE={config['profile']} writes the table" if written else ""
     failed = f", {len(states) - done} not complete" if done < len(states) else ""
     where = f"{config['results']}/raw/{config['profile']}"
-    sys.stderr.write(
-        f"{len(states)} cells: {done} done ({num_before} before){failed}; results in {where}{table}\n"
-    )
+    counted = f"{len(states)} cell{'' if len(states) == 1 else 's'}"
+    sys.stderr.write(f"{counted}: {done} done ({num_before} before){failed}; results in {where}{table}\n")

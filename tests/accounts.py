@@ -1,6 +1,4 @@
-"""What the tests of rules and audits share: small laws, accounts of drafting in plain Python, broken
-rules.
-"""
+"""What tests of rules and audits share: small laws, accounts of drafting in plain Python, broken rules."""
 
 import itertools
 
@@ -57,9 +55,7 @@ def tuples(q, count, draws):
 
 
 def emitted_law(rule, p, q, num_siblings, draws):
-    """The exact law of the emitted token, summed over every tuple of siblings, drawn by an account of its
-    own.
-    """
+    """The emitted token's exact law, over every tuple of siblings, drawn by an account of its own."""
     tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
     weights = torch.ones(len(tokens), dtype=p.dtype)
     for row, siblings in enumerate(tokens.tolist()):

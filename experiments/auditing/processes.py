@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
+from multiprocessing import forkserver, resource_tracker
 from typing import Any, TypeVar
 
 import torch
@@ -30,6 +31,7 @@ def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Seq
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.auditing.processes"])
     count = 2 if config["device"] == "cpu" else 1
+    _start_server()
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(count, context, _prepare, (config, texts))
     try:
@@ -66,11 +68,21 @@ def _each(
     return found
 
 
+def _start_server() -> None:
+    """Start what forks the processes, so that no interrupt reaches them: this process ends them itself."""
+    resource_tracker.ensure_running()  # it would unblock the signal if the server had to start it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
 _SETTING: list[tuple[Mapping[str, Any], Sequence[str]]] = []
 
 
 def _prepare(config: Mapping[str, Any], texts: Sequence[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it, too, and ends its processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `_start_server`, for a server that ran before
     follow_parent()
     torch.set_num_threads(1)
     _SETTING.append((config, texts))

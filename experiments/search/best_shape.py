@@ -131,10 +131,8 @@ def s_per_token(topology: Topology, found: Found, times: Times) -> float:
 def summary(best: Topology, final: Found, times: Times) -> dict[str, Any]:
     """What the final measurement says of a topology, and of the best of every number of levels.
 
-    num_levels: the root counted. frontier: by numbers of levels.
-
-    fastest_up_to_ratio: numbers of levels by rising ratio of a draft forward to a target forward; the last
-    one has no end.
+    num_levels: the root counted. frontier: by numbers of levels. fastest_up_to_ratio: numbers of levels by
+    rising ratio of a draft forward to a target forward; the last one has no end.
     """
 
     def facts(topology: Topology) -> dict[str, Any]:

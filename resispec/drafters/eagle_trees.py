@@ -141,14 +141,12 @@ def _connect(tokens: Tensor, places: Tensor, parents: Tensor, forwarded: Tensor)
     """Connect the nodes that stay into a tree.
 
     tokens, places, parents: (K,) each, their tokens, their ascending places among the candidates, and the
-    forwarded rows below which they grew.
-    forwarded: (R,) places of the rows that were forwarded below the root.
+    forwarded rows below which they grew. forwarded: (R,) places of the rows that were forwarded below the
+    root.
     """
     node_at = {place: node for node, place in enumerate(places.tolist(), start=1)}
-    nodes = [
-        0,
-        *(node_at.get(place, -1) for place in forwarded.tolist()),
-    ]  # of every forwarded row, -1 where it was not kept
+    # The node of every forwarded row, -1 where it was not kept.
+    nodes = [0, *(node_at.get(place, -1) for place in forwarded.tolist())]
     topology = Topology((-1, *(nodes[row] for row in parents.tolist())))
     inner = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
     rows = places.new_tensor(inner)

@@ -84,9 +84,9 @@ def toy(toys):
     return toys[SEEDS[0]]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("decoder", "verifier"), [("specinfer", "traversal_optimal"), ("sequoia", "traversal")]
+    ("decoder", "verifier", "seed"),
+    [("specinfer", "traversal_optimal", 0), *(("sequoia", "traversal", seed) for seed in SEEDS)],
 )
 def test_a_file_says_what_was_measured_and_decodes(toys, decoder, verifier, seed):
     chosen = [*toys[seed], "tree=best_16", f"decoder={decoder}", f"verifier={verifier}"]

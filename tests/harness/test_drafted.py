@@ -41,12 +41,10 @@ def test_laws_at_nodes_and_parts_of_a_tree():
     whole = root.draft(complete(3, 3), generator)
     target, _ = bigram_rows(pair)
     laws = root.read(pair.target).laws(whole.tree)
-    assert torch.allclose(laws[:4], target[whole.tree.tokens[:4]]) and torch.allclose(
-        laws[4:], torch.tensor(0.2).double()
-    )
-    drafted, rows = part(
-        whole, laws, parallel_chains(2, 2)
-    )  # of nodes 0; 1 2 3; 4 to 12: 0; 1 2; first children 4 and 7
+    assert torch.allclose(laws[:4], target[whole.tree.tokens[:4]])
+    assert torch.allclose(laws[4:], torch.tensor(0.2).double())
+    # of nodes 0; 1 2 3; 4 to 12: 0; 1 2; first children 4 and 7
+    drafted, rows = part(whole, laws, parallel_chains(2, 2))
     assert drafted.tree.tokens.tolist() == whole.tree.tokens[[0, 1, 2, 4, 7]].tolist()
     assert torch.equal(rows, laws[[0, 1, 2, 4, 7]])
     with pytest.raises(IndexError):

@@ -146,7 +146,7 @@ def test_a_full_disk_is_one_line_and_the_cell_goes_on_afterwards(toy, tmp_path):
     [cell] = cells_of(command)
     error, last = messages(limited.stderr)
     assert limited.returncode == 1 and error.startswith("error: ") and "File too large" in error
-    assert last.startswith("1 cells: 0 done") and "Traceback" not in limited.stderr
+    assert last.startswith("1 cell: 0 done") and "Traceback" not in limited.stderr
     assert {path.name for path in cell.folder.iterdir()} <= {
         ".lock", "cell.json", "log.txt", "provenance.json", "rows.partial.jsonl", "status.json",
     }  # fmt: skip

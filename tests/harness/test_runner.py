@@ -79,7 +79,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     done = run(*command)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
-    assert line == f"1 cells: 1 done (0 before); results in {tmp_path}/results/raw/embedded"
+    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded"
     [cell] = cells_of(command)
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
@@ -118,7 +118,7 @@ def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1
     assert error.startswith(f"error: the search for {path} failed: ") and "prompts were asked for" in error
-    assert last.startswith("1 cells: 0 done (0 before), 1 not complete")
+    assert last.startswith("1 cell: 0 done (0 before), 1 not complete")
     plan = json.loads((tmp_path / "results" / "embedded" / "plans" / "sweep.json").read_text())
     assert [cell["cell_id"] for cell in plan["cells"]] == ["no-tree"]
 

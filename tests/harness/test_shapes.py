@@ -237,14 +237,12 @@ def test_ordered_shapes_are_those_of_the_search_for_every_number_of_levels_and_f
     vector = [0.6, 0.2, 0.1, 0.03, 0.02]
     found = ordered(vector, 13, range(3, 6))
     assert {search(vector, 13, 5).topology(13, levels) for levels in range(3, 6)} <= set(found)
-    assert len(set(found)) == len(found) > 3 and all(
-        shape.num_nodes == 13 and shape.num_levels <= 5 for shape in found
-    )
+    assert len(set(found)) == len(found) > 3
+    assert all(shape.num_nodes == 13 and shape.num_levels <= 5 for shape in found)
     best = max(found, key=lambda shape: expected_tokens(shape, vector))
     assert expected_tokens(best, vector) == pytest.approx(search(vector, 13, 5).expected[13, 5])
-    assert max(len(shape.children[0]) for shape in found) > len(
-        best.children[0]
-    )  # flatter vectors ask for more children
+    # flatter vectors ask for more children
+    assert max(len(shape.children[0]) for shape in found) > len(best.children[0])
     assert ordered([0.5], 13, range(3, 6)) == []  # a chain of 13 has more levels
     assert ordered([0.0, 0.0, 0.0], 4, range(2, 4))  # where nothing is ever accepted there is still a tree
     assert ordered([0.6, -1e-9, 0.0], 4, range(2, 4))  # less than nothing, by rounding

@@ -67,9 +67,8 @@ def test_decay_of_the_standard_rule_is_its_closed_recursion():
     row = Decay(num_prefixes=1, num_siblings=4, num_tuples=4000)(setting, 0)
     measured = [above / below for above, below in zip(row.selected, row.tested, strict=True)]
     expected = [float(torch.minimum(law, q).sum()) for law in residuals(p, q, 4)]
-    assert measured == pytest.approx(
-        expected, abs=0.02
-    )  # 4 standard errors of 4,000 values of deviation below 0.3
+    # 4 standard errors of 4,000 values of deviation below 0.3
+    assert measured == pytest.approx(expected, abs=0.02)
     assert row.tested[0] == 4000 and row.num_tuples == 4000
     highest = [0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))]
     assert row.ceiling_tested == pytest.approx([1 - a for a in highest[:-1]])
@@ -125,9 +124,8 @@ def test_scaling_of_the_standard_rule_is_its_closed_recursion():
         3,
     ]
     assert rows[0].num_nodes == [3, 13, 3, 7]
-    assert all(
-        row.emitted[0] == row.emitted[2] for row in rows
-    )  # one candidate is a chain in both arrangements
+    # one candidate is a chain in both arrangements
+    assert all(row.emitted[0] == row.emitted[2] for row in rows)
     target, draft = bigram_rows(pair)
     shapes = [
         lambda depth: (1, 1, 0)[depth],

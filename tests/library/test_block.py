@@ -1,6 +1,4 @@
-"""Block Verification on chains: exact, equal to verification from the leaves up, and drawn as its law
-says.
-"""
+"""Block Verification on chains: exact, equal to verification from the leaves up, drawn as its law says."""
 
 import pytest
 import torch
@@ -96,9 +94,7 @@ def test_float32_at_a_large_vocabulary(scale, seed):
 
 
 def test_a_residual_that_rounding_removed_is_no_failure():
-    """p is below q at the drafted token and nowhere above it (exaggerated): the step ends with a draw from
-    the target.
-    """
+    """p is below q only at the drafted token (exaggerated): the step ends with a draw from the target."""
     target, draft = torch.tensor([[0.25, 0.25, 0.25]] * 2), torch.tensor([[0.5, 0.25, 0.25]] * 2)
     tree, generator = Tree(chain(1), torch.tensor([0, 0]), Draws.IID), torch.Generator().manual_seed(0)
     outcomes = get_verifier("block").outcomes(tree, target, draft)

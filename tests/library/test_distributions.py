@@ -1,6 +1,4 @@
-"""Draws against the laws that they claim. The chi-square tests are seeded; a fresh seed would fail at a rate
-of 1e-4.
-"""
+"""Draws against the laws that they claim. Chi-square tests are seeded; fresh seeds fail at 1e-4."""
 
 import itertools
 import math

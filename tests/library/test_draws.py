@@ -1,6 +1,4 @@
-"""Kinds of draws: one object a kind, its parts agree with each other, and a kind of one's own is one
-class.
-"""
+"""Kinds of draws: one object a kind, whose parts agree; a kind of one's own is one class."""
 
 import copy
 import pickle
@@ -85,9 +83,7 @@ def test_families_are_cut_only_where_the_first_siblings_follow_the_law_of_fewer(
 
 @dataclass(frozen=True)
 class Tempered(Draws):
-    """Independent draws from q^power, renormalised. It says nothing about its ceiling and its least
-    chances.
-    """
+    """Independent draws from q^power, renormalised. It names no ceiling and no least chances."""
 
     power: float = 0.5
     name = "tempered"
@@ -106,9 +102,7 @@ class Tempered(Draws):
 
 @pytest.mark.parametrize("power", [0.5, 1.0])
 def test_a_kind_of_one_s_own_is_an_object_of_a_class(power):
-    """It drafts, decodes and is audited: the standard rule, which only asks for the siblings' laws, is exact
-    with it.
-    """
+    """It drafts, decodes and is audited: the standard rule, which asks for siblings' laws only, is exact."""
     draws = Tempered(power)
     assert draws not in list(Draws) and str(draws) == "tempered" and Draws(draws) is draws
     assert draws.power == power

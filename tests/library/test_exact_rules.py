@@ -36,9 +36,7 @@ def law(*weights):
 
 
 def over_tuples(rule, p, q, num_siblings, draws):
-    """By an independent account of the draws: the emitted law, the mass of no token at all, and the
-    acceptance.
-    """
+    """By an independent account of the draws: emitted law, mass of no token at all, acceptance."""
     drafted = tuples(q.tolist(), num_siblings, draws)
     tokens = torch.tensor([list(siblings) for siblings, _ in drafted])
     weights = torch.tensor([weight for _, weight in drafted], dtype=torch.float64)
@@ -92,9 +90,7 @@ def test_other_draws_are_refused(name):
 
 
 def test_naive_by_hand():
-    """A token that was drafted twice is emitted by its first copy, and what was not drafted is the
-    residual.
-    """
+    """A token drafted twice is emitted by its first copy; what was not drafted is the residual."""
     p, q = law(0.5, 0.3, 0.2, 0), law(0.1, 0.2, 0.3, 0.4)
     found = get_rule("naive").law(p, q, torch.tensor([1, 3, 1, 2, 1]), Draws.IID)
     assert found.select.tolist() == pytest.approx([0.3, 0, 0, 0.2, 0])
@@ -155,16 +151,13 @@ def test_greedy_attains_its_ceiling():
         p, q = pair_of_laws(kind, vocab, rng(case))
         highest = float(ceiling(p, q, num_siblings, Draws.GREEDY))
         found = over_tuples(get_rule("greedy"), p, q, num_siblings, Draws.GREEDY)[2]
-        has_ties = (
-            int((q == 0).sum()) > 1 or len(set(q.tolist())) < vocab
-        )  # then the ceiling is for the best choice among them
+        # with ties the ceiling is for the best choice among them
+        has_ties = int((q == 0).sum()) > 1 or len(set(q.tolist())) < vocab
         assert found <= highest + 1e-9 and (has_ties or found == pytest.approx(highest, abs=1e-9))
 
 
 def test_greedy_by_hand():
-    """q = (.5, .3, .2), B = 2: D = {0}, r = (0, .6, .4). p = (.2, .2, .6): min(p, r) = .2 + .4, so .8 with
-    P(D).
-    """
+    """q = (.5, .3, .2), B = 2: D = {0}, r = (0, .6, .4). p = (.2, .2, .6): sum min = .6, .8 with P(D)."""
     p, q = law(0.2, 0.2, 0.6), law(0.5, 0.3, 0.2)
     assert float(ceiling(p, q, 2, Draws.GREEDY)) == pytest.approx(0.8)
     found = get_rule("greedy").law(
@@ -227,9 +220,7 @@ def test_a_batch_equals_its_rows_and_inputs_stay(name, options, draws):
 
 @pytest.mark.parametrize(("name", "options", "draws"), RULES)
 def test_no_branch_looks_at_the_data(name, options, draws):
-    """Tracing refuses to read a value; the trace made with one pair of laws gives the law of another, corners
-    included.
-    """
+    """Tracing refuses to read a value; a trace made with some laws gives the law of others, corners too."""
 
     def traced(p, q, siblings):
         found = get_rule(name, **options).law(p, q, siblings, draws)
@@ -305,10 +296,8 @@ def test_laws_at_a_large_vocabulary(name, options, draws, kind, vocab):
         assert (law.residual >= 0).all() and torch.allclose(law.residual.sum(-1), target.sum(-1), atol=1e-5)
         rest = 1 - law.select.double().sum(-1, keepdim=True)
         found.append((rest * law.residual.double()).scatter_add(-1, siblings, law.select.double()))
-    is_flat = name == "kseq" and kind in (
-        "p = q",
-        "flat",
-    )  # near p = q rounding chooses among factors that accept equally often
+    # near p = q rounding chooses among factors that accept equally often
+    is_flat = name == "kseq" and kind in ("p = q", "flat")
     assert is_flat or (found[0] - found[1]).abs().sum(-1).max() / 2 < 1e-4
 
 
@@ -319,9 +308,7 @@ def test_laws_at_a_large_vocabulary(name, options, draws, kind, vocab):
 )
 @pytest.mark.parametrize("nodes", [(), (5,)], ids=["one node", "batch"])
 def test_a_law_in_a_cuda_graph(name, options, draws, nodes):
-    """Captured once and replayed on other inputs, corners included: what the eager call says, here and on the
-    CPU.
-    """
+    """Captured once and replayed on other inputs, corners too: what the eager call says, here and on CPU."""
     rule, count = get_rule(name, **options), 3
     every = list(large_pairs(2000).values())
     every = [tuple(x.float().expand(*nodes, -1) for x in pair) for pair in every]

@@ -1,6 +1,4 @@
-"""The optimal rule: exact for any grouping, at the ceiling, and steady in the corners of large
-vocabularies.
-"""
+"""The optimal rule: exact for any grouping, at the ceiling, steady in corners of large vocabularies."""
 
 import itertools
 import math
@@ -105,9 +103,7 @@ def test_two_tokens_by_hand():
 
 
 def choose_by_scores(p, q, siblings, num_draws, generator):
-    """How often each sibling has the largest score, by the coins and draws of `_log_chain`, one by one; roots
-    by bisection.
-    """
+    """How often each sibling has the largest score, by `_log_chain`'s coins and draws; roots by bisection."""
     n, order = len(siblings), sorted(range(len(p)), key=lambda token: p[token] / q[token])
     prefixes = [order[:k] for k in range(len(p) + 1)]
     big_q, big_p = ([sum(law[token] for token in prefix) for prefix in prefixes] for law in (q, p))
@@ -118,10 +114,8 @@ def choose_by_scores(p, q, siblings, num_draws, generator):
     for token, a in zip(order, big_q[1:], strict=True):
         ratio = min(max(p[token] / q[token], low), high)
         chosen += ratio * q[token]
-        bottom, top = (
-            max(a, (ratio / n) ** (1 / (n - 1))),
-            1.0,
-        )  # right of the lowest point the difference only rises
+        # right of the lowest point the difference only rises
+        bottom, top = max(a, (ratio / n) ** (1 / (n - 1))), 1.0
         for _ in range(60):
             middle = (bottom + top) / 2
             bottom, top = (bottom, middle) if middle**n > chosen + ratio * (middle - a) else (middle, top)
@@ -216,9 +210,7 @@ def expected_acceptance(bins, p, q, num_siblings):
 
 
 def test_the_acceptance_is_that_of_sampled_tuples():
-    """The same number by whole laws: V = 2,000, siblings drawn, with the emitted law itself; and `standard`
-    has less.
-    """
+    """The same number by whole laws: V = 2,000, siblings drawn; and `standard` has less."""
     logits = 2 * torch.randn(2000, generator=rng(0))
     p, q = logits.softmax(-1), (logits + torch.randn(2000, generator=rng(1))).softmax(-1)
     highest = float(ceiling(p, q, 3, Draws.IID))

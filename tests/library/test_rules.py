@@ -1,6 +1,4 @@
-"""Rules as laws: exactness by enumeration, ResiSpec against the algorithm's text, and the corners of the
-simplex.
-"""
+"""Rules as laws: exactness by enumeration, ResiSpec against the algorithm's text, the simplex's corners."""
 
 import shutil
 import subprocess
@@ -70,9 +68,7 @@ def test_a_point_mass_leaves_no_freedom(name, options):
 
 
 def algorithm_1(p, q, siblings):
-    """The paper's Algorithm 1 with GetProxy, line by line on Python floats: (acceptance of each sibling, last
-    R).
-    """
+    """The paper's Algorithm 1 with GetProxy, on Python floats: (acceptance of each sibling, last R)."""
 
     def get_proxy(p, q, x0):
         budget = q[x0] - p[x0]
@@ -112,9 +108,7 @@ def test_resispec_is_algorithm_1(seed):
 
 @pytest.mark.parametrize(("name", "options"), RULES[1:])
 def test_the_three_token_example_is_biased(name, options):
-    """p = (.5, .3, .2), q = (.2, .4, .4), one candidate: token 3 already gets p(3) from acceptance, and then
-    more.
-    """
+    """p = (.5, .3, .2), q = (.2, .4, .4), one candidate: acceptance gives token 3 all p(3); then more."""
     p, q = (
         torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64),
         torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64),
@@ -188,9 +182,7 @@ def test_equal_laws_accept_the_first_and_one_hot_laws_agree():
 
 
 def test_a_target_of_less_than_full_mass_leaves_a_rejection():
-    """Two tokens of a third each: the null outcome of the last third is one more token that no draft
-    proposes.
-    """
+    """Two tokens of a third each: the null outcome of the last third is a token that no draft proposes."""
     p, q = torch.tensor([1 / 3, 1 / 3], dtype=torch.float64), torch.tensor([0.9, 0.1], dtype=torch.float64)
     padded = (
         torch.tensor([1 / 3, 1 / 3, 1 / 3], dtype=torch.float64),

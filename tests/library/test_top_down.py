@@ -71,10 +71,8 @@ def test_standard_emits_the_targets_law_on_trees(shape):
     """Sum over every drafted tree: the first two tokens follow p(a) p(b | a) to 1e-12."""
     vocab, topology = 2, SHAPES[shape]
     generator = torch.Generator().manual_seed(7)
-    target, draft = (
-        laws(vocab, vocab, generator),
-        laws(vocab, vocab, generator),
-    )  # bigram: row of the token at the node
+    # bigram: row of the token at the node
+    target, draft = (laws(vocab, vocab, generator) for _ in range(2))
     emitted = torch.zeros(vocab, vocab, dtype=torch.float64)
     for drafted in itertools.product(range(vocab), repeat=topology.num_nodes - 1):
         tokens = torch.tensor([0, *drafted])
@@ -101,9 +99,7 @@ def test_standard_emits_the_targets_law_on_trees(shape):
 
 
 def test_a_rule_that_never_selects_still_goes_on_at_the_drafted_child():
-    """A residual draw that equals a drafted sibling is accepted: the naive rule (draw from p, see what was
-    drafted).
-    """
+    """A residual draw that equals a drafted sibling is accepted: the naive rule (draw from p, then look)."""
 
     class DrawFromTarget:
         def law(self, target_probs, _draft_probs, siblings, _draws):

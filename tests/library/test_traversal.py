@@ -35,9 +35,7 @@ DEEP = [
 
 
 def two_level_shapes(widest: int, most_nodes: int) -> list[Topology]:
-    """Every tree with up to `widest` children a node on two levels below the root; leaves lie at any
-    depth.
-    """
+    """Every tree with up to `widest` children a node on two levels below the root; leaves at any depth."""
     counts = (row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width))
     shapes = [from_child_counts([[len(row)], list(row)]) for row in counts]
     return [shape for shape in shapes if shape.num_nodes <= most_nodes]
@@ -109,9 +107,7 @@ class DrawFromTarget:
 
 
 def test_a_residual_on_drafted_tokens_is_accepted_before_the_subtree_is_examined():
-    """So a rule that selects nothing and the naive rule, which says the same in another way, give the same
-    verdicts.
-    """
+    """A rule that selects nothing and the naive rule say the same in two ways: the same verdicts."""
     generator = torch.Generator().manual_seed(4)
     rows = rows_of("random", 3, generator)
     assert error(Traversal(DrawFromTarget()), complete(3, 2), rows, Draws.IID) < 1e-12
@@ -187,9 +183,7 @@ def test_one_level_of_leaves_is_the_sibling_rule(draws):
 
 
 def test_a_chain_by_hand_accepts_more_than_token_by_token():
-    """p = (1/3, 2/3), q = (2/3, 1/3) at every node: 11/9 accepted tokens of two, and 10/9 from the root
-    down.
-    """
+    """p = (1/3, 2/3), q = (2/3, 1/3) everywhere: 11/9 accepted tokens of two; 10/9 from the root down."""
     target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
     rows = target, target.flip(-1)
     assert accepted_tokens(get_verifier("traversal"), chain(2), rows, Draws.IID) == pytest.approx(
@@ -268,9 +262,7 @@ BOUNDED = [
 
 @pytest.mark.parametrize(("name", "options", "draws"), BOUNDED)
 def test_bounded_rules_keep_their_promise(name, options, draws):
-    """See `lookahead`: for a target of mass a, residuals and siblings' weights against the odds a / (1 -
-    a).
-    """
+    """See `lookahead`: for a target of mass a, residuals and siblings' weights against a / (1 - a)."""
     generator, rule = torch.Generator().manual_seed(10), get_rule(name, **options)
     assert rule.is_bounded
     for kind, mass, num_siblings in itertools.product(KINDS, (1e-6, 0.01, 0.3, 0.49), (1, 2, 3)):
@@ -310,9 +302,7 @@ def test_passing_over_subtrees_changes_no_verdict(name, options, draws, shape):
 
 
 def test_what_can_be_accepted_by_hand():
-    """Odds 1/3 give weights of at most .4 and .3, so masses .4 and, once the first sibling has failed, .3 /
-    .6 = .5.
-    """
+    """Odds 1/3 give weights of at most .4 and .3: masses .4 and, once the first failed, .3 / .6 = .5."""
     for coins, expected in (
         ([0.4, 0.41, 0.51], False),
         ([0.4, 0.41, 0.49], True),

@@ -73,9 +73,8 @@ def test_a_vanishing_temperature_is_greedy(name, prompt):
     expected = generate(
         Pair(target, None, ToyTokenizer()), NoDraft(), Sampling(1e-5, 24, 128), prompt=prompt
     ).tokens
-    assert (
-        len(set(expected[-9:])) == 1
-    )  # an untrained target ends by repeating itself, and so does one of the drafters
+    # an untrained target ends by repeating itself, and so does one of the drafters
+    assert len(set(expected[-9:])) == 1
     for module in (tiny_eagle(vocab=10), repeating_eagle(vocab=10)):
         pair = Pair(target, EagleModel(module), ToyTokenizer())
         found = generate(pair, DRAFTERS[name], Sampling(1e-5, 24, 128), prompt=prompt)

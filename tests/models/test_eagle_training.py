@@ -64,9 +64,8 @@ def test_training_lowers_both_losses_and_leaves_target_embeddings_and_random_sta
     under_way = training(target=target)
     history = [under_way.step() for _ in range(RECIPE.steps)]
     regression, law = torch.tensor(history[-5:]).mean(0).tolist()
-    assert (
-        regression < 0.6 * history[0][0] and law < history[0][1] - 0.15
-    )  # an untrained target's entropy is 4.0 of 4.2 nats
+    # an untrained target's entropy is 4.0 of 4.2 nats
+    assert regression < 0.6 * history[0][0] and law < history[0][1] - 0.15
     assert all(torch.equal(weight, before[name]) for name, weight in target.module.state_dict().items())
     assert torch.equal(under_way.module.embed_tokens.weight, target.module.get_input_embeddings().weight)
     assert torch.equal(torch.get_rng_state(), random_state)
@@ -135,9 +134,9 @@ def toy(tmp_path):
     lines = [json.dumps({"text": "abc def gh " * 4 + "abcdefgh"[index % 8]}) for index in range(8)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
     return [
-        f"output={tmp_path}/drafter", "documents=8", "document_tokens=24", "recipe.steps=3", "recipe.warmup_steps=1",
-        "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target", "dataset=jsonl",
-        f"dataset.path={tmp_path}/text.jsonl", "device=cpu", "num_threads=1",
+        f"output={tmp_path}/drafter", "documents=8", "document_tokens=24", "recipe.steps=3",
+        "recipe.warmup_steps=1", "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target",
+        "dataset=jsonl", f"dataset.path={tmp_path}/text.jsonl", "device=cpu", "num_threads=1",
     ]  # fmt: skip
 
 
@@ -202,9 +201,8 @@ def test_the_embedded_drafter_is_trained_once_and_named_by_what_decides_it(tmp_p
     pair = load_eagle_pair(str(pair_folder / "target"), str(folder))
     assert pair.draft.vocab_size == TINY.vocab_size
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "resispec.embedded.eagle.train_drafter", None
-        )  # the cache is opened, nothing is trained
+        # the cache is opened, nothing is trained
+        patch.setattr("resispec.embedded.eagle.train_drafter", None)
         assert embedded.ensure_eagle(recipe, TINY, tmp_path) == (pair_folder, folder)
     again = embedded.ensure_eagle(recipe, TINY, tmp_path / "again")[1]
     assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()

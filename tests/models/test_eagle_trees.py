@@ -75,12 +75,8 @@ def test_the_dynamic_tree_drawn_by_hand():
     assert paths(grown) == [(1,), (2,), (1, 3), (1, 1), (2, 2), (2, 2, 2)]
     assert grown.topology.parents == (-1, 0, 0, 1, 1, 2, 5)
     assert drafter.forwarded == [[1, 2], [3, 2]]
-    assert grown.nodes.tolist() == [0, 1, 2, 5] and grown.rows.tolist() == [
-        0,
-        1,
-        2,
-        4,
-    ]  # 13 was forwarded and has no child left
+    # 13 was forwarded and has no child left
+    assert grown.nodes.tolist() == [0, 1, 2, 5] and grown.rows.tolist() == [0, 1, 2, 4]
     laws = torch.cat(growing.laws)[grown.rows]
     assert torch.allclose(
         laws, torch.softmax(HAND + torch.tensor([0, 1e-4, 0, 0]), -1)[[0, 1, 2, 2]], atol=1e-5

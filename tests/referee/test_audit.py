@@ -1,6 +1,4 @@
-"""Enumeration, estimation and the paper's own check, each against loops, frequencies or numbers worked by
-hand.
-"""
+"""Enumeration, estimation and the paper's own check, against loops, frequencies or numbers by hand."""
 
 import itertools
 import math
@@ -44,9 +42,8 @@ def test_the_three_token_example_by_hand():
     by_hand = law(0.2, 0.3, 0.2) + first + second
     found = emitted_law(get_rule("resispec"), law(0.5, 0.3, 0.2), law(0.2, 0.4, 0.4), 1, Draws.IID)
     assert found.tolist() == pytest.approx(by_hand.tolist(), abs=1e-12)
-    assert total_variation(found, law(0.5, 0.3, 0.2)) == pytest.approx(
-        0.05 + 0.08 + 0.0176 / 0.68
-    )  # what tokens 3 and 2 gain
+    # what tokens 3 and 2 gain
+    assert total_variation(found, law(0.5, 0.3, 0.2)) == pytest.approx(0.05 + 0.08 + 0.0176 / 0.68)
 
 
 @pytest.mark.parametrize("draws", list(Draws))
@@ -120,9 +117,7 @@ def test_a_tree_of_one_level_is_a_rule_and_the_chain_law_a_product():
 
 
 def test_tree_law_is_what_verify_emits():
-    """1,500 steps drafted and verified, the rest drawn from the target; every frequency within 5 standard
-    errors.
-    """
+    """1,500 steps drafted and verified, the rest drawn from p; frequencies within 5 standard errors."""
     p, q = (
         torch.stack(rows)
         for rows in zip(*(pair_of_laws("random", 2, rng(seed)) for seed in (4, 6)), strict=True)
@@ -179,8 +174,9 @@ def test_chunks_do_not_matter():
 
 @pytest.mark.parametrize("draws", RANDOM_DRAWS)
 def test_the_estimates_z_is_calibrated(draws):
-    """240 estimates under an exact rule: mean 0 and at most unit variance (the errors are upper bounds). At
-    most 4, as judged.
+    """240 estimates under an exact rule: mean 0, at most unit variance, at most 4, as judged.
+
+    The errors are upper bounds.
     """
     found = []
     for seed in range(240):
@@ -197,17 +193,13 @@ def test_the_estimates_z_is_calibrated(draws):
 
 
 def test_an_exhausted_draft_goes_on_uniformly():
-    """A one-hot q and two siblings without replacement: the second is uniform over the other tokens, as the
-    rule assumes.
-    """
+    """A one-hot q, two siblings without replacement: the second is uniform over the others."""
     p, q = law(0.1, 0.2, 0.3, 0.4), law(0, 1, 0, 0)
     assert estimate(get_rule("standard"), p, q, Tuples(2, Draws.WITHOUT_REPLACEMENT, 1000), rng(0)).z < 4
 
 
 def test_tuples_that_all_look_alike_raise_no_alarm():
-    """A law so peaked that its rare tokens are never drafted: the empirical variance is 0 and the deviation
-    is not.
-    """
+    """A law so peaked that no rare token is drafted: the empirical variance is 0, the deviation is not."""
     p = torch.full((1000,), 1e-7, dtype=torch.float64)
     p[0] = 1 - 999e-7
     for seed in range(10):
@@ -216,9 +208,7 @@ def test_tuples_that_all_look_alike_raise_no_alarm():
 
 
 def test_rounding_of_float32_is_no_excess():
-    """A select that sums to 1 + 1.2e-7, as float32 sums may, is not above a ceiling of 1, though nothing is
-    random.
-    """
+    """A select that sums to 1 + 1.2e-7, as float32 may, is not above a ceiling of 1: nothing is random."""
 
     class Rounded:
         def law(self, target_probs, draft_probs, siblings, draws):
@@ -235,8 +225,9 @@ def test_rounding_of_float32_is_no_excess():
 
 
 def test_rounding_of_float32_is_no_infinite_divergence():
-    """law(S) = 1 - 6e-8 where p(S) = 1, as sums of float32 laws may be: nothing lies outside S. A law that
-    does is seen.
+    """law(S) = 1 - 6e-8 where p(S) = 1, as sums of float32 laws may be: nothing lies outside S.
+
+    A law that does is seen.
     """
     for mass, target in ((1 - 6e-8, 1.0), (1 - 6e-8, 1 + 3e-8), (6e-8, 0.0)):
         found = Estimate(

@@ -49,9 +49,7 @@ def over_sets(p, drafted):
 
 
 def transport(p, q, count, draws):
-    """The same by linear programming: the largest flow from sibling tuples to the tokens in them, at most p
-    into a token.
-    """
+    """The same by linear programming: the largest flow from tuples to their tokens, at most p each."""
     drafted = tuples(q.tolist(), count, draws)
     arcs = [(index, token) for index, (siblings, _) in enumerate(drafted) for token in sorted(set(siblings))]
     limits = torch.zeros(len(drafted) + len(p), len(arcs))
@@ -76,8 +74,9 @@ def test_the_ceiling_is_the_minimum_over_sets_and_the_optimal_transport(draws, k
 
 
 def test_the_ceiling_by_hand():
-    """p = (1/3, 2/3), q = (2/3, 1/3). n = 1: sum min = 2/3. n = 2: H = {1}, 1 + 1/3 - 4/9 = 8/9; 1 if both
-    are drafted.
+    """p = (1/3, 2/3), q = (2/3, 1/3). n = 1: sum min = 2/3.
+
+    n = 2: H = {1}, 1 + 1/3 - 4/9 = 8/9; 1 if both are drafted.
     """
     p, q = law(1 / 3, 2 / 3), law(2 / 3, 1 / 3)
     assert float(ceiling(p, q, 1, Draws.IID)) == pytest.approx(2 / 3)

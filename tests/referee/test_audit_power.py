@@ -28,9 +28,7 @@ DECODERS = {
 
 
 def audited(verifier, drafter, seed, tokens=1010, gap=0.2, temperature=1.0, pair=None):
-    """The z-scores of at least `tokens` tokens of a toy pair, decoded 50 at a time; prompt i uses seed + i,
-    as everywhere.
-    """
+    """z-scores of at least `tokens` tokens of a toy pair, 50 at a time; prompt i uses seed + i, as always."""
     pair, terms, count = pair or table_pair(vocab=8, seed=seed, gap=gap), [], 0
     while count < tokens:
         generator = torch.Generator().manual_seed(1000 * seed + len(terms))
@@ -60,8 +58,9 @@ def verdict_of_rule(rule, draws):
 
 
 def test_an_exact_verifier_is_not_accused_in_21_seeds():
-    """The z's look normal: all |z| < 4 (for fresh seeds 63 * 6.3e-5 = 0.4 %), their mean square within 4
-    standard errors of 1.
+    """The z's look normal: all |z| < 4, their mean square within 4 standard errors of 1.
+
+    Fresh seeds fail the former in 63 * 6.3e-5 = 0.4 % of runs.
     """
     found = [
         audited(get_verifier("standard"), DECODERS[name], seed) for seed in range(7) for name in DECODERS
@@ -145,9 +144,7 @@ def test_the_same_code_without_the_bug_is_not_caught():
 
 @dataclass(frozen=True)
 class FinalToken:
-    """The standard verifier with another final token: `temperature` for the bonus token at a leaf, or the
-    argmax everywhere.
-    """
+    """The standard verifier with another final token: `temperature` at a leaf, or the argmax everywhere."""
 
     temperature: float = 1.0
     argmax: bool = False
@@ -171,9 +168,7 @@ class ReusedUniforms:
 
 
 class DraftsUniforms:
-    """Rewinds the generator to where drafting began, so that a sibling is drawn and tested with the same
-    number.
-    """
+    """Rewinds the generator to where drafting began: a sibling is drawn and tested with the same number."""
 
     def __init__(self):
         self.state = None
@@ -241,9 +236,7 @@ def test_resispec_is_caught_by_estimation_at_a_real_vocabulary(draws):
 @pytest.mark.parametrize("decoder", ["d3b2", "without replacement"])
 @pytest.mark.parametrize("temperature", [0.6, 1.0])
 def test_resispec_is_caught_by_both_z_scores(decoder, temperature):
-    """The draft is flatter than the target, as small models are, so that a bias toward it also raises the
-    surprisal.
-    """
+    """The draft is flatter than the target, as small models are: a bias toward it raises surprisal, too."""
     sharp = table_pair(vocab=8, seed=5)
     target = TableModel(2 * sharp.target.logits)
     pair = Pair(target, TableModel(sharp.draft.logits), sharp.tokenizer)
