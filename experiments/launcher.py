@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import connection, forkserver
+from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -168,6 +168,7 @@ def _in_a_process(
 
 def _start(process: Any) -> None:
     """Start a process that no interrupt from the keyboard reaches: whoever started it decides what stops."""
+    resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
     stops = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     try:

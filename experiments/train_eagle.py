@@ -2,9 +2,10 @@
 
     python -m experiments.train_eagle output=drafter profile=paper dataset=jsonl dataset.path=text.jsonl
 
-Of the pair only the target is used. Documents are encoded as prompts are, template included, and cut to
-`document_tokens` tokens. The drafter is saved in the published layout: give the folder as pair.draft of a pair with
-an EAGLE drafter. A stopped training goes on from its last checkpoint with the same command.
+Of the pair only the target is used. Documents, from `first_prompt` on, are encoded as prompts are, template
+included, and cut to `document_tokens` tokens. The drafter is saved in the published layout: give the folder
+as pair.draft of a pair with an EAGLE drafter. A stopped training goes on from its last checkpoint with the
+same command.
 """
 
 from __future__ import annotations

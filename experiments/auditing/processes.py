@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import cache
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 import torch
@@ -31,7 +32,6 @@ def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Seq
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["experiments.auditing.processes"])
     count = 2 if config["device"] == "cpu" else 1
-    _start_server()
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(count, context, _prepare, (config, texts))
     try:
@@ -56,7 +56,9 @@ def _each(
     bar: tqdm | None = None,
 ) -> list[Result]:
     """`function` of every item, in the pool's processes. whose: the verifier that each item is about."""
-    futures, found = [pool.submit(function, item) for item in items], []
+    with _uninterrupted():
+        futures = [pool.submit(function, item) for item in items]
+    found = []
     for future, candidate in zip(futures, whose, strict=True):
         try:
             found.append(future.result())
@@ -68,21 +70,30 @@ def _each(
     return found
 
 
-def _start_server() -> None:
-    """Start what forks the processes, so that no interrupt reaches them: this process ends them itself."""
-    resource_tracker.ensure_running()  # it would unblock the signal if the server had to start it
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold signals to stop back while processes start, which inherit that: this process decides their end."""
+    stops, caught = (signal.SIGINT, signal.SIGTERM), []
+    # Blocked in this thread, a signal still reaches this process through a thread of PyTorch's.
+    handlers = {stop: signal.signal(stop, lambda number, _: caught.append(number)) for stop in stops}
+    resource_tracker.ensure_running()  # to start it unblocks the signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
     try:
-        forkserver.ensure_running()
+        yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+        for stop, handler in handlers.items():
+            signal.signal(stop, handler)
+    if caught:
+        signal.raise_signal(caught[0])
 
 
 _SETTING: list[tuple[Mapping[str, Any], Sequence[str]]] = []
 
 
 def _prepare(config: Mapping[str, Any], texts: Sequence[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # as `_start_server`, for a server that ran before
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})  # the pool ends its processes with it
     follow_parent()
     torch.set_num_threads(1)
     _SETTING.append((config, texts))

@@ -102,7 +102,8 @@ def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft,
     """The part of a drafted tree that has this topology, first siblings first, and its target laws.
 
     Its law is that of what the draft model would have drafted for this topology, unless draws are greedy,
-    where the last sibling is special. target_probs: (N, V), of the whole tree. Raises IndexError when the topology does not fit.
+    where the last sibling is special. target_probs: (N, V), of the whole tree. Raises IndexError when the
+    topology does not fit.
     """
     nodes = [0] * topology.num_nodes
     for node, children in enumerate(topology.children):

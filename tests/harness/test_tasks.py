@@ -240,5 +240,5 @@ def test_every_task_runs_as_a_cell(task, smaller, verifier, toy):
     told = []
     rows = measured(cell, lambda *facts: told.append(facts))
     assert [(row.prompt_index, row.seed) for row in rows] == [(0, 0), (1, 1), (2, 2)]
-    assert [facts[1:] for facts in told] == [(1, 3), (2, 3), (3, 3)]
+    assert [facts[1:] for facts in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     assert measured(cell, lambda *_: None) == rows

@@ -85,11 +85,10 @@ def test_one_sibling_is_speculative_sampling():
 
 
 def test_two_tokens_by_hand():
-    """p = (1/3, 2/3), q = (2/3, 1/3), B = 2: of the pair only (0, 0) lacks token 1, and the rule errs by 1/9
-    = 4/9 - 1/3.
+    """p = (1/3, 2/3), q = (2/3, 1/3), B = 2: only the pair (0, 0) lacks token 1; the rule errs by 1/9.
 
-    m = (4/9, 5/9): token 1 wins whenever it is there. Token 0 is accepted with probability 3/4 if it won,
-    else 1 is emitted.
+    That is 4/9 - 1/3. m = (4/9, 5/9): token 1 wins whenever it is there. Token 0 is accepted with probability
+    3/4 if it won, else 1 is emitted.
     """
     p, q = law(1, 2), law(2, 1)
     pairs = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]])

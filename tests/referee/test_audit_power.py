@@ -217,9 +217,7 @@ def test_a_hot_bonus_token_in_the_outcomes_is_caught_by_enumeration():
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
 def test_resispec_is_caught_by_estimation_at_a_real_vocabulary(draws):
-    """V = 32,000, Zipf-like with logit noise, float32, 400 tuples: its total variation and its acceptance
-    above the ceiling.
-    """
+    """V = 32,000, Zipf-like, float32, 400 tuples: by total variation, and by acceptance above the ceiling."""
     generator = torch.Generator().manual_seed(0)
     zipf = -1.2 * torch.arange(1, 32001).log()
     logits = zipf + torch.randn(32000, generator=generator)
