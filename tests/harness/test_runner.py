@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from toy_runs import hashes, messages, rows, run, run_here, save_toys, toy_overrides
+from toy_runs import hashes, messages, rows, run, run_apart, run_here, save_toys, toy_overrides
 
 from experiments.configuration.schema import CONF
 from experiments.plan import cells_of
@@ -76,7 +76,7 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_pat
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     command = [*toy, "tree=d4b4"]
-    done = run(*command)
+    done = run_apart(*command)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
     assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded"
@@ -143,16 +143,16 @@ def test_a_stopped_cell_goes_on_after_the_prompts_that_it_has(toy):
 
 def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
-    shown = run("--help").stdout
+    shown = run_apart("--help").stdout
     assert (
         "usage: python -m experiments.run" in shown and "experiment=table1" in shown and "Exit code" in shown
     )
-    composed = run("--cfg", "job", *toy).stdout
+    composed = run_apart("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed
-    resolved = run("--cfg", "job", "--resolve", *toy).stdout
+    resolved = run_apart("--cfg", "job", "--resolve", *toy).stdout
     assert "${" not in resolved and "pair: llama2_7b__jf68m" in resolved
-    assert run("-cn", "run", "--cfg", "job").returncode == 0
-    assert run("--version").stdout.startswith("resispec ")
+    assert run_apart("-cn", "run", "--cfg", "job").returncode == 0
+    assert run_apart("--version").stdout.startswith("resispec ")
     script = "experiments/run.py"  # Hydra completes `python FILE`
     environment = os.environ | {"COMP_LINE": f"python {script} tree=d5", "COMP_POINT": "40"}
     command = [sys.executable, CONF.parent / script, "-sc", "query=bash"]
@@ -202,13 +202,13 @@ def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path, launcher, monke
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     command = [*toy, "tree=d4b4,chain"]
     expected = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/here"])]
-    done = run(f"hydra/launcher={launcher}", *command)
+    done = run_apart(f"hydra/launcher={launcher}", *command)
     assert done.returncode == 0, done.stderr
     assert [hashes(cell) for cell in cells_of(command)] == expected
     assert "2 cells: 2 done" in messages(done.stderr)[-1]
     if launcher == "submitit_local":  # Slurm's way is tried with a job that fails, too
         return
-    failing = run(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
+    failing = run_apart(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
     assert (
         failing.returncode == 1
         and "2 cells: 1 done (0 before), 1 not complete" in messages(failing.stderr)[-1]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import signal
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 from toys import save_prompts, save_tiny_pair, tiny_eagle
 
 from experiments.cells import Cell
+from experiments.configuration.command import run_command
+from experiments.run import run_job
 from experiments.worker import measure
 from resispec.models import save_eagle
 
@@ -34,8 +41,26 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
     ]  # fmt: skip
 
 
-def run(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """A real process, as typed by a user."""
+def run(*overrides: str) -> subprocess.CompletedProcess[str]:
+    """The command in this process, whose server of workers has its imports done; workers are real."""
+    arguments, handler = sys.argv, signal.getsignal(signal.SIGTERM)
+    out, err = io.StringIO(), io.StringIO()
+    try:
+        sys.argv = ["run", *overrides]
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                code: Any = run_command(run_job)
+            except SystemExit as stop:
+                code = stop.code
+    finally:
+        sys.argv = arguments
+        signal.signal(signal.SIGTERM, handler)
+        os.environ.pop("HYDRA_FULL_ERROR", None)
+    return subprocess.CompletedProcess(["run", *overrides], int(code or 0), out.getvalue(), err.getvalue())
+
+
+def run_apart(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """A process of its own, as typed by a user."""
     return subprocess.run(
         [*COMMAND, *overrides], capture_output=True, text=True, check=False, timeout=timeout
     )
