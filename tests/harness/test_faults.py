@@ -19,7 +19,7 @@ from experiments.store import CellStore, RowLog, Status
 from experiments.tasks.decode import PromptRow
 from experiments.worker import CellFailed
 
-KILLS = int(os.environ.get("RESISPEC_KILLS", "2"))
+KILLS = int(os.environ.get("RESISPEC_KILLS", "1"))
 """Of the coordinator, and half as many of workers. The suite takes few; RESISPEC_KILLS=20 tries more."""
 
 

@@ -53,6 +53,14 @@ def test_the_usual_folder_needs_no_word_in_the_command(
         read_plan("table1", "embedded", Path("results"))
 
 
+def test_a_part_that_no_plan_asks_for_is_named(tmp_path: Path, cells: list[ToyCell]) -> None:
+    write_plan(tmp_path, "table2", cells[:1], part="chain")
+    stale = read_plan("table2", "embedded", tmp_path).stale
+    assert [line.split(" that ")[0] for line in stale if "no plan asks for yet" in line] == [
+        f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")
+    ]
+
+
 def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCell]) -> None:
     write_plan(tmp_path, "table1_ablation", cells[:1])
     write_plan(tmp_path, "table1_ablation", cells[:1], part="more")
