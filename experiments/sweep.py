@@ -58,14 +58,7 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
 
 
 def _check(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for a tree that is too large and a folder that cannot be written."""
-    seen = []
-    for cell in cells:
-        tree = cell.config["tree"]
-        is_topology = str(tree.get("_target_", "")).startswith("resispec.trees.") and "path" not in tree
-        if "tree" in cell.labels and is_topology and tree not in seen:
-            seen.append(tree)
-            build(tree)
+    """Raise InvalidInput for what needs no model to know: trees, files, a folder to write to."""
     _check_files(cells)
     folder = cells[0].folder.parent if not cells[0].tree_file else Path(cells[0].config["results"])
     try:
@@ -79,7 +72,7 @@ def _check(cells: Sequence[Cell]) -> None:
 
 
 def _check_files(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for files of the user's that are not there, cannot be read or hold too little."""
+    """Raise InvalidInput for a tree that is too large, and for files that are missing or useless."""
     seen: list[Any] = []
     for cell in cells:
         config = cell.config
@@ -93,8 +86,10 @@ def _check_files(cells: Sequence[Cell]) -> None:
         rule, separator, _ = str(config["verifier"].get("name", "")).partition(".py:")
         if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
             raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
-        path = cell.tree_file
-        if path is not None and path.suffix == ".json" and path.is_file() and config["tree"] not in seen:
+        path, target = cell.tree_file, str(config["tree"].get("_target_", ""))
+        is_there = path is None or (path.suffix == ".json" and path.is_file())
+        is_ours = "tree" in cell.labels and target.startswith("resispec.trees.")  # made without torch
+        if is_ours and is_there and config["tree"] not in seen:
             seen.append(config["tree"])
             build(config["tree"])
 
