@@ -25,14 +25,17 @@ HEADERS = {
 # itself with underscores as spaces, so that a new option needs no entry.
 NAMES: Mapping[str, Mapping[str, str]] = {
     "pair": {
-        "llama2_7b__jf68m": "Llama-2-7B + 68M",
         "sheared_2.7b__sheared_1.3b": "Sheared-2.7B + Sheared-1.3B",
         "sheared_2.7b__tinyllama_1.1b": "Sheared-2.7B + TinyLlama-1.1B",
         "sheared_2.7b__tiny_vicuna_1b": "Sheared-2.7B + Tiny-Vicuna-1B",
+        "llama2_7b__jf68m": "Llama-2-7B + 68M",
         "vicuna_7b__jf68m": "Vicuna-7B + 68M",
         "llama2_7b_chat__eagle": "Llama-2-7B-chat + EAGLE",
-        "embedded": "embedded pair",
-        "embedded_eagle": "embedded target + EAGLE",
+        "embedded_800k__420k": "embedded 800k + 420k",
+        "embedded_800k__180k": "embedded 800k + 180k",
+        "embedded_800k__80k": "embedded 800k + 80k",
+        "embedded": "embedded 2M + 80k",
+        "embedded_eagle": "embedded 2M + EAGLE",
     },
     "dataset": {
         "cnn_dm": "CNN/DM",
@@ -53,7 +56,11 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "eagle_sampled": "EAGLE, sampled siblings",
     },
     "tree": {
+        "d7b2": "d7b2",
         "d5b3": "d5b3",
+        "d4b5": "d4b5",
+        "d3b11": "d3b11",
+        "d4b4": "d4b4",
         "best_16": "best of 16",
         "best_64": "best of 64",
         "best_121": "best of 121",

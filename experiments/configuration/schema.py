@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
@@ -23,6 +23,15 @@ class SamplingConfig:
     max_new_tokens: int = MISSING
     max_length: int = MISSING
     ignore_eos: bool = False
+
+
+@dataclass
+class WandbConfig:
+    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team; W&B's default one when null."""
+
+    mode: str = "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
+    project: str = "resispec"
+    entity: str | None = None
 
 
 @dataclass
@@ -56,6 +65,7 @@ class RunConfig:
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     results: str = "results"
+    wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over.
     axes: dict[str, str] = field(default_factory=dict)
     # Of the frontier's cells, and of its longer audits.
@@ -72,7 +82,17 @@ class _Sampling(BaseModel):
     max_length: Annotated[int, Field(ge=2)]
 
 
-class _Values(BaseModel):
+class _Wandb(BaseModel):
+    mode: Literal["auto", "online", "offline", "disabled"]
+    # What W&B takes: its other names end up in addresses.
+    project: Annotated[str, Field(pattern=r"^[^/\\#?%:]{1,128}$")]
+
+
+class _Published(BaseModel):
+    wandb: _Wandb
+
+
+class _Values(_Published):
     """What values may be, beyond their types."""
 
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -93,15 +113,7 @@ def check_values(config: dict[str, Any]) -> None:
 
     Only what can be known without a model is checked.
     """
-    try:
-        _Values.model_validate(config)
-    except ValidationError as error:
-        [first, *_] = error.errors()
-        key = ".".join(
-            str(part) for part in first["loc"] if not str(part).startswith(("constrained", "function"))
-        )
-        allowed = re.sub(r"^(Input|String) should (be |match pattern )?", "", first["msg"])
-        raise InvalidInput(f"{key} is {first['input']!r}; allowed: {allowed}") from error
+    _check(_Values, config)
     template = config["prompt_template"]
     if template is not None and "{text}" not in template:
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")
@@ -112,20 +124,45 @@ def check_values(config: dict[str, Any]) -> None:
             raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
 
 
-def _embedded_fingerprint() -> str:
-    from resispec.embedded import fingerprint
-
-    return fingerprint()
-
-
-def _embedded_eagle_fingerprint() -> str:
-    from resispec.embedded import eagle_fingerprint
-
-    return eagle_fingerprint()
+def check_wandb(config: dict[str, Any]) -> None:
+    """Raise InvalidInput for the first value of `config["wandb"]` that W&B does not take."""
+    _check(_Published, config)
 
 
-# A pair that is trained on this machine is identified by what it is trained from.
-OmegaConf.register_new_resolver("embedded_fingerprint", _embedded_fingerprint, use_cache=True, replace=True)
-OmegaConf.register_new_resolver(
-    "embedded_eagle_fingerprint", _embedded_eagle_fingerprint, use_cache=True, replace=True
-)
+def _check(allowed_values: type[BaseModel], config: dict[str, Any]) -> None:
+    try:
+        allowed_values.model_validate(config)
+    except ValidationError as error:
+        [first, *_] = error.errors()
+        key = ".".join(
+            str(part) for part in first["loc"] if not str(part).startswith(("constrained", "function"))
+        )
+        allowed = re.sub(r"^(Input|String) should (be |match pattern )?", "", first["msg"])
+        raise InvalidInput(f"{key} is {first['input']!r}; allowed: {allowed}") from error
+
+
+def _embedded_text() -> str:
+    from resispec.embedded import text_fingerprint
+
+    return text_fingerprint()
+
+
+def _embedded_pair(target: str, draft: str) -> str:
+    from resispec.embedded import pair_fingerprint
+
+    return pair_fingerprint(target, draft)
+
+
+def _embedded_eagle(target: str) -> str:
+    from resispec.embedded import eagle_fingerprint, target_recipe
+
+    return eagle_fingerprint(target_recipe(target))
+
+
+# What is made on this machine is identified by what it is made from.
+for _name, _resolver in (
+    ("embedded_text", _embedded_text),
+    ("embedded_pair", _embedded_pair),
+    ("embedded_eagle", _embedded_eagle),
+):
+    OmegaConf.register_new_resolver(_name, _resolver, use_cache=True, replace=True)

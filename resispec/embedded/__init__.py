@@ -1,8 +1,9 @@
-"""A small real pair and three data sets, made at first use from text that every Python installation has.
+"""Small real models and three data sets, made at first use from text that every Python installation has.
 
-What it is for: real decoding, with a real gap between target and draft, on a machine without network or
-accelerator. Its numbers say nothing about large models. The first use trains the pair, which takes minutes;
-every later one opens the cache.
+What they are for: real decoding, with a real gap between target and draft, on a machine without network or
+accelerator. Their numbers say nothing about large models. The first use trains a model, which takes minutes;
+every later one opens the cache. Text, targets, drafts and EAGLE drafters are cached apart: a folder is named
+by everything that decides it, so training one anew leaves the others.
 """
 
 from __future__ import annotations
@@ -15,122 +16,169 @@ from typing import TYPE_CHECKING
 from resispec.data import Prompt, check_count, read_jsonl
 from resispec.embedded import store
 from resispec.embedded.corpus import NAMES, read_sources
-from resispec.embedded.recipe import Recipe
+from resispec.embedded.recipe import (
+    DRAFTS,
+    TARGETS,
+    TEXT_RECIPE,
+    ModelRecipe,
+    Sizes,
+    TextRecipe,
+    draft_recipe,
+    target_recipe,
+)
 from resispec.errors import InvalidInput
 from resispec.training.recipe import EagleRecipe
 
-if TYPE_CHECKING:  # naming the pair takes no torch
+if TYPE_CHECKING:  # naming a pair takes no torch
     from resispec.models import Pair
 
 __all__ = [
-    "DEFAULT_RECIPE",
+    "DRAFTS",
     "EAGLE_RECIPE",
     "NAMES",
+    "TARGETS",
+    "TEXT_RECIPE",
     "EagleRecipe",
     "EmbeddedDataset",
-    "Recipe",
+    "ModelRecipe",
+    "Sizes",
+    "TextRecipe",
     "eagle_fingerprint",
+    "draft_recipe",
     "ensure_eagle",
-    "ensure_pair",
-    "fingerprint",
+    "ensure_model",
+    "ensure_text",
     "load_eagle_pair",
     "load_pair",
+    "model_key",
+    "pair_fingerprint",
+    "target_recipe",
+    "text_fingerprint",
 ]
 
-DEFAULT_RECIPE = Recipe()
 # The published loss; so small a drafter learns at a higher rate in fewer steps.
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
-# The files that decide the drafter.
+# The files that decide what is made.
+_TEXT_MODULES = ("embedded/corpus.py", "embedded/text.py")
+_MODEL_MODULES = ("embedded/muon.py", "embedded/train.py")
 _EAGLE_MODULES = ("embedded/eagle.py", "training/eagle.py", "models/eagle.py")
 
 
 @cache
-def fingerprint(recipe: Recipe = DEFAULT_RECIPE) -> str:
-    """16 hexadecimal digits of everything that the pair depends on; quick, nothing is trained."""
-    return store.make_key(read_sources(), repr(recipe))
-
-
-def ensure_pair(
-    recipe: Recipe = DEFAULT_RECIPE, cache_root: Path | None = None, expected: str | None = None
-) -> Path:
-    """The folder with `target/`, `draft/` and the prompt files, trained first if it is absent.
-
-    cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`. expected: the fingerprint that the caller
-    was promised.
-    Raises InvalidInput when the cached folder is damaged, or when this installation would train another pair
-    than expected.
-    """
-    found = fingerprint(recipe)
-    if expected not in (None, found):
-        raise InvalidInput(f"the embedded pair {expected} was asked for; this installation makes {found}")
-    root = store.default_root() if cache_root is None else Path(cache_root)
-
-    def build(folder: Path) -> dict[str, object]:
-        from resispec.embedded.train import train_pair
-
-        return train_pair(recipe, read_sources(), folder)
-
-    return store.ensure_folder(root, found, build)
-
-
-def load_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
-    """The embedded pair, trained first if it is absent.
-
-    device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
-    """
-    from resispec.models import load_pair as load_models
-
-    folder = ensure_pair(expected=fingerprint)
-    return load_models(target=str(folder / "target"), draft=str(folder / "draft"), device=device, dtype=dtype)
+def text_fingerprint(recipe: TextRecipe = TEXT_RECIPE) -> str:
+    """16 hexadecimal digits of everything that tokenizer and prompts depend on; quick, nothing is made."""
+    return store.make_key(read_sources(), repr(recipe), _TEXT_MODULES)
 
 
 @cache
-def eagle_fingerprint(recipe: EagleRecipe = EAGLE_RECIPE, pair_recipe: Recipe = DEFAULT_RECIPE) -> str:
-    """16 hexadecimal digits of everything that the EAGLE drafter depends on, its target included."""
-    package = Path(__file__).parent.parent
-    sources = {name: (package / name).read_bytes() for name in _EAGLE_MODULES}
-    return store.make_key(sources | {"pair": fingerprint(pair_recipe).encode()}, repr(recipe))
+def model_key(recipe: ModelRecipe) -> str:
+    """16 hexadecimal digits of everything that a model depends on, its teacher included."""
+    return store.make_key({"text": text_fingerprint(recipe.text).encode()}, repr(recipe), _MODEL_MODULES)
+
+
+@cache
+def pair_fingerprint(target: str, draft: str) -> str:
+    """The keys of both models of a pair, which name their folders."""
+    return f"{model_key(target_recipe(target))}-{model_key(draft_recipe(draft, target))}"
+
+
+@cache
+def eagle_fingerprint(target: ModelRecipe, recipe: EagleRecipe = EAGLE_RECIPE) -> str:
+    """16 hexadecimal digits of everything that an EAGLE drafter depends on, its target included."""
+    return store.make_key({"target": model_key(target).encode()}, repr(recipe), _EAGLE_MODULES)
+
+
+def ensure_text(recipe: TextRecipe = TEXT_RECIPE, cache_root: Path | None = None) -> Path:
+    """The folder with the tokenizer, the training streams and the prompt files, made first if it is absent.
+
+    cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`.
+    Raises InvalidInput when the cached folder is damaged or the cache cannot be written.
+    """
+
+    def build(folder: Path) -> dict[str, object]:
+        from resispec.embedded.text import make_text
+
+        return make_text(recipe, read_sources(), folder)
+
+    return store.ensure_folder(cache_root, text_fingerprint(recipe), build)
+
+
+def ensure_model(recipe: ModelRecipe, name: str = "model", cache_root: Path | None = None) -> Path:
+    """The folder of a model, trained first if it is absent, after its text and its teacher.
+
+    name: of the model, for the progress bar. cache_root, raises: as for `ensure_text`.
+    """
+    text = ensure_text(recipe.text, cache_root)
+    teacher = None if recipe.teacher is None else ensure_model(recipe.teacher, "teacher", cache_root)
+
+    def build(folder: Path) -> dict[str, object]:
+        from resispec.embedded.train import train_model
+
+        return train_model(recipe, name, text, teacher, folder)
+
+    return store.ensure_folder(cache_root, model_key(recipe), build)
 
 
 def ensure_eagle(
-    recipe: EagleRecipe = EAGLE_RECIPE,
-    pair_recipe: Recipe = DEFAULT_RECIPE,
-    cache_root: Path | None = None,
-    expected: str | None = None,
-) -> tuple[Path, Path]:
-    """The folders of the pair and of its target's EAGLE drafter, trained first where they are absent.
-
-    cache_root, expected: as for `ensure_pair`; raises InvalidInput as that.
-    """
-    found = eagle_fingerprint(recipe, pair_recipe)
-    if expected not in (None, found):
-        raise InvalidInput(
-            f"the embedded EAGLE drafter {expected} was asked for; this installation makes {found}"
-        )
-    pair_folder = ensure_pair(pair_recipe, cache_root)
+    target: ModelRecipe, recipe: EagleRecipe = EAGLE_RECIPE, cache_root: Path | None = None
+) -> Path:
+    """The folder of a target's EAGLE drafter, trained first if it is absent; otherwise as `ensure_model`."""
+    text = ensure_text(target.text, cache_root)
+    target_folder = ensure_model(target, "target", cache_root)
 
     def build(folder: Path) -> dict[str, object]:
         from resispec.embedded.eagle import train_drafter
 
-        return train_drafter(recipe, pair_recipe, pair_folder, folder)
+        return train_drafter(recipe, target, text, target_folder, folder)
 
-    return pair_folder, store.ensure_folder(pair_folder.parent, found, build)
+    return store.ensure_folder(cache_root, eagle_fingerprint(target, recipe), build)
 
 
-def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
-    """The embedded target with its EAGLE drafter, both trained first if they are absent; see `load_pair`."""
+def load_pair(
+    target: str = "2m",
+    draft: str = "80k",
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
+) -> Pair:
+    """A target of `TARGETS` with a draft of `DRAFTS` that it taught, trained first where they are absent.
+
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
+    Raises InvalidInput for an unknown name, and when this installation would train another pair than
+    expected.
+    """
+    from resispec.models import load_pair as load_models
+
+    _check_expected(fingerprint, pair_fingerprint(target, draft))
+    target_folder = ensure_model(target_recipe(target), f"target {target}")
+    draft_folder = ensure_model(draft_recipe(draft, target), f"draft {draft} of {target}")
+    return load_models(target=str(target_folder), draft=str(draft_folder), device=device, dtype=dtype)
+
+
+def load_eagle_pair(
+    target: str = "2m", device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
+) -> Pair:
+    """An embedded target with its EAGLE drafter, both trained first if they are absent; see `load_pair`."""
     from resispec.models import load_eagle_pair as load_models
 
-    pair_folder, folder = ensure_eagle(expected=fingerprint)
-    return load_models(target=str(pair_folder / "target"), draft=str(folder), device=device, dtype=dtype)
+    recipe = target_recipe(target)
+    _check_expected(fingerprint, eagle_fingerprint(recipe))
+    target_folder = ensure_model(recipe, f"target {target}")
+    folder = ensure_eagle(recipe)
+    return load_models(target=str(target_folder), draft=str(folder), device=device, dtype=dtype)
+
+
+def _check_expected(expected: str | None, found: str) -> None:
+    if expected not in (None, found):
+        raise InvalidInput(f"the embedded models {expected} were asked for; this installation makes {found}")
 
 
 @dataclass(frozen=True)
 class EmbeddedDataset:
     """Held-out documents of one kind, in a fixed order.
 
-    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: as for
-    `load_pair`.
+    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: of the text
+    that is expected, any when None.
     Raises InvalidInput for an unknown name.
     """
 
@@ -143,8 +191,9 @@ class EmbeddedDataset:
             raise InvalidInput(f"unknown embedded data set {self.name!r}; allowed: {', '.join(NAMES)}")
 
     def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents; the pair that has not seen them is trained first if it is absent."""
+        """The first `count` documents; the text is made first if it is absent."""
         check_count(count)
         if self.path is not None:
             return read_jsonl(Path(self.path), count)
-        return read_jsonl(ensure_pair(expected=self.fingerprint) / f"{self.name}.jsonl", count)
+        _check_expected(self.fingerprint, text_fingerprint())
+        return read_jsonl(ensure_text() / f"{self.name}.jsonl", count)

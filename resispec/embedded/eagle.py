@@ -1,4 +1,4 @@
-"""An EAGLE drafter for the embedded target, trained on the same text at first use and cached."""
+"""An EAGLE drafter for an embedded target, trained on the same text at first use and cached."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from resispec.embedded.corpus import NAMES, build_corpus, read_sources
-from resispec.embedded.recipe import Recipe
-from resispec.embedded.train import EOS_ID
-from resispec.models import Tokenizer, load_pair, save_eagle
+from resispec.embedded.recipe import ModelRecipe
+from resispec.embedded.text import read_streams
+from resispec.embedded.train import read_module
+from resispec.models import save_eagle
 from resispec.training.eagle import EagleTraining, Sequences, new_drafter
 from resispec.training.recipe import EagleRecipe
 
 
 def train_drafter(
-    recipe: EagleRecipe, pair_recipe: Recipe, pair_folder: Path, folder: Path
+    recipe: EagleRecipe, target_recipe: ModelRecipe, text: Path, target: Path, folder: Path
 ) -> dict[str, Any]:
-    """Write the drafter into `folder`; return facts of the training. Shows one progress bar."""
+    """Write the drafter into `folder`; return facts of the training. Shows one progress bar.
+
+    text, target: the folders of the target's text and of the target.
+    """
     started = time.perf_counter()
-    pair: Any = load_pair(str(pair_folder / "target"), None)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # sums, and so the result, must not depend on the number of cores
     try:
-        sequences = _sequences(pair_recipe, pair.tokenizer)
-        target = pair.target.module
-        training = EagleTraining(target, new_drafter(target, recipe.seed), sequences, recipe)
+        module = read_module(target)
+        sequences = _sequences(target_recipe, text)
+        training = EagleTraining(module, new_drafter(module, recipe.seed), sequences, recipe)
         history = _fit(training, recipe.steps)
     finally:
         torch.set_num_threads(threads)
@@ -48,17 +50,15 @@ def _fit(training: EagleTraining, steps: int) -> list[tuple[float, float]]:
     return history
 
 
-def _sequences(recipe: Recipe, tokenizer: Tokenizer) -> Sequences:
-    """The pair's training text in windows of the same length.
+def _sequences(recipe: ModelRecipe, text: Path) -> Sequences:
+    """The training text in windows of the same length.
 
-    Every data set is drawn as often as in the training of the pair.
+    Every data set is drawn as often as in the training of the target.
     """
-    corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
     windows: list[list[int]] = []
     weights: list[float] = []
-    for name, share in zip(NAMES, recipe.mixture, strict=True):
-        texts = (tokenizer.encode(document.text) for document in corpus[name].training)
-        stream = [token for tokens in texts for token in (*tokens, EOS_ID)]
+    for tokens, share in zip(read_streams(text), recipe.mixture, strict=True):
+        stream = tokens.tolist()
         found = [stream[start : start + recipe.window] for start in range(0, len(stream) - 2, recipe.window)]
         windows += found
         weights += [share / max(1, len(found))] * len(found)

@@ -26,8 +26,8 @@ from resispec.errors import InvalidInput, first_line
 MANIFEST = "manifest.json"
 
 _LIBRARIES = ("torch", "transformers", "tokenizers")
-_MODULES = ("corpus.py", "muon.py", "train.py")  # the files that decide the result
-_WAITS = "another process is training the embedded pair in %s; waiting for it"
+_PACKAGE = Path(__file__).parent.parent
+_WAITS = "another process is making %s; waiting for it"
 _log = logging.getLogger(__name__)
 
 
@@ -36,24 +36,28 @@ def default_root() -> Path:
     return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
 
 
-def make_key(sources: dict[str, bytes], recipe: str) -> str:
-    """16 hexadecimal digits that change with the text, the recipe, the libraries and the training code."""
+def make_key(sources: dict[str, bytes], recipe: str, modules: tuple[str, ...]) -> str:
+    """16 hexadecimal digits that change with the sources, the recipe, the libraries and the code that builds.
+
+    modules: the files of `resispec` whose code decides the result.
+    """
     digest = hashlib.sha256()
     versions = {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
     digest.update(json.dumps([recipe, versions]).encode())
-    code = {f"resispec/embedded/{name}": Path(__file__).with_name(name).read_bytes() for name in _MODULES}
+    code = {f"resispec/{name}": (_PACKAGE / name).read_bytes() for name in modules}
     for name, content in sorted((sources | code).items()):
         digest.update(f"\n{name} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()[:16]
 
 
-def ensure_folder(root: Path, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
+def ensure_folder(root: Path | None, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
     """The complete folder `root/key`, built first if it is absent.
 
-    build: fills an empty folder and returns facts for the manifest.
+    root: that of `default_root` when None. build: fills an empty folder and returns facts for the manifest.
     Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
     """
+    root = root or default_root()
     folder = root / key
     if folder.exists():
         _verify(folder)
@@ -107,7 +111,7 @@ def _verify(folder: Path) -> None:
         problem = str(error)
     if problem:
         raise InvalidInput(
-            f"the embedded pair in {folder} is damaged: {problem}; delete that folder and run again"
+            f"{folder}, made at first use, is damaged: {problem}; delete that folder and run again"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_embedded import TINY
+from test_embedded import TARGET
 from torch.nn import functional
 from toys import save_tiny_pair, tiny_eagle, tiny_llama
 
@@ -193,23 +193,20 @@ def test_only_llamas_are_taught():
 def test_the_embedded_drafter_is_trained_once_and_named_by_what_decides_it(tmp_path, monkeypatch):
     recipe = EagleRecipe(steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1)
     threads = torch.get_num_threads()
-    pair_folder, folder = embedded.ensure_eagle(recipe, TINY, tmp_path)
-    assert (
-        folder.name == embedded.eagle_fingerprint(recipe, TINY) != pair_folder.name
-        and torch.get_num_threads() == threads
-    )
-    pair = load_eagle_pair(str(pair_folder / "target"), str(folder))
-    assert pair.draft.vocab_size == TINY.vocab_size
+    folder = embedded.ensure_eagle(TARGET, recipe, tmp_path)
+    target_folder = embedded.ensure_model(TARGET, cache_root=tmp_path)
+    assert folder.name == embedded.eagle_fingerprint(TARGET, recipe) != target_folder.name
+    assert torch.get_num_threads() == threads
+    pair = load_eagle_pair(str(target_folder), str(folder))
+    assert pair.draft.vocab_size == TARGET.text.vocab_size
     with monkeypatch.context() as patch:
         # the cache is opened, nothing is trained
         patch.setattr("resispec.embedded.eagle.train_drafter", None)
-        assert embedded.ensure_eagle(recipe, TINY, tmp_path) == (pair_folder, folder)
-    again = embedded.ensure_eagle(recipe, TINY, tmp_path / "again")[1]
+        assert embedded.ensure_eagle(TARGET, recipe, tmp_path) == folder
+    again = embedded.ensure_eagle(TARGET, recipe, tmp_path / "again")
     assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
     others = {
-        embedded.eagle_fingerprint(dataclasses.replace(recipe, seed=1), TINY),
-        embedded.eagle_fingerprint(recipe, dataclasses.replace(TINY, seed=1)),
+        embedded.eagle_fingerprint(TARGET, dataclasses.replace(recipe, seed=1)),
+        embedded.eagle_fingerprint(dataclasses.replace(TARGET, seed=1), recipe),
     }
     assert len(others | {folder.name}) == 3
-    with pytest.raises(InvalidInput, match="EAGLE drafter 0123 was asked for; this installation makes"):
-        embedded.ensure_eagle(recipe, TINY, tmp_path, expected="0123")

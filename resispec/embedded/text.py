@@ -1,0 +1,112 @@
+"""Makes what all embedded models share: a tokenizer, a stream of training tokens a data set, and prompts."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import Tensor
+from tqdm import tqdm
+
+from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, stable_rank
+from resispec.embedded.recipe import TextRecipe
+from resispec.errors import InvalidInput
+
+EOS = "<|endoftext|>"
+EOS_ID = 0
+_TOKENIZER, _STREAMS = "tokenizer.json", "streams.safetensors"
+
+
+def make_text(recipe: TextRecipe, sources: dict[str, bytes], folder: Path) -> dict[str, Any]:
+    """Write the tokenizer, the streams and the three prompt files; return facts for the manifest."""
+    started = time.perf_counter()
+    with tqdm(total=3, unit="stage", dynamic_ncols=True, desc="embedded text: reading") as bar:
+        corpus = build_corpus(sources, recipe.max_chars, recipe.max_files)
+        _advance(bar, "embedded text: tokenizer")
+        tokenizer = train_tokenizer(corpus, recipe.vocab_size)
+        tokenizer.save(str(folder / _TOKENIZER))
+        _advance(bar, "embedded text: tokens")
+        for name in NAMES:
+            prompts = choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
+            write_prompts(folder / f"{name}.jsonl", prompts)
+        streams = {name: _stream(corpus[name].training, tokenizer) for name in NAMES}
+        save_file(streams, folder / _STREAMS)
+        bar.update()
+    tokens = {name: len(stream) for name, stream in streams.items()}
+    return {"seconds": round(time.perf_counter() - started, 1), "tokens": tokens}
+
+
+def _advance(bar: Any, stage: str) -> None:
+    bar.update()
+    bar.set_description(stage)
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a folder that `make_text` wrote."""
+    return Tokenizer.from_file(str(folder / _TOKENIZER))
+
+
+def read_streams(folder: Path) -> list[Tensor]:
+    """The training tokens of each data set in the order of `NAMES`, (tokens,) int64."""
+    streams = load_file(folder / _STREAMS)
+    return [streams[name].long() for name in NAMES]
+
+
+def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
+    """A byte-level BPE tokenizer of the training texts: any text can be encoded, and decodes to itself."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    texts = (document.text for name in NAMES for document in corpus[name].training)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
+
+
+def choose_prompts(
+    name: str, documents: list[Document], tokenizer: Tokenizer, recipe: TextRecipe
+) -> list[Document]:
+    """Held-out documents long enough to be prompts, no two with the same beginning, in a fixed mixed order.
+
+    Raises InvalidInput when the installation's text gives fewer than `min_prompts`.
+    """
+    documents = sorted(documents, key=lambda document: stable_rank(document.id))
+    chosen: list[Document] = []
+    beginnings: set[tuple[int, ...]] = set()
+    for document, encoding in zip(
+        documents, tokenizer.encode_batch([document.text for document in documents]), strict=True
+    ):
+        beginning = tuple(encoding.ids[:64])
+        if len(encoding.ids) >= recipe.min_prompt_tokens and beginning not in beginnings:
+            beginnings.add(beginning)
+            chosen.append(document)
+    if len(chosen) < recipe.min_prompts:
+        raise InvalidInput(
+            f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed"
+        )
+    return chosen[: recipe.num_prompts]
+
+
+def write_prompts(path: Path, documents: Iterable[Document]) -> None:
+    """Write one JSON object a line, with `id` and `text`."""
+    with path.open("w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
+
+
+def _stream(documents: list[Document], tokenizer: Tokenizer) -> Tensor:
+    """All documents one after another, each followed by the end token: (tokens,) int32."""
+    encodings = tokenizer.encode_batch([document.text for document in documents])
+    tokens = [token for encoding in encodings for token in (*encoding.ids, EOS_ID)]
+    return torch.tensor(tokens or [EOS_ID], dtype=torch.int32)
