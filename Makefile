@@ -27,6 +27,7 @@ ifeq ($(filter $(PROFILE),embedded paper),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: embedded, paper)
 endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
+PLANS := $(RESULTS)/$(PROFILE)/plans
 
 .PHONY: help
 help: ## list the targets
@@ -59,6 +60,25 @@ $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
 	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); exit $$code
 $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
+
+# All artefacts are planned and measured as one sweep, the small ones first, so that cells which they share run
+# once. What the profile lacks something for has no plan, and is not written. Stopping it stops all of it.
+.PHONY: reproduce
+reproduce: profile .venv/installed ## every artefact and the page: run what is missing, write all; stopped, it goes on where it was
+	@echo "planning every artefact, which takes a while before the first cell"
+	@trap 'exit 130' INT; code=0; $(PY) -m experiments.run 'experiment=glob(*)' $(OWN) || code=$$?; \
+	for stem in $(ARTEFACTS); do \
+	  if [ -e $(PLANS)/$$stem.json ] || [ -e $(PLANS)/$$stem ]; then \
+	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; fi; done; \
+	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
+
+.PHONY: status
+status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
+	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
+
+.PHONY: report
+report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists
+	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: audit
 audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class

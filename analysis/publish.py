@@ -2,8 +2,8 @@
 
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
-It copies the files of each artefact, by default of all that results/PROFILE holds, and the trees that were
-searched for where its plan names some, to results/published/PROFILE. It renews what README.md and docs quote
+It copies the files of each artefact, by default of all that results/PROFILE holds and the report of them, and
+the trees that were searched for where its plan names some, to results/published/PROFILE. It renews what README.md and docs quote
 between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`: the tables, and the paragraphs that begin like one of
 the page. Other prose stays.
 """
@@ -23,8 +23,14 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json, replacing, write_atomically
 
 SUFFIXES = ("csv", "md", "tex", "png", "pdf")
-WITH = {"frontier": ("frontier_shapes",), "bench": ("bench_rules",)}
+WITH = {
+    "frontier": ("frontier_shapes", "frontier_summary"),
+    "table6": ("table6_drafts",),
+    "bench": ("bench_rules",),
+}
 """Further tables that an artefact writes."""
+REPORT = "report.html"
+"""The page of all artefacts, published with all of them."""
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> list[Path]:
@@ -42,8 +48,11 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
     if _names_trees(artefact, source):
         trees = sorted(file for file in (source / "growmap").iterdir() if file.suffix in (".json", ".csv"))
         copied += [_copy(file, folder / "growmap" / file.name) for file in trees]
-    page = (folder / f"{artefact}.md").read_text(encoding="utf-8")
-    return copied + [path for path in _quoting(artefact, root) if renew(path, artefact, page)]
+    pages = {stem: folder / f"{stem}.md" for stem in stems if (folder / f"{stem}.md").is_file()}
+    for stem, page in pages.items():
+        text = page.read_text(encoding="utf-8")
+        copied += [path for path in _quoting(stem, root) if renew(path, stem, text)]
+    return copied
 
 
 def _made(source: Path) -> list[str]:
@@ -76,7 +85,7 @@ def _names_trees(artefact: str, source: Path) -> bool:
 
 
 def _quoting(artefact: str, root: Path) -> list[Path]:
-    pages = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
     return [page for page in pages if page.is_file() and f"<!-- {artefact} -->" in page.read_text("utf-8")]
 
 
@@ -116,9 +125,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PROFILE/")
     chosen = parser.parse_args(arguments)
     try:
-        for artefact in chosen.artefacts or _made(chosen.results / chosen.profile):
+        source = chosen.results / chosen.profile
+        for artefact in chosen.artefacts or _made(source):
             for path in publish(artefact, chosen.profile, chosen.results):
                 sys.stdout.write(f"wrote {path}\n")
+        if not chosen.artefacts and (source / REPORT).is_file():
+            copy = _copy(source / REPORT, ROOT / "results" / "published" / chosen.profile / REPORT)
+            sys.stdout.write(f"wrote {copy}\n")
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"publish: {first_line(error)}\n")
         return 1

@@ -18,9 +18,11 @@ RESULTS_VERSION = 2
 # Everything in a configuration determines the result, but for these.
 IGNORED = {
     "results": "where results go",
+    "wandb": "where dashboards go",
     "profile": "a profile's values count, not its name",
     "names": "how files are named",
     "axes": "what sweeps go over",
+    "jobs": "how many cells run at a time",
     "prompt_counts": "what sweeps choose from",
     "first_tuning_prompt": "what searches start from; the tree that they find counts",
     "search": "the tree that it finds counts",
@@ -46,6 +48,11 @@ class Cell:
 
     labels: dict[str, Any]
     config: dict[str, Any]
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its times count. Those of an audit do not; nor do those of a task that warms nothing up."""
+        return not self.config["audit"] and self.config["warmup_prompts"] > 0
 
     @cached_property
     def cell_id(self) -> str:

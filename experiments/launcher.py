@@ -1,82 +1,32 @@
-"""Runs cells one after another, each in a process of its own, with one progress line for all of them.
-
-A worker that dies takes nothing along but its own cell, and a worker dies with the process that started it:
-both hold for a SIGKILL, too. This module imports no torch; workers are forked from a server that has, so that
-starting one takes no time.
-"""
+"""Runs cells and searches, each in a process of its own, with one progress line for all of them."""
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import connection, forkserver, resource_tracker
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tqdm import tqdm
-
 from experiments.cells import Cell
 from experiments.configuration.build import build
+from experiments.processes import Process, prepare, run_all, send
+from experiments.progress import Progress
 from experiments.store import CellStore, Status
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
-STOP_S = 10.0  # for a worker to end after it was asked to
-
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["experiments.worker"])
-
-
-class Progress:
-    """One line on stderr: which cell, how far it is, and how long all cells will take."""
-
-    def __init__(self, num_prompts: int, num_cells: int) -> None:
-        self._num_cells, self._number, self._done, self._total = num_cells, 0, 0, 0
-        layout = "{desc} |{bar:12}| {percentage:3.0f}% [{elapsed}<{remaining}]"
-        interval = 0.1 if sys.stderr.isatty() else 5.0
-        self._bar = tqdm(
-            total=num_prompts, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False
-        )
-
-    def start(self, number: int, cell: Cell) -> None:
-        """A cell begins, the `number`-th of all."""
-        self._number, self._done, self._total = number, -1, cell.config["num_prompts"]
-        self._bar.set_description_str(f"[{number}/{self._num_cells}] {cell}")
-
-    def report(self, what: str, done: int, total: int) -> None:
-        """See `experiments.worker.Report`. What a cell begins with was there before and takes no time."""
-        if self._done < 0:
-            self._bar.total, self._done = self._bar.total - done, done
-        self._bar.set_description_str(
-            f"[{self._number}/{self._num_cells}] {what} {done}/{total}", refresh=False
-        )
-        self._bar.update(max(0, done - self._done))
-        self._done = max(done, self._done)
-
-    def finish(self) -> None:
-        """A cell has ended, complete or not; nothing of it remains to be waited for."""
-        self._bar.total -= self._total - max(0, self._done)
-        self._bar.refresh()
-
-    def say(self, line: str) -> None:
-        """Print a line above the progress line."""
-        self._bar.write(line, file=sys.stderr)
-
-    def close(self) -> None:
-        """Remove the line."""
-        self._bar.close()
 
 
 def run_cells(cells: Sequence[Cell], total: int | None = None) -> None:
     """Run cells that are not complete, each in a process of its own; go on after a failure.
+
+    `jobs` of the configuration says how many run at a time. At most one of them is timed, so that beside it
+    runs nothing but measurements whose own times do not count.
 
     A failure is printed in one line and recorded in the cell's status. A cell that another run is measuring
     is left to that run while others remain, then waited for. total: cells of the whole sweep, of which these
@@ -86,35 +36,69 @@ def run_cells(cells: Sequence[Cell], total: int | None = None) -> None:
     progress = Progress(sum(cell.config["num_prompts"] for cell in cells), total)
     pending = deque(enumerate(cells, start=total - len(cells) + 1))
     busy = 0
-    try:
-        while pending:
-            number, cell = pending.popleft()
-            progress.start(number, cell)
-            code, reason = _in_a_process(_work, cell, progress.report)
-            busy = busy + 1 if code == BUSY else 0
-            if code == BUSY:
-                pending.append((number, cell))
-                progress.report(f"{cell}: waiting for another run", 0, cell.config["num_prompts"])
-                if busy >= len(pending):  # all that remain are being measured elsewhere
-                    time.sleep(1.0)
-                continue
-            progress.finish()
+
+    def start(running: Collection[Process]) -> Process | None:
+        place = _next([cell for _, cell in pending], [process.work for process in running])
+        if place is None:
+            return None
+        number, cell = pending[place]
+        del pending[place]
+        return Process(number, _work, cell, progress.start(number, cell))
+
+    def ended(process: Process, code: int, reason: str) -> None:
+        nonlocal busy
+        busy = busy + 1 if code == BUSY else 0
+        if code != BUSY:
+            progress.finish(process.number)
             if code:
-                progress.say(f"error: {cell}: {reason or _killed(cell, code)}")
-    finally:
-        progress.close()
+                progress.say(f"error: {process.work}: {reason or _killed(process.work, code)}")
+            return
+        progress.put_back(process.number)
+        pending.append((process.number, process.work))
+        if busy >= len(pending):  # all that remain are being measured elsewhere
+            progress.say_briefly(f"{len(pending)} cells are being measured by another run; waiting")
+            time.sleep(1.0)
 
-
-def run_search(search: Mapping[str, Any], path: Path, cells: Sequence[Cell]) -> bool:
-    """Search for a tree file in a process of its own; whether it was found. A failure prints one line."""
-    progress = Progress(1, 1)
     try:
-        code, reason = _in_a_process(_search, (search, path, cells), progress.report)
-        if code:
-            progress.say(f"error: the search for {path} failed: {reason or _how(code)}")
-        return code == 0
+        run_all(_jobs(cells), start, ended)
     finally:
         progress.close()
+
+
+def _next(pending: Sequence[Cell], running: Sequence[Cell]) -> int | None:
+    """The place of the next cell to start: the first timed one while no other is running, else an untimed."""
+    wants_timed = not any(cell.is_timed for cell in running) and any(cell.is_timed for cell in pending)
+    return next((place for place, cell in enumerate(pending) if cell.is_timed == wants_timed), None)
+
+
+def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
+    """Search for tree files, each in a process of its own; a failure prints one line and leaves no file.
+
+    wanted: file -> the cells that need it.
+    """
+    progress = Progress(len(wanted), len(wanted))
+    pending = deque(enumerate(wanted.items(), start=1))
+
+    def start(_: Collection[Process]) -> Process | None:
+        if not pending:
+            return None
+        number, (path, cells) = pending.popleft()
+        return Process(number, _search, (path, cells), progress.start_search(number, path))
+
+    def ended(process: Process, code: int, reason: str) -> None:
+        progress.finish_search()
+        if code:
+            progress.say(f"error: the search for {process.work[0]} failed: {reason or _how(code)}")
+
+    try:
+        run_all(_jobs([cell for cells in wanted.values() for cell in cells]), start, ended)
+    finally:
+        progress.close()
+
+
+def _jobs(cells: Sequence[Cell]) -> int:
+    """How many processes work at a time: what the configuration says, but no more than there are cores."""
+    return min([cell.config["jobs"] for cell in cells[:1]] + [os.cpu_count() or 1])
 
 
 def _how(code: int) -> str:
@@ -132,59 +116,13 @@ def _killed(cell: Cell, code: int) -> str:
     return _how(code)
 
 
-def _in_a_process(
-    target: Callable[..., NoReturn], work: Any, report: Callable[[str, int, int], None]
-) -> tuple[int, str]:
-    """Run `target(work, channel)` in a process and pass on what it reports.
-
-    Returns its exit code, and the reason that it gave for a failure. A signal to stop ends the process
-    first, and then this one.
-    """
-    receiving, sending = _PROCESSES.Pipe(duplex=False)
-    process = _PROCESSES.Process(target=target, args=(work, sending))
-    reason = ""
-    try:
-        _start(process)
-        sending.close()
-        with suppress(EOFError):  # the process has ended, and nothing is left to read
-            while True:
-                message = receiving.recv()
-                if isinstance(message, str):
-                    reason = message
-                else:
-                    report(*message)
-        process.join()
-    except BaseException:
-        if process.pid is not None:
-            process.terminate()
-            process.join(STOP_S)
-            process.kill()
-            process.join()
-        raise
-    finally:
-        receiving.close()
-    return process.exitcode or 0, reason
-
-
-def _start(process: Any) -> None:
-    """Start a process that no interrupt from the keyboard reaches: whoever started it decides what stops."""
-    resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
-    stops = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-    try:
-        forkserver.ensure_running()
-        process.start()
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-
-
 def _work(cell: Cell, channel: Any) -> NoReturn:
     """A worker's whole life."""
-    _prepare()
+    prepare()
     from experiments.worker import CellBusy, measure
 
     try:
-        measure(cell, lambda *facts: _send(channel, facts))
+        measure(cell, lambda *facts: send(channel, facts))
     except CellBusy:
         sys.exit(BUSY)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
@@ -192,14 +130,14 @@ def _work(cell: Cell, channel: Any) -> NoReturn:
     sys.exit(0)
 
 
-def _search(work: tuple[Mapping[str, Any], Path, Sequence[Cell]], channel: Any) -> NoReturn:
+def _search(work: tuple[Path, Sequence[Cell]], channel: Any) -> NoReturn:
     """A search's whole life."""
-    _prepare()
-    search, path, cells = work
+    prepare()
+    path, cells = work
     try:
-        with locked(path.with_name(f".{path.name}.lock"), lambda: _send(channel, ("waiting", 0, 1))):
+        with locked(path.with_name(f".{path.name}.lock"), lambda: send(channel, ("waiting", 0, 1))):
             if not path.is_file():  # another run may have found it meanwhile
-                build(search)(path, cells, lambda *facts: _send(channel, facts))
+                build(cells[0].config["search"])(path, cells, lambda *facts: send(channel, facts))
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
         _fail(channel, error)
     sys.exit(0)
@@ -211,31 +149,5 @@ def _fail(channel: Any, error: BaseException, prefix: str = "") -> NoReturn:
         sys.exit(1)
     known = isinstance(error, InvalidInput) or type(error).__name__ == "CellFailed"
     text = first_line(error) if known else f"{type(error).__name__}: {first_line(error)}"
-    _send(channel, text.removeprefix(prefix))
+    send(channel, text.removeprefix(prefix))
     sys.exit(1)
-
-
-def _send(channel: Any, message: tuple[str, int, int] | str) -> None:
-    try:
-        channel.send(message)
-    except OSError:
-        os._exit(1)  # nobody listens any more
-
-
-def _prepare() -> None:
-    """Make a process end with the one that started it, and on SIGTERM in good order."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    follow_parent()
-
-
-def follow_parent() -> None:
-    """End this process when the one that started it ends, however that ends."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-
-    def follow() -> None:
-        connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()

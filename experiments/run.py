@@ -28,14 +28,13 @@ def run_job(config: DictConfig) -> None:
 
     A cell that fails is no error of the job: its status says so, and the sweep reads it once all jobs ended.
     """
-    from experiments.launcher import Progress
+    from experiments.progress import Progress
     from experiments.worker import CellFailed, measure
 
     cell = cell_of(config, dict(HydraConfig.get().runtime.choices))
     progress = Progress(cell.config["num_prompts"], 1)
-    progress.start(1, cell)
     try:
-        measure(cell, progress.report, wait=True)
+        measure(cell, progress.start(1, cell), wait=True)
     except CellFailed as error:
         progress.say(f"error: {error}")
     finally:

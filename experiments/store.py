@@ -82,7 +82,12 @@ class CellStore:
         return locked(self.folder / ".lock", on_wait)
 
     def begin(self, cell: Cell) -> None:
-        """Record what is measured; rows of a complete cell whose files are damaged are measured again."""
+        """Record what is measured; rows of a complete cell whose files are damaged are measured again.
+
+        The caller holds the lock, so whatever a killed process was writing beside a file is nobody's.
+        """
+        for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
+            leftover.unlink(missing_ok=True)
         if self.status().state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status

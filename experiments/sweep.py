@@ -11,7 +11,8 @@ from typing import Any
 from experiments.cells import Cell
 from experiments.configuration.build import build
 from experiments.configuration.schema import CONF
-from experiments.launcher import run_search
+from experiments.dashboards.beside import published
+from experiments.launcher import run_searches
 from experiments.plan import AD_HOC, Part, has_tree, parts_of, write_plan
 from experiments.store import CellStore
 from resispec.errors import InvalidInput
@@ -25,16 +26,16 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
 
     Raises InvalidInput before anything is measured for what does not compose or cannot be right.
     """
-    parts = parts_of(arguments, config_name)
+    parts = _possible(parts_of(arguments, config_name))
     cells = [cell for part in parts for cell in part.cells]
     _check(cells)
     wanted = _missing_trees(cells)
     _say_what_is_ignored(arguments, cells, bool(wanted))
-    for path, own in wanted.items():
-        sys.stderr.write(f"searching for the tree {path}\n")
-        run_search(own[0].config["search"], path, own)
-    for part in parts:
-        write_plan(part, arguments)
+    _write_plans(parts, arguments)
+    if wanted:
+        sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
+        run_searches(wanted)
+        _write_plans(parts, arguments)  # cells have ids once their trees are there
     points, num_without_tree = {}, 0
     for part in parts:
         for cell, point in zip(part.cells, part.points, strict=True):
@@ -50,11 +51,35 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
         if status.state != "done":
             pending.append((cell, point))
     if pending:
-        launch([point for _, point in pending], [cell for cell, _ in pending], len(points))
+        unfinished = [cell for cell, _ in pending]
+        with published(unfinished, [part.artefact for part in parts]):
+            launch([point for _, point in pending], unfinished, len(points))
     states = [CellStore(cell.folder).status().state for cell, _ in points.values()]
     states += ["missing"] * num_without_tree
     _sum_up(parts, states, len(points) - len(pending))
     return set(states) == {"done"}
+
+
+def _possible(parts: Sequence[Part]) -> list[Part]:
+    """The parts that have cells; one line for what the profile lacks for others.
+
+    Raises InvalidInput when there is none.
+    """
+    left_out: dict[str, list[str]] = {}
+    for part in parts:
+        if part.lacks:
+            left_out.setdefault(part.lacks, []).append(part.name)
+    lines = [f"the profile gives no {key}: left out {', '.join(names)}" for key, names in left_out.items()]
+    possible = [part for part in parts if part.cells]
+    if not possible:
+        raise InvalidInput("; ".join(lines))
+    sys.stderr.write("".join(f"note: {line}\n" for line in lines))
+    return possible
+
+
+def _write_plans(parts: Sequence[Part], arguments: Sequence[str]) -> None:
+    for part in parts:
+        write_plan(part, arguments)
 
 
 def _check(cells: Sequence[Cell]) -> None:
@@ -119,7 +144,7 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         sys.stderr.write(
             "note: search... changes nothing: no tree file is missing; delete it to search again\n"
         )
-    usual = {"experiment", "profile", "results", "hydra", "hydra/launcher"}
+    usual = {"experiment", "profile", "results", "wandb", "hydra", "hydra/launcher"}
     if "experiment" in given and given - usual:
         sys.stderr.write("note: the artefact's plan now asks for these cells only\n")
 
@@ -128,10 +153,11 @@ def _sum_up(parts: Sequence[Part], states: Sequence[str], num_before: int) -> No
     """The last line of a run."""
     done = states.count("done")
     config = parts[0].cells[0].config
-    artefacts = dict.fromkeys(part.name.partition("/")[0] for part in parts if part.name != AD_HOC)
+    artefacts = dict.fromkeys(part.artefact for part in parts if part.name != AD_HOC)
     scripts = CONF.parent / "analysis"
     written = [name for name in artefacts if (scripts / f"{name}.py").exists() or (scripts / name).is_dir()]
-    table = f"; make {' '.join(written)} PROFILE={config['profile']} writes the table" if written else ""
+    tables = "the table" if len(written) == 1 else "the tables"
+    table = f"; make {' '.join(written)} PROFILE={config['profile']} writes {tables}" if written else ""
     failed = f", {len(states) - done} not complete" if done < len(states) else ""
     where = f"{config['results']}/raw/{config['profile']}"
     counted = f"{len(states)} cell{'' if len(states) == 1 else 's'}"

@@ -18,7 +18,7 @@ from resispec.distributions import probabilities
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
 from resispec.models import Pair, behind_anything, extend
-from resispec.timing import Stopwatch, now
+from resispec.timing import Stopwatch, measuring, now, part
 from resispec.trees import Topology
 from resispec.verifiers import Verifier, as_verifier
 
@@ -106,7 +106,8 @@ class Decoder:
     ) -> Generation:
         """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
 
-        stopwatch: gets the laps "draft", "target", "verify" and "commit". on_step: called after every step.
+        stopwatch: gets the parts "draft", "target", "verify" and "commit" of all steps, and those that are
+        named inside of them. on_step: called after every step.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
@@ -117,12 +118,13 @@ class Decoder:
         most = sampling.num_returned(len(prompt))
         tokens: list[int] = []
         num_emitted: list[int] = []
-        while len(tokens) < most and not sequence.ended(tokens):
-            step = sequence.step(generator, stopwatch)
-            tokens += step.verdict.tokens
-            num_emitted.append(step.verdict.num_emitted)
-            if on_step is not None:
-                on_step(step)
+        with measuring(stopwatch):
+            while len(tokens) < most and not sequence.ended(tokens):
+                step = sequence.step(generator)
+                tokens += step.verdict.tokens
+                num_emitted.append(step.verdict.num_emitted)
+                if on_step is not None:
+                    on_step(step)
         finished = now(device)
         returned, reason = sequence.cut(tokens, most)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
@@ -179,22 +181,22 @@ class _Sequence:
         features = extend(self._session, prompt[:-1], pair.target.device) if prompt[:-1] else None
         self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity, features)
 
-    def step(self, generator: Generator, stopwatch: Stopwatch | None) -> Step:
+    def step(self, generator: Generator) -> Step:
         """Draft, forward, verify, commit."""
-        lap = stopwatch.begin() if stopwatch else _no_lap
-        draft = self._drafts.draft(self._root, generator)
-        lap("draft")
-        past = self._session.length
-        visible, depths = _placed(draft.tree.topology, self._target.device, self._capacity)
-        features = self._session.forward(draft.tree.tokens, depths + past, visible[:, -past - len(depths) :])
-        target_probs = probabilities(self._target.head(features), self._sampling.temperature)
-        lap("target")
-        verdict = self._decoder.verifier.verify(draft.tree, target_probs, draft.probs, generator)
-        lap("verify")
-        self._session.keep(past, (0, *verdict.path))
-        self._drafts.commit(verdict, features)
-        self._root = verdict.tokens[-1]
-        lap("commit")
+        with part("draft"):
+            draft = self._drafts.draft(self._root, generator)
+        with part("target"):
+            past = self._session.length
+            visible, depths = _placed(draft.tree.topology, self._target.device, self._capacity)
+            visible = visible[:, -past - len(depths) :]
+            features = self._session.forward(draft.tree.tokens, depths + past, visible)
+            target_probs = probabilities(self._target.head(features), self._sampling.temperature)
+        with part("verify"):
+            verdict = self._decoder.verifier.verify(draft.tree, target_probs, draft.probs, generator)
+        with part("commit"):
+            self._session.keep(past, (0, *verdict.path))
+            self._drafts.commit(verdict, features)
+            self._root = verdict.tokens[-1]
         return Step(draft, target_probs, verdict)
 
     def ended(self, tokens: list[int]) -> bool:
@@ -207,10 +209,6 @@ class _Sequence:
             return tuple(tokens[: tokens.index(self._eos) + 1]), "eos"
         reason = "max_new_tokens" if most == self._sampling.max_new_tokens else "max_length"
         return tuple(tokens[:most]), reason
-
-
-def _no_lap(name: str) -> None:
-    """Throughput runs are not split."""
 
 
 @lru_cache(maxsize=8)

@@ -64,10 +64,16 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
     weights: (..., V), not negative, of any positive sum; an index of weight zero is never drawn.
     Returns (..., count) int64.
     """
-    cumulative = weights.cumsum(-1, dtype=torch.float64)
     shape = (*weights.shape[:-1], count)
-    uniform = torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float64)
-    return _invert(cumulative, uniform)
+    return invert(weights, torch.rand(shape, generator=generator, device=weights.device, dtype=torch.float64))
+
+
+def invert(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The indices (..., K) that uniform numbers (..., K) in [0, 1), float64, stand for in every row (..., V).
+
+    A single row (V,) serves uniform numbers of any shape. Otherwise like `draw`, whose numbers these are.
+    """
+    return _invert(weights.cumsum(-1, dtype=torch.float64), uniform)
 
 
 def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:

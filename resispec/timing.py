@@ -1,10 +1,15 @@
-"""Clocks that wait for the device, and a split of a step's time."""
+"""Clocks that wait for the device, and a split of time into named, nested parts.
+
+Code names its parts with `part`, which does next to nothing unless a stopwatch runs: `measuring` says where.
+"""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 
 import torch
 
@@ -17,22 +22,68 @@ def now(device: torch.device) -> float:
 
 
 class Stopwatch:
-    """Adds up seconds by component.
+    """Adds up seconds by part.
 
-    Every lap synchronises the device, so profiling runs stay apart from throughput runs.
+    Every part waits for the device at both of its ends, so profiling runs stay apart from throughput runs.
+
+    seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
+    num_timed: how often a part was timed.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._last = 0.0
+        self.device = device
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.num_timed = 0
+        self._path: list[str] = []
 
-    def begin(self) -> Callable[[str], None]:
-        """Start the clock; the result ends a lap of the given name and begins the next."""
-        self._last = now(self._device)
-        return self._lap
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time what is inside, as a part of the part that is being timed."""
+        self._path.append(name)
+        path = "/".join(self._path)
+        started = now(self.device)
+        try:
+            yield
+        finally:
+            self.seconds[path] += now(self.device) - started
+            self.num_timed += 1
+            self._path.pop()
 
-    def _lap(self, name: str) -> None:
-        instant = now(self._device)
-        self.seconds[name] += instant - self._last
-        self._last = instant
+
+_running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)
+_NOTHING = nullcontext()
+
+
+@contextmanager
+def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
+    """Time every `part` inside with this stopwatch; none where it is None."""
+    token = _running.set(stopwatch)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+def part(name: str) -> AbstractContextManager[None]:
+    """Name what is inside as a part of what is being timed.
+
+    It is no part, and nothing waits for the device, where no stopwatch runs, where the code is being compiled
+    and where the device's work is being captured in a graph.
+    """
+    if torch.compiler.is_compiling():  # first, since a context variable cannot be traced
+        return _NOTHING
+    stopwatch = _running.get()
+    if stopwatch is None or (stopwatch.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+        return _NOTHING
+    return stopwatch.part(name)
+
+
+def clock_seconds(device: torch.device, count: int) -> float:
+    """Seconds that `count` empty parts take: what a stopwatch adds to what it times that often."""
+    stopwatch = Stopwatch(device)
+    started = now(device)
+    with measuring(stopwatch):
+        for _ in range(count):
+            with part("empty"):
+                pass
+    return now(device) - started

@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ["WANDB_MODE"] = "disabled"  # whatever key this machine knows
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import torch

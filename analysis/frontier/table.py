@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, decoded, labels, metrics, script
-from analysis.frontier import figure, shapes
+from analysis.frontier import figure, shapes, summary
 from analysis.load import LABELS, Plan, Results, load
 from analysis.metrics import METRICS, Metric
 from analysis.report import footer
@@ -44,7 +44,7 @@ COLUMNS = (METRICS[0], CEILING, *METRICS[1:])
 
 
 def make(plan: Plan) -> script.Artefact:
-    """The table of what was decoded, the table of searched trees, and the figure."""
+    """The table of what was decoded, its summary, the table of searched trees, and the figure."""
     results = load(plan.parts(lambda part: part not in (BOUND, LONG)), metrics.fields())
     longer = load(plan.parts(lambda part: part == LONG), ())
     bounds = load(plan.parts(lambda part: part == BOUND), BOUND_FIELDS)
@@ -57,7 +57,8 @@ def make(plan: Plan) -> script.Artefact:
     )
     caption = f"The frontier of exact verification, {plan.profile} profile."
     table = decoded.table("frontier", results, frame, (caption, notes), COLUMNS)
-    return script.Artefact((table, shapes.table(found, plan)), {"frontier": figure.draw(frame)})
+    tables = (table, summary.table(frame, plan), shapes.table(found, plan))
+    return script.Artefact(tables, {"frontier": figure.draw(frame)})
 
 
 def _ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:

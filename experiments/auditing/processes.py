@@ -16,7 +16,7 @@ import torch
 from tqdm import tqdm
 
 from experiments.auditing.evidence import Audit, Candidate, Material, audit, gather
-from experiments.launcher import follow_parent
+from experiments.processes import follow_parent
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from types import FrameType
 
 from experiments.configuration.messages import explained
-from experiments.plan import with_parts
+from experiments.configuration.sweeps import with_parts
 from resispec.errors import InvalidInput, first_line
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cells import Cell
@@ -112,8 +112,9 @@ def composed(overrides: tuple[str, ...], config_name: str) -> Composition:
     whole = compose(config_name, list(overrides), return_hydra_config=True)
     params = OmegaConf.to_container(whole.hydra.sweeper, resolve=True).get("params") or {}
     choices = {group: option for group, option in whole.hydra.runtime.choices.items() if option}
-    own = OmegaConf.masked_copy(whole, [str(key) for key in whole if key != "hydra"])
-    return Composition(own, choices, params)
+    with flag_override(whole, ["struct", "readonly"], False):
+        del whole["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
+    return Composition(whole, choices, params)
 
 
 def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str] = ()) -> Cell:
@@ -130,7 +131,7 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
-        raise InvalidInput(" ".join(str(error).split())) from error
+        raise InvalidInput(" ".join(str(_refusal(error)).split())) from error
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items()}
     counted = [*used, *(name for name in values if name not in ("tree", "verifier"))]
@@ -142,6 +143,14 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
             labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
     return Cell(labels, values)
+
+
+def _refusal(error: BaseException) -> BaseException:
+    """What a resolver of ours refused, which OmegaConf wraps into where it was met; else the error itself."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, InvalidInput):
+        found = found.__context__
+    return found or error
 
 
 def _label(group: str, choice: str, node: DictConfig) -> str:

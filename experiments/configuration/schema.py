@@ -64,6 +64,7 @@ class RunConfig:
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
+    jobs: int = 1  # cells that run at a time; at most one of them is timed
     results: str = "results"
     wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over.
@@ -102,6 +103,7 @@ class _Values(_Published):
     num_prompts: Annotated[int, Field(ge=1)]
     first_tuning_prompt: Annotated[int, Field(ge=0)]
     warmup_prompts: Annotated[int, Field(ge=0)]
+    jobs: Annotated[int, Field(ge=1, le=64)]
     seed: Annotated[int, Field(ge=0, lt=2**62)]
     num_threads: Annotated[int, Field(ge=1, le=1024)] | None
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?|mps)$")]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import null_mass
+from resispec.timing import part
 from resispec.verifiers.base import Draws, Law
 
 
@@ -22,9 +23,10 @@ class Recursive:
     and the acceptance of i. A target of mass a < 1 is a law over V tokens and a null outcome of mass 1 - a
     that no draft proposes.
 
-    A subclass says how the residual is reshaped. It may set `is_bounded` when `reshape` leaves no token more
-    than the target gives it, and the rejected one nothing; then p_i <= a p / (1 - a), since what all
-    residuals are divided by is never less than 1 - a, and the promise of `lookahead` holds.
+    A subclass says how the residual is reshaped; with the normalisation to p_{i+1} that follows this is the
+    part "shaping" of a profile. It may set `is_bounded` when `reshape` leaves no token more than the target
+    gives it, and the rejected one nothing; then p_i <= a p / (1 - a), since what all residuals are divided by
+    is never less than 1 - a, and the promise of `lookahead` holds.
     """
 
     is_bounded: ClassVar[bool] = False
@@ -47,11 +49,14 @@ class Recursive:
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
             select.append(alive * accept)
             alive = alive - select[-1]
-            mass = self.reshape(target, draft, token)
-            total = mass.sum(-1, keepdim=True) + null
-            # Where a rejection has probability zero nothing is left to reshape, and the law before it stands.
-            is_possible = total > tiny
-            total = torch.where(is_possible, total, 1.0)
-            target = torch.where(is_possible, mass / total, target)
-            null = null / total
+            with part("shaping"):
+                mass = self.reshape(target, draft, token)
+                with part("proxy"):
+                    total = mass.sum(-1, keepdim=True) + null
+                    # Where a rejection has probability zero nothing is left to reshape, and the law before it
+                    # stands.
+                    is_possible = total > tiny
+                    total = torch.where(is_possible, total, 1.0)
+                    target = torch.where(is_possible, mass / total, target)
+                    null = null / total
         return Law(torch.cat(select, -1), target)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from resispec.distributions import normalise
 from resispec.errors import InvalidInput
+from resispec.timing import part
 from resispec.verifiers.recursive import Recursive
 from resispec.verifiers.registry import register
 
@@ -44,16 +45,28 @@ class ResiSpec(Recursive):
                 )
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
-        """See `Recursive.reshape`: r, which with a point mass for the draft is the standard residual."""
-        budget = (draft - target).gather(-1, rejected).clamp_min(0)
-        if self.budget == "capacity":
-            ratio = torch.where(draft > 0, target / draft, torch.inf)
-            budget = torch.maximum(budget, ratio.amin(-1, keepdim=True))
-        others = target.scatter(-1, rejected, 0.0)  # r(x0) = 0: no capacity is left at the refused token
-        level = budget if self.spread == "proportional" else _water_level(others, draft, budget)
-        clipped = torch.minimum(level * draft, others)
-        missing = (budget - clipped.sum(-1, keepdim=True)).clamp_min(0)
-        return clipped + missing * normalise(others - clipped, torch.zeros_like(others))
+        """See `Recursive.reshape`: r, which with a point mass for the draft is the standard residual.
+
+        These are the paper's steps 1 and 2. Step 3, "proxy formulation", is left to `law`: k = p - r is never
+        formed, since max(p - k, 0) is r again, and only the normalisation remains.
+        """
+        with part("budget"):  # and the initial projection
+            budget = self._budget(target, draft, rejected)
+            others = target.scatter(-1, rejected, 0.0)  # r(x0) = 0: no capacity is left at the refused token
+            clipped = torch.minimum(budget * draft, others)
+        with part("redistribution"):
+            if self.spread == "water_fill":
+                clipped = torch.minimum(_water_level(others, draft, budget) * draft, others)
+            missing = (budget - clipped.sum(-1, keepdim=True)).clamp_min(0)
+            return clipped + missing * normalise(others - clipped, torch.zeros_like(others))
+
+    def _budget(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
+        """Z (..., 1), the mass of the residual."""
+        gap = (draft - target).gather(-1, rejected).clamp_min(0)
+        if self.budget == "gap":
+            return gap
+        ratio = torch.where(draft > 0, target / draft, torch.inf)
+        return torch.maximum(gap, ratio.amin(-1, keepdim=True))
 
 
 def _water_level(capacity: Tensor, draft: Tensor, budget: Tensor) -> Tensor:

@@ -87,6 +87,15 @@ def test_no_row_is_lost_when_the_coordinator_is_killed(slow):
     check(command, expected)
 
 
+def test_what_a_killed_process_was_writing_is_removed_by_the_next_run(slow):
+    command, expected = slow
+    for cell in cells_of(command):
+        cell.folder.mkdir(parents=True)
+        (cell.folder / ".status.json.12345").write_text("{")
+    assert run(*command).returncode == 0
+    check(command, expected)
+
+
 def test_no_row_is_lost_when_workers_are_killed(slow):
     command, expected = slow
     moments = random.Random(1)

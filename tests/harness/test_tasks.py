@@ -18,6 +18,7 @@ from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
 from experiments.tasks.prefixes import prefix_lengths
+from experiments.tasks.profile import Profile
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
 from experiments.worker import measured
@@ -155,6 +156,7 @@ TASKS = [
     Acceptance(3, "without_replacement"),
     Bound(2, 1),
     Shapes(2, [[-1, 0, 0], [-1, 0, 1]]),
+    Profile(),
 ]
 
 

@@ -197,7 +197,8 @@ def test_a_metric(copy):
 def test_a_data_set_and_a_pair(copy):
     [sweep] = commands(section("A data set, a pair"))
     assert cells_done(run(copy, sweep)) == 2
-    plan = (copy / "results" / "embedded" / "plans" / "sweep.json").read_text()
+    plans = [path.read_text() for path in (copy / "results" / "embedded" / "plans" / "sweep").glob("*.json")]
+    [plan] = [text for text in plans if "pair=mine dataset=notes verifier=standard,resispec" in text]
     assert '"pair": "mine"' in plan and '"dataset": "notes"' in plan
 
 

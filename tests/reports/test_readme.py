@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "embedded"
 README = (ROOT / "README.md").read_text()
 PAGES = {
-    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 }
 LABELS = ("pair", "dataset", "decoder", "tree", "verifier")
 

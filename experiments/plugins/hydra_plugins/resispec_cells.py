@@ -40,7 +40,7 @@ class CellSweeper(BasicSweeper):
 
 
 class CellLauncher(Launcher):
-    """Runs cells one after another on this machine, see `experiments.launcher`."""
+    """Runs cells on this machine, see `experiments.launcher`."""
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Nothing to prepare."""

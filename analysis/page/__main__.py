@@ -1,0 +1,59 @@
+"""Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist, running nothing.
+
+Usage: python -m analysis.page --profile embedded
+
+What is not measured is shown as missing. Open the file in any browser; it needs nothing beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from analysis.load import ROOT
+from analysis.page.render import render
+from analysis.page.sections import gather
+from resispec.errors import InvalidInput, first_line
+from resispec.files import write_atomically
+
+NAME = "report.html"
+
+
+def write(profile: str, results: Path) -> Path:
+    """Write the page of a profile, return its path; one that is there stays until the new one is complete.
+
+    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, OSError when the
+    page cannot be written.
+    """
+    known = sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml"))
+    if profile not in known:
+        raise InvalidInput(f"unknown profile {profile!r}; allowed: {', '.join(known)}")
+    sections = gather(profile, results, lambda line: sys.stderr.write(f"report: {line}\n"))
+    path = results / profile / NAME
+    text = render(sections, profile, results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, text)
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 with one line for invalid input or a page that cannot be written."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.page", description=__doc__.splitlines()[0])
+    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
+    )
+    chosen = parser.parse_args(arguments)
+    try:
+        path = write(chosen.profile, chosen.results)
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"report: {first_line(error)}\n")
+        return 1
+    sys.stdout.write(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

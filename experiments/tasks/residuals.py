@@ -1,0 +1,194 @@
+"""Figure 2: what is left of the target after one, two, three rejections, and what is emitted in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Generator, Tensor
+from torch.quasirandom import SobolEngine
+
+from experiments.tasks.base import Workload, check_counts, share
+from experiments.tasks.prefixes import PrefixRow, SiblingTask, prefix_laws, prefix_lengths
+from resispec.audit.first_token import rule_of
+from resispec.audit.laws import emitted
+from resispec.distributions import invert, normalise
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+from resispec.verifiers import SiblingRule
+
+SUPPORT = 0.95
+"""The draft's support is the smallest set of tokens that holds this share of q."""
+NUM_SETS = 8
+"""Tuples come in this many sets, independent of each other, whose spread gives the standard errors."""
+CONTEXT_TOKENS = 24
+"""How much of a prefix a row quotes."""
+
+
+@dataclass(frozen=True)
+class ResidualRow(PrefixRow):
+    """Figure 2; the outer lists have one entry a prefix.
+
+    A law is told in entries: `num_tokens` single tokens with q > p, the next `num_next` of them together, all
+    others of them, and then the same of the tokens with q <= p; the likeliest by max(p, q) come first. The
+    residual after k rejections is the law of the emitted token given that none of k drafted siblings was
+    selected, averaged over siblings; lists over k begin with k = 0, the target itself.
+
+    context: the end of the prefix. tokens, texts: of every entry, -1 where there is no single token. target,
+    draft: p and q. residual: [k], laws. rejected: [k], probability that none of k siblings is selected.
+    overlap: [k], sum of min(residual, q), averaged over siblings; with a rule of Algorithm 1, the chance that
+    the next sibling is accepted. outside: [k], the residual's mass outside of the draft's support, see
+    SUPPORT. overdraft: [k], its mass on tokens with q > p. emitted, emitted_error: the law that is emitted
+    with all siblings, and its standard errors. excess, excess_error: the mass that it gives to tokens with
+    q > p beyond what p gives; 0 for an exact rule.
+    """
+
+    num_tuples: int
+    context: list[str]
+    tokens: list[list[int]]
+    texts: list[list[str]]
+    target: list[list[float]]
+    draft: list[list[float]]
+    residual: list[list[list[float]]]
+    rejected: list[list[float]]
+    overlap: list[list[float]]
+    outside: list[list[float]]
+    overdraft: list[list[float]]
+    emitted: list[list[float]]
+    emitted_error: list[list[float]]
+    excess: list[float]
+    excess_error: list[float]
+
+
+@dataclass(frozen=True)
+class Residuals(SiblingTask):
+    """Residuals after 0 to `num_siblings` rejections of i.i.d. siblings, and the law that is emitted.
+
+    num_tokens, num_next: the entries in which laws are told, see `ResidualRow`.
+    """
+
+    row: ClassVar[type[ResidualRow]] = ResidualRow
+    num_tokens: int
+    num_next: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_counts(num_tokens=self.num_tokens, num_next=self.num_next)
+        if self.num_tuples % NUM_SETS:
+            raise InvalidInput(f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}")
+
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> ResidualRow:
+        """See `Task`."""
+        tokens, generator = workload.prompts[index][1], workload.generator(index)
+        lengths = prefix_lengths(len(tokens), self.num_prefixes)
+        laws = zip(*prefix_laws(workload, index, lengths), strict=True)
+        rule, decode = rule_of(workload.decoder.verifier), workload.pair.tokenizer.decode
+        found = [self._prefix(rule, p, q, generator) for p, q in laws]
+        return ResidualRow(
+            **self.counts(workload, index, len(lengths)),
+            context=[decode(tokens[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths],
+            texts=[self._texts(one["tokens"], decode) for one in found],
+            **{name: [one[name] for one in found] for name in found[0]},
+        )
+
+    def _prefix(self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator) -> dict[str, list]:
+        """The entries of `ResidualRow` that follow from the laws (V,) after one prefix."""
+        counts, sets = range(1, self.num_siblings + 1), self._sets(p, q, generator)
+        found = [[_after(rule, p, q, tuples[:, :count]) for count in counts] for tuples in sets]
+        # (k, V) and (k,): means over the sets, after what is known without any sibling.
+        left = torch.cat((p.double()[None], _stacked(found, 0).mean(0)))
+        overlap = torch.cat((torch.minimum(p, q).double().sum()[None], _stacked(found, 1).mean(0)))
+        out = _stacked(found, 2)[:, -1]
+        rejected, residual = left.sum(-1), normalise(left, p.double())
+        overdrafted, outside = q > p, _outside(q)
+        entries, tokens = self._entries(p, q)
+        excess = ((out - p) * overdrafted).sum(-1)
+        laws = {"target": p, "draft": q, "residual": residual, "emitted": out.mean(0)}
+        return {
+            "tokens": tokens.tolist(),
+            **{name: _told(law, entries, len(tokens)).tolist() for name, law in laws.items()},
+            "rejected": rejected.tolist(),
+            "overlap": torch.where(rejected > 0, overlap / rejected, overlap[0]).tolist(),
+            "outside": (residual * outside).sum(-1).tolist(),
+            "overdraft": (residual * overdrafted).sum(-1).tolist(),
+            "emitted_error": self._error(_told(out, entries, len(tokens))).tolist(),
+            "excess": float(excess.mean()),
+            "excess_error": float(self._error(excess)),
+        }
+
+    def _sets(self, p: Tensor, q: Tensor, generator: Generator) -> list[Tensor]:
+        """NUM_SETS sets of tuples (n, B) of i.i.d. siblings.
+
+        Their uniform numbers are the points of scrambled Sobol nets: every tuple has the law of independent
+        draws, and the tuples of a set spread evenly, so that averages have far less noise. Tokens are put in
+        the order of p / q first, so that neighbours fare alike.
+        """
+        seeds = torch.randint(1 << 31, (NUM_SETS,), generator=generator, device=q.device).tolist()
+        nets = [SobolEngine(self.num_siblings, scramble=True, seed=seed) for seed in seeds]
+        size, order = self.num_tuples // NUM_SETS, (p / q).nan_to_num(0.0).argsort()
+        points = [net.draw(size, dtype=torch.float64).to(q.device) for net in nets]
+        return [order[invert(q[order], uniform)] for uniform in points]
+
+    def _entries(self, p: Tensor, q: Tensor) -> tuple[Tensor, Tensor]:
+        """The entry (V,) int64 of every token, and the token of every entry or -1."""
+        size, score = self.num_tokens + 2, torch.maximum(p, q)
+        entries, tokens = torch.zeros_like(p, dtype=torch.int64), torch.full((2 * size,), -1, device=p.device)
+        for start, side in ((0, q > p), (size, q <= p)):
+            ranked = side.nonzero()[:, 0]
+            ranked = ranked[score[ranked].argsort(descending=True, stable=True)]
+            entries[ranked] = start + self.num_tokens + 1
+            entries[ranked[: self.num_tokens + self.num_next]] = start + self.num_tokens
+            single = ranked[: self.num_tokens]
+            tokens[start : start + len(single)] = single
+            entries[single] = start + torch.arange(len(single), device=p.device)
+        return entries, tokens
+
+    def _texts(self, tokens: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
+        """What stands for every entry; nothing where a side has too few tokens."""
+        texts = [decode([token]) if token >= 0 else "" for token in tokens]
+        for end in (len(texts) // 2, len(texts)):
+            texts[end - 2 : end] = [f"next {self.num_next}", "all others"]
+        return texts
+
+    def _error(self, values: Tensor) -> Tensor:
+        """The standard error of the mean over sets (sets, ...), with what so many tuples cannot resolve."""
+        spread = values.std(0) / len(values) ** 0.5
+        return torch.hypot(spread, torch.full_like(spread, 1 / self.num_tuples))
+
+    def progress(self, rows: Sequence[ResidualRow]) -> dict[str, str]:
+        """The mean overlap of residual and draft, before any rejection and after all."""
+        ends = [[prefix[place] for row in rows for prefix in row.overlap] for place in (0, -1)]
+        return {"overlap": " to ".join(share(sum(values), len(values), ".2f") for values in ends)}
+
+
+def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Means over tuples of siblings (n, k), float64.
+
+    Returns the residual (V,) and the overlap () of residual and q, both times the probability that no sibling
+    is selected, and the emitted law (V,).
+    """
+    shape = (len(siblings), len(p))
+    law = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID)
+    rest = (1 - law.select.double().sum(-1)).clamp_min(0) / len(siblings)
+    overlap = torch.minimum(law.residual, q).double().sum(-1)
+    return rest @ law.residual.double(), rest @ overlap, emitted(law, siblings).double().mean(0)
+
+
+def _stacked(found: Sequence[Sequence[tuple[Tensor, ...]]], place: int) -> Tensor:
+    """One of the results of `_after`, (sets, k, ...)."""
+    return torch.stack([torch.stack([one[place] for one in row]) for row in found])
+
+
+def _outside(q: Tensor) -> Tensor:
+    """Which tokens (V,) bool are not in the draft's support: the smallest set that holds SUPPORT of q."""
+    mass, order = q.double().sort(descending=True)
+    before = mass.cumsum(0) - mass
+    return torch.zeros_like(q, dtype=torch.bool).scatter(0, order, before >= SUPPORT)
+
+
+def _told(law: Tensor, entries: Tensor, count: int) -> Tensor:
+    """A law (..., V) as `ResidualRow` gives it, (..., count)."""
+    return law.new_zeros(*law.shape[:-1], count).index_add(-1, entries, law)

@@ -1,0 +1,155 @@
+"""Profiling: the split of a step adds up, time lands where it is spent, and no throughput comes of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, fields, replace
+
+import pytest
+from toy_runs import run_here, save_toys, toy_overrides
+from toys import table_pair, tiny_llama
+
+from analysis import metrics
+from analysis.figure3.table import FIELDS
+from experiments.plan import cells_of
+from experiments.store import CellStore, parse
+from experiments.tasks.base import Workload
+from experiments.tasks.decode import Decode
+from experiments.tasks.profile import Profile, ProfileRow
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.draws import Draws
+from resispec.models import Pair
+from resispec.trees import complete
+from resispec.verifiers import ResiSpec, Standard, get_verifier
+
+NAP = 0.004
+DRAFTER = DraftModel(complete(3, 2), Draws.IID)
+
+
+def workload(verifier, pair=None):
+    prompts = [("a", [1, 2, 3]), ("b", [0, 1])]
+    decoder, sampling = Decoder(DRAFTER, verifier), Sampling(1.0, 24, 64)
+    return Workload(pair or table_pair(vocab=8), decoder, sampling, prompts, seed=0)
+
+
+class Lazy(Standard):
+    """Sleeps while it reshapes, and before it looks at the siblings."""
+
+    naps = 0
+
+    def reshape(self, target, draft, rejected):
+        time.sleep(NAP)
+        type(self).naps += 1
+        return super().reshape(target, draft, rejected)
+
+
+class LateBudget(ResiSpec):
+    """Sleeps over its budget."""
+
+    naps = 0
+
+    def _budget(self, target, draft, rejected):
+        time.sleep(NAP)
+        type(self).naps += 1
+        return super()._budget(target, draft, rejected)
+
+
+@pytest.mark.parametrize("verifier", ["standard", "resispec", "traversal_optimal"])
+def test_a_profile_decodes_the_same_tokens(verifier):
+    setting = workload(get_verifier(verifier))
+    for index in range(2):
+        row, plain = Profile()(setting, index), Decode()(setting, index)
+        assert type(row) is ProfileRow and row.tokens_sha256 == plain.tokens_sha256
+        assert (row.num_emitted, row.num_steps) == (plain.num_emitted, plain.num_steps)
+        assert parse(json.dumps(asdict(row), allow_nan=False), ProfileRow) == row
+        assert row.num_timed >= 4 * row.num_steps and row.clock_s > 0
+        assert min(row.draft_s, row.target_s, row.verify_s, row.commit_s) > 0
+        assert (row.shaping_s > 0) == (verifier != "traversal_optimal")
+        assert (row.budget_s > 0) == (row.redistribution_s > 0) == (verifier == "resispec")
+        assert Profile().progress([row])["shaping"].endswith("%")
+
+
+@pytest.mark.parametrize("verifier", ["standard", "resispec"])
+def test_the_parts_of_a_step_add_up_to_it(verifier):
+    """The whole is timed apart from its parts, so what they leave is the loop, and little."""
+    pair = Pair(tiny_llama(), tiny_llama(layers=1, seed=1), table_pair(vocab=8).tokenizer)
+    setting = workload(get_verifier(verifier), pair)
+    Profile()(setting, 0)  # warms up
+    row = Profile()(setting, 0)
+    parts = row.draft_s + row.target_s + row.verify_s + row.commit_s
+    assert 0.9 * row.profiled_s < parts <= row.profiled_s
+    if verifier == "resispec":
+        steps = row.budget_s + row.redistribution_s + row.proxy_s
+        assert 0.5 * row.shaping_s < steps <= row.shaping_s  # the clock's own time is between them
+    assert row.clock_s < 0.5 * row.profiled_s
+
+
+@pytest.mark.parametrize(("rule", "narrowest"), [(Lazy(), "shaping_s"), (LateBudget(), "budget_s")])
+def test_time_lands_in_the_part_in_which_it_is_spent(rule, narrowest):
+    type(rule).naps = 0
+    row = Profile()(workload(rule), 0)
+    slept = NAP * type(rule).naps
+    assert slept > 0 and getattr(row, narrowest) >= slept and row.verify_s >= slept
+    others = row.draft_s + row.target_s + row.commit_s + (row.verify_s - row.shaping_s)
+    others += row.redistribution_s + row.proxy_s
+    assert others < slept
+    assert narrowest == "budget_s" or row.budget_s == 0
+
+
+def test_a_row_whose_parts_exceed_the_whole_is_refused():
+    row = Profile()(workload(get_verifier("resispec")), 0)
+    for changed in (
+        {"profiled_s": row.verify_s},
+        {"verify_s": 0.5 * row.shaping_s},
+        {"shaping_s": 0.5 * row.budget_s},
+        {"proxy_s": -1.0},
+    ):
+        with pytest.raises(ValueError, match="allowed: together at most"):
+            replace(row, **changed)
+    for changed in ({"num_steps": 0}, {"profiled_s": 0.0}, {"profiled_s": float("inf")}):
+        with pytest.raises(ValueError, match="allowed: at least one step, positive seconds"):
+            replace(row, **changed)
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """The same toy cell, decoded and profiled."""
+    given = [*toy_overrides(save_toys(tmp_path), tmp_path / "results"), "verifier=resispec"]
+    return [run_here(cells_of([f"task={task}", *given])[0]) for task in ("decode", "profile")]
+
+
+def test_profiled_cells_are_apart_from_timed_ones(cells):
+    """Cells of their own, with rows that no throughput can be taken from, and the other way round."""
+    decoded, profiled = cells
+    assert decoded.folder != profiled.folder
+    rows = CellStore(profiled.folder).rows(ProfileRow)
+    plain = CellStore(decoded.folder).rows(Decode().row)
+    assert [row.tokens_sha256 for row in rows] == [row.tokens_sha256 for row in plain] and len(rows) == 3
+    names = {field.name for field in fields(ProfileRow)}
+    assert "decode_s" in set(metrics.fields()) - names
+    assert set(FIELDS) <= names and not set(FIELDS) <= {field.name for field in fields(plain[0])}
+
+
+@pytest.mark.parametrize(
+    ("profile", "dataset", "pairs"),
+    [
+        ("embedded", "embedded_reference", ("embedded", "embedded_eagle")),
+        ("paper", "cnn_dm", ("llama2_7b__jf68m", "llama2_7b_chat__eagle")),
+    ],
+)
+def test_figure3_asks_for_both_rules_of_three_decoders(profile, dataset, pairs):
+    expected = {
+        "specinfer": ("specinfer", "d5b3", pairs[0]),
+        "sequoia": ("sequoia", "growmap_64", pairs[0]),
+        "eagle": ("eagle_softmax", "eagle2", pairs[1]),
+    }
+    for part, names in expected.items():
+        found = cells_of([f"experiment=figure3/{part}", f"profile={profile}"])
+        assert [cell.labels["verifier"] for cell in found] == ["standard", "resispec"]
+        for cell in found:
+            assert tuple(cell.labels[key] for key in ("decoder", "tree", "pair")) == names
+            assert (cell.labels["dataset"], cell.labels["temperature"]) == (dataset, 1.0)
+            assert cell.config["task"] == {"_target_": "experiments.tasks.profile.Profile"}
+            assert cell.config["warmup_prompts"] > 0

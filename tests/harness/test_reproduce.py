@@ -1,0 +1,164 @@
+"""`make reproduce`: all artefacts as one sweep that can be stopped, then every table, then the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from toys import save_prompts, save_tiny_pair
+
+from experiments.configuration.sweeps import values
+from experiments.plan import Part, parts_of
+from experiments.sweep import _possible
+from resispec.errors import InvalidInput
+
+ROOT = Path(__file__).parents[2]
+GLOBAL = "# @package _global_\n"
+FILES = {
+    "conf/pair/toy.yaml": "_target_: resispec.models.load_pair\ntarget: models/target\ndraft: models/draft\n"
+    "target_revision: null\ndraft_revision: null\ndevice: ${device}\ndtype: ${dtype}\n",
+    "conf/dataset/toy.yaml": "_target_: resispec.data.JsonlDataset\npath: models/prompts.jsonl\n"
+    "field: text\n",
+    "conf/profile/embedded.yaml": f"""{GLOBAL}
+profile: embedded
+device: cpu
+dtype: float32
+num_threads: 1
+sampling: {{max_new_tokens: 6, max_length: 40}}
+prompt_tokens: 12
+num_prompts: 3
+first_tuning_prompt: 6
+warmup_prompts: 0
+axes: {{pairs: toy, datasets: toy}}
+""",
+    "conf/experiment/table1.yaml": f"""{GLOBAL}
+hydra: {{sweeper: {{params: {{pair: "${{axes.pairs}}", dataset: "${{axes.datasets}}", tree: "d4b4,chain"}}}}}}
+""",
+    "conf/experiment/table2/chain.yaml": f"""{GLOBAL}
+hydra: {{sweeper: {{params: {{pair: "${{axes.pairs}}", dataset: "${{axes.datasets}}", tree: chain}}}}}}
+""",
+    "conf/experiment/table2/eagle.yaml": f"""{GLOBAL}
+hydra: {{sweeper: {{params: {{pair: "${{axes.eagle_pairs}}", dataset: "${{axes.datasets}}"}}}}}}
+""",
+    "analysis/page.py": 'from pathlib import Path\n\nPath("page").write_text("written")\n',
+    ".venv/installed": "",
+}
+"""A profile of toys without an EAGLE drafter, two artefacts that share a cell, a page that only says so."""
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """The repository with FILES in place of its profile and its artefacts."""
+    root = tmp_path_factory.mktemp("copy")
+    for name in ("conf", "resispec", "experiments", "analysis", "results/reference"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "page"))
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copyfile(ROOT / name, root / name)
+    shutil.rmtree(root / "conf" / "experiment")
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    save_tiny_pair(root / "models")
+    save_prompts(root / "models", 8)
+    return root
+
+
+def make(root: Path, target: str, python: str | Path = sys.executable) -> subprocess.Popen[str]:
+    """Make a target in a session of its own, as a terminal does."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment |= {"PYTHONPATH": str(root)}
+    command = ["make", target, f"PY={python}", "PROFILE=embedded"]
+    return subprocess.Popen(
+        command, cwd=root, env=environment, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def standing(root: Path, artefact: str) -> dict:
+    command = [sys.executable, "-m", "experiments.status", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    return next(one for one in json.loads(done.stdout)["artefacts"] if one["artefact"] == artefact)
+
+
+def test_it_is_stopped_at_once_and_goes_on(copy):
+    plan = copy / "results" / "embedded" / "plans" / "table2" / "chain.json"
+    process = make(copy, "reproduce")
+    while process.poll() is None and not plan.exists():
+        time.sleep(0.05)
+    assert standing(copy, "table1")["states"].get("done", 0) < 2
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "error: stopped; what is finished stays" in errors and "Traceback" not in errors
+    assert not (copy / "page").exists() and not (copy / "results" / "embedded" / "table1.csv").exists()
+
+    process = make(copy, "reproduce")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "note: the profile gives no axes.eagle_pairs: left out table2/eagle\n" in errors
+    assert "2 cells: 2 done" in errors  # of 3 that the artefacts ask for, since they share one
+    for artefact, states in (("table1", {"done": 2}), ("table2", {"done": 1})):
+        assert standing(copy, artefact)["states"] == states
+        assert standing(copy, artefact)["table"] == "written"
+    assert (copy / "page").read_text() == "written"
+
+
+def test_a_failure_stops_neither_the_tables_nor_the_page(tmp_path):
+    """The Makefile's part, with a stand-in for Python that fails where the cells are run."""
+    shutil.copytree(ROOT / "conf", tmp_path / "conf")
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copyfile(ROOT / name, tmp_path / name)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed").touch()
+    for name in ("table1.json", "frontier/d5b3.json"):
+        path = tmp_path / "results" / "embedded" / "plans" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@" >> log\n[ "$2" != experiments.run ]\n')
+    python.chmod(0o755)
+    process = make(tmp_path, "reproduce", python)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    analysed = "--profile embedded --results results"
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "-m experiments.run experiment=glob(*) profile=embedded results=results",
+        f"-m analysis.frontier {analysed}",
+        f"-m analysis.table1 {analysed}",  # what has no plan is not written
+        f"-m analysis.page {analysed}",
+    ]
+
+
+def test_all_artefacts_are_one_sweep():
+    [override] = OverridesParser.create().parse_overrides(["experiment=glob(*)"])
+    assert values(override) == sorted(path.stem for path in (ROOT / "conf" / "experiment").iterdir())
+
+
+def test_the_small_artefacts_come_first_and_parts_stand_together():
+    parts = parts_of(["experiment=glob([table1,table2,table4,table5])", "dataset=embedded_code"])
+    names = list(dict.fromkeys(part.artefact for part in parts))
+    assert names == ["table5", "table4", "table1", "table2"]
+    assert [part.artefact for part in parts] == sorted((part.artefact for part in parts), key=names.index)
+
+
+def test_an_artefact_that_is_named_is_refused_where_the_profile_lacks_something():
+    with pytest.raises(
+        InvalidInput, match="needs axes.eagle_pairs, which conf/profile/embedded.yaml"
+    ) as caught:
+        parts_of(["experiment=table2/eagle", "~axes.eagle_pairs"])
+    assert "\n" not in str(caught.value)
+    lacking = [
+        Part("table2/eagle", lacks="axes.eagle_pairs"),
+        Part("frontier/d5b3", lacks="prompt_counts.frontier"),
+    ]
+    with pytest.raises(InvalidInput, match="no axes.eagle_pairs: left out table2/eagle; .*frontier/d5b3"):
+        _possible(lacking)

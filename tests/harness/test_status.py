@@ -1,0 +1,185 @@
+"""`make status`: what of every artefact is done, running, failed and missing, within a second."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_cells import METHODS, ToyCell, make_cell, rows_of, save, write_plan
+
+from experiments import status
+from experiments.status import main, standings
+from experiments.store import CellStore
+from resispec.files import read_json, write_json
+
+
+def cell_of(results: Path, name: str, state: str = "missing", seconds: float = 1.0, **labels: Any) -> ToyCell:
+    """A cell named by its verifier, in a state, after `seconds`."""
+    cell = make_cell(results, name, **labels)
+    if state == "missing":
+        return cell
+    save(
+        cell,
+        rows_of(METHODS["standard"]) if state == "done" else None,
+        state,
+        "too large" * (state == "failed"),
+    )
+    path = cell.folder / "status.json"
+    write_json(path, read_json(path) | {"seconds": seconds})
+    return cell
+
+
+def plan(results: Path, artefact: str, cells: list[ToyCell], part: str = "", **entry: Any) -> None:
+    """Write a plan as a sweep does, of 2 prompts a cell."""
+    about = {"task": "Decode", "num_prompts": 2} | entry
+    entries = [{"cell_id": cell.cell_id, "labels": cell.labels} | about for cell in cells]
+    write_plan(results, artefact, cells, part, cells=entries)
+
+
+def of(results: Path, artefact: str) -> status.Standing:
+    found, _ = standings("embedded", results)
+    return next(one for one in found if one.artefact == artefact)
+
+
+def test_every_state_is_counted_and_a_reason_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    states = ["done", "done", "failed", "failed", "interrupted", "missing"]
+    plan(tmp_path, "table1", [cell_of(tmp_path, f"v{n}", state) for n, state in enumerate(states)])
+    assert main(["--results", str(tmp_path)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    place = next(n for n, line in enumerate(lines) if line.startswith("  table1 "))
+    assert lines[place].split(maxsplit=1)[1] == (
+        "2/6 done, 2 failed, 1 interrupted, 1 missing; about 1 min left; table not written"
+    )
+    assert lines[place + 1].strip() == "2 failed: too large"
+    assert lines[0] == "profile embedded: 2/6 done, 2 failed, 1 interrupted, 1 missing; about 1 min left"
+    hints = [line.split(maxsplit=1)[1] for line in lines if line.startswith("  table2 ")]
+    assert hints == [f"not planned: make reproduce-table2 PROFILE=embedded RESULTS={tmp_path}"]
+
+
+def test_a_cell_runs_while_its_lock_is_held(tmp_path: Path):
+    cell = cell_of(tmp_path, "standard", "running")
+    plan(tmp_path, "table1", [cell])
+    assert of(tmp_path, "table1").states == {"interrupted": 1}  # a kill left it
+    with CellStore(cell.folder).locked():
+        assert of(tmp_path, "table1").states == {"running": 1}
+    with CellStore(cell.folder).locked():  # which status has let go of
+        pass
+
+
+def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path: Path):
+    """Medians of seconds a prompt; of the same tree 1, of the decoder 2, else of all of the task."""
+    measured = [
+        ("a", "d5b3", 2.0),
+        ("b", "d5b3", 2.0),
+        ("c", "d5b3", 200.0),
+        ("d", "d4b4", 4.0),
+        ("e", "d7b2", 4.0),
+    ]
+    cells = [cell_of(tmp_path, name, "done", seconds, tree=tree) for name, tree, seconds in measured]
+    plan(tmp_path, "table1", cells)
+    plan(tmp_path, "table4", [cell_of(tmp_path, "x", tree="d5b3")])
+    plan(tmp_path, "table5", [cell_of(tmp_path, "x", tree="d3b11")])
+    plan(tmp_path, "figure1", [cell_of(tmp_path, "x", decoder="sequoia")], task="Other", num_prompts=20)
+    assert of(tmp_path, "table4").eta_s == 2 * 1.0  # median of 1, 1, 100
+    assert of(tmp_path, "table5").eta_s == 2 * 2.0  # of 1, 1, 100, 2, 2
+    assert of(tmp_path, "figure1").eta_s == 20 * 2.0
+    assert of(tmp_path, "table1").eta_s == 0
+
+
+def test_prompts_that_are_measured_already_are_not_left(tmp_path: Path):
+    stopped = cell_of(tmp_path, "b", "interrupted")
+    (stopped.folder / "rows.partial.jsonl").write_text("{}\n" * 15)
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), stopped], num_prompts=20)
+    assert of(tmp_path, "table1").eta_s == 5.0
+
+
+def test_running_workers_share_what_is_left(tmp_path: Path):
+    running = [cell_of(tmp_path, name, "running") for name in ("b", "c")]
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running, cell_of(tmp_path, "d")])
+    with CellStore(running[0].folder).locked(), CellStore(running[1].folder).locked():
+        assert of(tmp_path, "table1").eta_s == 3 * 20.0 / 2
+
+
+def test_without_a_measured_cell_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a")])
+    assert main(["--results", str(tmp_path)]) == 0
+    assert "0/1 done, 1 missing; time left unknown, no cell is measured" in capsys.readouterr().out
+
+
+def test_a_cell_that_artefacts_share_counts_once_in_all(tmp_path: Path):
+    shared = cell_of(tmp_path, "a", "done")
+    plan(tmp_path, "table1", [shared, cell_of(tmp_path, "b")])
+    plan(tmp_path, "table2", [shared], part="chain")
+    plan(tmp_path, "table2", [shared], part="sequoia")
+    found, whole = standings("embedded", tmp_path)
+    assert whole.states == {"done": 1, "missing": 1}
+    [table2] = [one for one in found if one.artefact == "table2"]
+    assert table2.states == {"done": 1} and table2.notes == ("not planned: eagle, sampled",)
+
+
+def test_cells_whose_trees_are_not_found_are_missing_each(tmp_path: Path):
+    cells = [ToyCell(tmp_path, "no-tree", make_cell(tmp_path, name).labels) for name in ("a", "b")]
+    plan(tmp_path, "table1", cells)
+    assert of(tmp_path, "table1").states == {"missing": 2}
+
+
+def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path: Path):
+    cell = cell_of(tmp_path, "a", "done")
+    plan(tmp_path, "table1", [cell])
+    assert of(tmp_path, "table1").table == "not written"
+    table = tmp_path / "embedded" / "table1.csv"
+    table.touch()
+    assert of(tmp_path, "table1").table == "written"
+    os.utime(table, ns=(0, (cell.folder / "status.json").stat().st_mtime_ns - 1))
+    assert of(tmp_path, "table1").table == "older than its cells"
+
+
+def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path: Path):
+    damaged = cell_of(tmp_path, "a", "done")
+    (damaged.folder / "rows.jsonl").write_text("")
+    plan(tmp_path, "table1", [damaged])
+    write_plan(tmp_path, "table4", [], sources={"conf/run.yaml": "0" * 64})
+    (tmp_path / "embedded" / "plans" / "table5.json").write_text("{")
+    assert of(tmp_path, "table1").states == {"damaged": 1}
+    assert of(tmp_path, "table4").notes == ("planned before conf/run.yaml changed; running it plans anew",)
+    assert "table5.json is damaged" in of(tmp_path, "table5").notes[0]
+
+
+def test_sweeps_that_are_no_artefact_are_counted_too(tmp_path: Path):
+    plan(tmp_path, "sweep", [cell_of(tmp_path, "a", "done")], part="1a2b3c4d")
+    plan(tmp_path, "sweep", [cell_of(tmp_path, "b")], part="5e6f7a8b")
+    assert of(tmp_path, "sweep").states == {"done": 1, "missing": 1} and of(tmp_path, "sweep").table == ""
+
+
+def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done"), cell_of(tmp_path, "b", "failed")])
+    assert main(["--results", str(tmp_path), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    [table1] = [one for one in content["artefacts"] if one["artefact"] == "table1"]
+    assert table1["states"] == {"done": 1, "failed": 1} and table1["failures"] == {"too large": 1}
+    assert content["all"]["eta_s"] == 1.0 and content["profile"] == "embedded"
+
+
+def test_an_unknown_profile_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["--profile", "embeded"]) == 1
+    assert capsys.readouterr().err == "error: unknown profile 'embeded'; allowed: embedded, paper\n"
+
+
+def test_it_takes_less_than_a_second_and_needs_no_model(tmp_path: Path):
+    cells = [cell_of(tmp_path, f"v{n}", "done") for n in range(400)]
+    plan(tmp_path, "frontier", cells, part="d5b3")
+    program = (
+        "import sys; from experiments.status import main; main(sys.argv[1:]);"
+        "print([name for name in ('torch', 'hydra', 'omegaconf', 'pandas', 'numpy') if name in sys.modules])"
+    )
+    started = time.perf_counter()
+    command = [sys.executable, "-c", program, "--results", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert time.perf_counter() - started < 3  # alone it takes half a second; tests share the machine
+    assert "400/400 done" in done.stdout and done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,140 @@
+"""Parts of a stopwatch: nested, counted, absent where nothing may wait, and no change to any law."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from resispec import timing
+from resispec.draws import Draws
+from resispec.timing import Stopwatch, clock_seconds, measuring, part
+from resispec.verifiers import get_rule
+
+CPU = torch.device("cpu")
+REJECTION = ["shaping", "shaping/budget", "shaping/proxy", "shaping/redistribution"]
+
+
+@pytest.fixture
+def siblings():
+    """A target's and a draft's law, and three siblings."""
+    p, q = torch.softmax(torch.randn(2, 50, generator=torch.Generator().manual_seed(0)), -1)
+    return p, q, Draws.IID.draw(q, 3, torch.Generator().manual_seed(1))
+
+
+def test_parts_are_nested_and_a_part_holds_those_inside():
+    watch = Stopwatch(CPU)
+    with measuring(watch):
+        for _ in range(2):
+            with part("outer"):
+                time.sleep(0.002)
+                with part("inner"):
+                    time.sleep(0.005)
+        with part("inner"):  # elsewhere it is another part
+            time.sleep(0.001)
+    assert set(watch.seconds) == {"outer", "outer/inner", "inner"} and watch.num_timed == 5
+    assert watch.seconds["outer/inner"] >= 0.010 and watch.seconds["inner"] >= 0.001
+    assert watch.seconds["outer"] >= watch.seconds["outer/inner"] + 0.004
+
+
+def test_a_part_that_fails_ends_and_the_stopwatch_stops():
+    watch = Stopwatch(CPU)
+    with pytest.raises(ZeroDivisionError), measuring(watch), part("outer"), part("inner"):
+        raise ZeroDivisionError
+    with part("after"):
+        pass
+    with measuring(watch), part("outer"):
+        pass
+    assert set(watch.seconds) == {"outer", "outer/inner"} and watch.num_timed == 3
+
+
+def test_only_what_is_inside_is_timed():
+    watch, other = Stopwatch(CPU), Stopwatch(CPU)
+    with measuring(watch):
+        with measuring(other), part("theirs"):
+            pass
+        with measuring(None), part("nobody's"):
+            pass
+        thread = threading.Thread(target=lambda: part("elsewhere").__enter__())
+        thread.start()
+        thread.join()
+        with part("ours"):
+            pass
+    assert list(watch.seconds) == ["ours"] and list(other.seconds) == ["theirs"]
+
+
+def test_a_part_of_nothing_costs_next_to_nothing():
+    def seconds(count):
+        started = time.perf_counter()
+        for _ in range(count):
+            with part("idle"):
+                pass
+        return time.perf_counter() - started
+
+    assert min(seconds(1000) for _ in range(5)) < 5e-6 * 1000  # about 0.3 us each on a CPU
+
+
+def test_empty_parts_say_what_the_clock_costs(monkeypatch):
+    monkeypatch.setattr(timing, "now", lambda _device: time.sleep(0.001) or time.perf_counter())
+    assert clock_seconds(CPU, 5) >= 0.010  # both ends of five parts
+    assert clock_seconds(CPU, 0) < 0.010
+
+
+def test_every_rejection_is_a_part_and_no_law_changes(siblings):
+    p, q, tokens = siblings
+    for name, parts in (("resispec", REJECTION), ("standard", ["shaping", "shaping/proxy"])):
+        watch, rule = Stopwatch(CPU), get_rule(name)
+        before = rule.law(p, q, tokens, Draws.IID)
+        with measuring(watch):
+            law = rule.law(p, q, tokens, Draws.IID)
+        assert sorted(watch.seconds) == parts and watch.num_timed == 3 * len(parts)
+        inside = sum(seconds for path, seconds in watch.seconds.items() if path != "shaping")
+        assert 0 < inside <= watch.seconds["shaping"]
+        assert torch.equal(law.select, before.select) and torch.equal(law.residual, before.residual)
+
+
+@pytest.mark.parametrize("spread", ["proportional", "water_fill"])
+def test_a_compiled_law_has_no_parts(siblings, spread):
+    def law(*given):
+        found = get_rule("resispec", spread=spread).law(*given, Draws.IID)
+        return found.select, found.residual
+
+    watch = Stopwatch(CPU)
+    with measuring(watch):
+        compiled = torch.compile(law, fullgraph=True, backend="eager")(*siblings)
+    assert watch.num_timed == 0
+    for one, other in zip(compiled, law(*siblings), strict=True):
+        assert torch.allclose(one, other)
+
+
+def test_both_ends_of_a_part_wait_for_the_device_unless_it_is_captured(monkeypatch):
+    waited, is_capturing = [], False
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_capturing)
+    device = torch.device("cuda")
+    watch = Stopwatch(device)
+    with measuring(watch):
+        with part("eager"):
+            assert waited == [device]
+        is_capturing = True
+        with part("captured"):
+            pass
+    assert waited == [device, device] and list(watch.seconds) == ["eager"]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_law_is_captured_while_a_stopwatch_runs(siblings):
+    p, q, tokens = (value.cuda() for value in siblings)
+    rule, graph = get_rule("resispec"), torch.cuda.CUDAGraph()
+    watch = Stopwatch(p.device)
+    with measuring(watch):
+        expected = rule.law(p, q, tokens, Draws.IID)
+        timed = watch.num_timed
+        with torch.cuda.graph(graph):
+            law = rule.law(p, q, tokens, Draws.IID)
+    graph.replay()
+    assert timed == watch.num_timed == 3 * len(REJECTION)
+    assert torch.allclose(law.residual, expected.residual)
