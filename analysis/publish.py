@@ -25,6 +25,7 @@ from resispec.files import read_json, replacing, write_atomically
 SUFFIXES = ("csv", "md", "tex", "png", "pdf")
 WITH = {
     "frontier": ("frontier_shapes", "frontier_summary"),
+    "figure2": ("figure2_context",),
     "table6": ("table6_drafts",),
     "bench": ("bench_rules",),
 }

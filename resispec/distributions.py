@@ -69,9 +69,10 @@ def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:
 
 
 def invert(weights: Tensor, uniform: Tensor) -> Tensor:
-    """The indices (..., K) that uniform numbers (..., K) in [0, 1), float64, stand for in every row (..., V).
+    """The indices that `draw` returns when these are its uniform numbers.
 
-    A single row (V,) serves uniform numbers of any shape. Otherwise like `draw`, whose numbers these are.
+    weights: (..., V), as for `draw`. uniform: (..., K) float64 in [0, 1); of any shape for a single row (V,).
+    Returns int64 of the shape of `uniform`.
     """
     return _invert(weights.cumsum(-1, dtype=torch.float64), uniform)
 

@@ -56,7 +56,7 @@ def _classes(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     """The rows with a figure of the paper, by method and quantity, in their order."""
     if "paper" in frame:
         frame = frame.assign(paper_low=frame.paper, paper_high=frame.paper)
-    if "paper_low" not in frame:
+    if not {"paper_low", "quantity", "verifier"} <= set(frame):
         return []
     rows = frame[frame.paper_low.notna()]
     decoders = rows.decoder if "decoder" in rows else [""] * len(rows)

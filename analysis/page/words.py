@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels
+from analysis.audits import QUANTITIES
 from analysis.figures import CEILING
 from analysis.load import LABELS, SETTING
 from analysis.report import key_texts, split_keys
@@ -38,11 +39,14 @@ def said(frame: pd.DataFrame) -> list[Said]:
 
     It may hold verdicts of audit cells, total variations from the target's law, or ceilings of exact rules.
     """
-    if "verdict" in frame and (frame.verdict != "").any():
+    if not {"cell_id", "status", "quantity"} <= set(frame):
+        return []
+    quantities = set(frame.quantity)
+    if set(QUANTITIES) <= quantities and (frame.verdict != "").any():
         return list(_of_audits(frame))
-    if "total_variation_z" in set(frame.get("quantity", ())):
+    if "total_variation_z" in quantities:
         return list(_of_variations(frame))
-    if CEILING in set(frame.get("verifier", ())):
+    if quantities & set(LENGTHS) and CEILING in set(frame.verifier):
         return list(_of_ceilings(frame))
     return []
 

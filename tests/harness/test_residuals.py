@@ -103,6 +103,7 @@ def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier: s
     row = measure(verifier, 3, pair, num_tuples=512)
     found, errors = (torch.tensor(of_tokens(row, law)) for law in (row.emitted[0], row.emitted_error[0]))
     assert bool(((found - true).abs() < 5 * errors).all()) and float(errors.max()) < 0.02
+    assert min(row.excess_error[0], float(errors.min())) >= 1 / 512  # what 512 tuples cannot resolve
     excess = float((true - p)[q > p].sum())
     assert abs(row.excess[0] - excess) < 5 * row.excess_error[0]
     # ResiSpec cannot overdraw where all rejections are of one token

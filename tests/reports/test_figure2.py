@@ -21,7 +21,7 @@ BIASED = [TARGET, [0.2, 0.4, 0.3, 0.1], [0.1, 0.5, 0.25, 0.15]]
 
 def row(index: int, numbers: list[float], residual: list[list[float]], excess: float) -> dict[str, Any]:
     """A prompt with a prefix for each of `numbers`, which is all that is typical of it."""
-    count, same = len(numbers), [[number] * 3 for number in numbers]
+    count, same = len(numbers), [[number, number / 2, number / 4] for number in numbers]
     return identity(index, count) | {
         "num_tuples": 16,
         "context": [f"text  {index}\n {place}" for place in range(count)],
@@ -84,8 +84,8 @@ def test_figure2_by_hand(tmp_path: Path, cells: list[ToyCell]) -> None:
     assert all(path.stat().st_size > 200 for path in paths)
     frame = pd.read_csv(paths[0]).set_index(["verifier", "quantity", "rejections"]).sort_index()
     found = frame.loc[("standard", "overlap", 1)]
-    assert found["value"] == pytest.approx((1 + 0.25 + 0.5 + 0.125 + 0.4) / 5)
-    assert found["median"] == 0.4 and found["context"] == 0.4
+    assert found["value"] == pytest.approx((1 + 0.25 + 0.5 + 0.125 + 0.4) / 2 / 5)
+    assert found["median"] == 0.2 and found["context"] == 0.2
     assert frame.loc["standard", "overdraft"]["context"].tolist() == pytest.approx([0.3, 0.0, 0.0])
     assert frame.loc["resispec", "overdraft"]["value"].tolist() == pytest.approx([0.3, 0.6, 0.6])
     assert frame.value["resispec", "excess", 2] == 0.25
@@ -110,8 +110,12 @@ def test_the_picture_says_its_numbers_in_words(tmp_path: Path, cells: list[ToyCe
     made = figure2.make(planned(tmp_path, "figure2", cells))
     said = texts(made.figures["figure2"])
     for text in (
-        *("after 1 rejection (40 % of drafts)", "after 2 rejections (40 % of drafts)"),
-        *("overlap with the draft: 40 %", "The next token after “text 2 0”"),
+        *("after 1 rejection (20 % of drafts)", "after 2 rejections (10 % of drafts)"),
+        *(
+            "overlap of target and draft: 40 %",
+            "overlap with the draft: 10 %",
+            "The next token after “text 2 0”",
+        ),
         *("0 % here", "100 % here", "60 % here", "40 % here"),
         *("0 % too much", "0 % too little", "25 % too much", "25 % too little"),
         *("␣$x⏎", "the draft gives these too much (q > p)"),
@@ -149,6 +153,12 @@ def test_the_picture_is_of_one_setting_and_the_table_of_all(tmp_path: Path, cell
     assert frame[frame.temperature == 1.0].context.notna().all()
     assert made.tables[0].shown["T"].tolist().count("0.6") == 3
     assert len(made.figures["figure2"].subfigs) == 3
+
+
+def test_the_standard_rule_decides_wherever_it_is_done(tmp_path: Path, cells: list[ToyCell]) -> None:
+    other = save(make_cell(tmp_path, "standard", temperature=0.6), rows(EXACT))
+    made = figure2.make(planned(tmp_path, "figure2", [cells[1], other]))
+    assert made.tables[1].frame.verifier.unique().tolist() == ["standard"]
 
 
 def test_a_rule_of_ones_own_needs_no_entry(tmp_path: Path) -> None:

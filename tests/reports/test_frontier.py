@@ -187,3 +187,22 @@ def test_searched_shapes_are_listed_with_the_costs_at_which_they_are_the_fastest
     first = "at T = 1 5 levels up to 0.200, 3 levels beyond (this pair, here: 0.050); at T = 0.6 5 levels"
     assert first in note
     assert shapes.by_cost([]) == () and shapes.table([], plan).shown.empty
+
+
+def test_the_summary_has_ranges_over_data_sets_and_counts_verdicts(
+    tmp_path: Path, parts: dict[str, Any]
+) -> None:
+    other = "embedded_reference"
+    parts["d5b3"].append(save(make_cell(tmp_path, "standard", other), rows_of(STANDARD)))
+    better = save(make_cell(tmp_path, "resispec", other), rows_of(TRAVERSAL))
+    parts["d5b3"] += [better, make_audit(better, 600, 0.2)]
+    summary = make(plan_of(tmp_path, parts)).tables[1]
+    assert summary.stem == "frontier_summary"
+    rows = {(row["Tree"], row["Method"]): row for row in summary.shown.to_dict("records")}
+    resispec = rows["d5b3", "SpecInfer + ResiSpec"]
+    assert resispec["Accepted length, T = 1"] == "2.67–3.25"  # 16/6 and 13/4
+    assert resispec["Gain, T = 1"] == "1.44–1.75"
+    assert resispec["Gain, T = 0.6"] == "–" and resispec["Audit"] == "biased (2 of 2)"
+    best = rows["best of 121", "SpecInfer + traversal, optimal weights"]
+    assert best["Accepted length, T = 1"] == "3.25" and best["Audit"] == "exact (1 of 1)"
+    assert rows["d5b3", "SpecInfer (standard)"]["Audit"] == "–"

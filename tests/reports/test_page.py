@@ -13,7 +13,7 @@ from toy_cells import make_cell, planned, rows_of, save, write_plan
 from toy_page import Page, write_results
 
 from analysis import labels, metrics, table1
-from analysis.page import claim, sections, steps, text, words
+from analysis.page import claim, facts, sections, steps, text, words
 from analysis.page.__main__ import main, write
 from analysis.page.render import status
 from analysis.report import Table
@@ -245,6 +245,45 @@ def test_without_a_decided_audit_there_is_no_verdict(tmp_path: Path) -> None:
     assert found.facts[1].value == "1.44×" and "biased" not in found.facts[1].sentence
 
 
+def frontier_rows(verifier: str, verdict: str, gain: float, length: float) -> list[dict[str, object]]:
+    """A cell on d5b3 whose ceiling is 4.0 [3.8, 4.2], in a setting of its own for every gain."""
+    cell = {
+        "cell_id": f"{verifier}{gain}",
+        "pair": "embedded",
+        "dataset": "embedded_code",
+        "temperature": 1.0,
+    }
+    cell |= {"decoder": "specinfer", "tree": "d5b3", "verifier": verifier, "verdict": verdict}
+    numbers = {"accepted_length_gain": gain, "accepted_length": length, "ceiling": 4.0}
+    return [
+        cell | {"quantity": name, "value": one, "lower": one - 0.2, "upper": one + 0.2}
+        for name, one in numbers.items()
+    ]
+
+
+def test_exact_verifiers_and_the_ceiling() -> None:
+    """The highest gain counts only where the audit is exact; above the ceiling is above its upper bound."""
+    frame = pd.DataFrame(
+        [
+            *frontier_rows("resispec", "biased", 1.9, 4.5),
+            *frontier_rows("resispec", "biased", 1.8, 4.3),
+            *frontier_rows("optimal", "exact", 1.5, 3.5),
+            *frontier_rows("optimal", "exact", 1.3, 3.1),
+            *frontier_rows("traversal", "undecided", 1.7, 3.9),
+        ]
+    )
+    measured = facts.Measured({"frontier": frame}, {"frontier": "make reproduce-frontier"})
+    best, above = facts.best_exact(measured), facts.above_ceiling(measured)
+    assert (best.value, best.finding) == ("1.50×", "exact")
+    assert best.sentence == (
+        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings. At its best it emits 3.50 [3.30, 3.70] "
+        "tokens a step; no exact verifier emits more than 4.00 [3.80, 4.20] on such trees."
+    )
+    assert above.value == "1 of 2" and "4.30–4.50 tokens a step beside ceilings of 4.00" in above.sentence
+    assert facts.losslessness(measured).value == "2 of 2"
+    assert facts.others(measured).value == "2 of 2" and "decide 1 more" in facts.others(measured).sentence
+
+
 def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Page) -> None:
     rows = {(row["Artefact"], row["Method"], row["Quantity"]): row for row in page.rows("overview")}
     own = rows["Table 1", "SpecInfer + ResiSpec", "Accepted length"]
@@ -292,6 +331,16 @@ def test_audits_in_words(gathered: dict[str, sections.Section]) -> None:
     [one] = words.said(gathered["table5"].made.tables[0].frame)[:1]
     assert one.row == "arrangement = complete" and one.verdict == "biased"
     assert one.sentence == "Above what any exact rule can reach at num candidates = 2, 4, 8."
+
+
+def test_a_table_of_other_columns_says_nothing_of_exactness() -> None:
+    """What an artefact of one's own may hold."""
+    for frame in (
+        pd.DataFrame({"setting": ["a"], "value": [1.0]}),
+        pd.DataFrame({"verifier": ["ceiling"], "quantity": ["overlap"], "value": [1.0]}),
+        pd.DataFrame({"cell_id": ["a"], "status": ["done"], "verdict": ["exact"], "quantity": ["overlap"]}),
+    ):
+        assert words.said(frame) == []
 
 
 def test_states_are_counted(gathered: dict[str, sections.Section]) -> None:

@@ -1,4 +1,4 @@
-"""Tables 3 and 6 from raw cells: the paper's wide layout, its figures, gaps, and what a better draft brings."""
+"""Tables 3 and 6 from raw cells: the paper's layout and figures, gaps, and what a better draft brings."""
 
 from __future__ import annotations
 
