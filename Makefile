@@ -6,7 +6,7 @@ SHELL := bash
 PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
 RESULTS ?= results
-VARIABLES := PROFILE RESULTS VERIFIER part PY
+VARIABLES := PROFILE RESULTS VERIFIER WANDB part PY
 UNKNOWN := $(filter-out $(addsuffix =%,$(VARIABLES)),$(MAKEOVERRIDES))
 ifneq ($(UNKNOWN),)
 $(error unknown variable $(UNKNOWN); allowed: $(VARIABLES))
@@ -27,6 +27,9 @@ ifeq ($(filter $(PROFILE),embedded paper),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: embedded, paper)
 endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
+# With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
+MODE := $(WANDB:%=wandb.mode=%)
+PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) $(OWN) $(MODE) || code=$$?;)
 PLANS := $(RESULTS)/$(PROFILE)/plans
 
 .PHONY: help
@@ -37,7 +40,8 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
-	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several"
+	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
+	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned dependencies into .venv (a few minutes, once)"
@@ -56,8 +60,8 @@ profile:
 # writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
-	@code=0; $(PY) -m experiments.run experiment=$*$(if $(part),/$(part)) $(OWN) || code=$$?; \
-	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); exit $$code
+	@code=0; $(PY) -m experiments.run experiment=$*$(if $(part),/$(part)) $(OWN) $(MODE) || code=$$?; \
+	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); $(call PUBLISH,$*) exit $$code
 $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
 
@@ -66,10 +70,11 @@ $(ARTEFACTS): profile .venv/installed
 .PHONY: reproduce
 reproduce: profile .venv/installed ## every artefact and the page: run what is missing, write all; stopped, it goes on where it was
 	@echo "planning every artefact, which takes a while before the first cell"
-	@trap 'exit 130' INT; code=0; $(PY) -m experiments.run 'experiment=glob(*)' $(OWN) || code=$$?; \
+	@trap 'exit 130' INT; code=0; $(PY) -m experiments.run 'experiment=glob(*)' $(OWN) $(MODE) || code=$$?; \
 	for stem in $(ARTEFACTS); do \
 	  if [ -e $(PLANS)/$$stem.json ] || [ -e $(PLANS)/$$stem ]; then \
-	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; fi; done; \
+	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; \
+	    $(call PUBLISH,$$stem) fi; done; \
 	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
 
 .PHONY: status

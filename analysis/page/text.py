@@ -70,7 +70,8 @@ def _settle_links(tokens: list[Token], artefacts: set[str]) -> None:
                 file = posixpath.normpath(posixpath.join("docs/artefacts", href))
                 continue
             elif child.type == "link_close" and file:
-                kept += [_text(" ("), Token("code_inline", "code", 0, content=file), _text(")")]
+                if not kept[-1].content.endswith(posixpath.basename(file)):
+                    kept += [_text(" ("), Token("code_inline", "code", 0, content=file), _text(")")]
                 file = ""
                 continue
             if child.type != "image":  # the page has the artefact's own figures

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from analysis import labels
 from analysis.load import STATES
+from analysis.metrics import METRICS
 from analysis.page.text import PICTURE
 from analysis.report import Table
 from resispec.audit.verdict import Finding
@@ -58,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table. definitions: what columns mean, by their names. notes: the others. source, gap: of their own.
+    """A table. definitions: what numbers mean, by their names. notes: the others. source, gap: of their own.
 
     bars: of every row its numbers over the largest of all rows, drawn before them; none where they are not
     drawn.
@@ -142,12 +143,13 @@ def _bars(rows: Sequence[Sequence[Entry]]) -> tuple[tuple[float, ...], ...]:
 def _definitions(
     notes: Sequence[str], columns: Sequence[str]
 ) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Split off what says what columns mean: notes, or sentences in them, that begin with "COLUMN: "."""
-    names = sorted({re.escape(name) for name in columns if name != PAPER}, key=len, reverse=True)
+    """Split off what numbers mean: notes that begin with "COLUMN: " or "METRIC: ", as names and meanings."""
+    known = {name for name in columns if name != PAPER} | {metric.label for metric in METRICS}
+    names = sorted(map(re.escape, known), key=len, reverse=True)
     opening = re.compile(rf"(?:^|(?<=\. ))({'|'.join(names)}): ")
     definitions, others = [], []
     for note in notes:
-        if names and opening.match(note):
+        if opening.match(note):
             parts = opening.split(note)[1:]
             definitions += [(name, text.strip()) for name, text in zip(parts[::2], parts[1::2], strict=True)]
         else:

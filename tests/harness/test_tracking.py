@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from PIL import Image
 from toy_cells import kl_rows, make_cell, rows_of, save, write_plan
 from toy_runs import messages, rows, run, save_toys, toy_overrides
 
@@ -27,6 +28,7 @@ KEY = "k" * 40
 OF_ANOTHER_RUN = {
     "WANDB_RUN_ID": "other", "WANDB_NAME": "other", "WANDB_RUN_GROUP": "other", "WANDB_TAGS": "other",
     "WANDB_RESUME": "must", "WANDB_MODE": "disabled", "WANDB_PROJECT": "other", "WANDB_NOTES": "other",
+    "WANDB_RESUME_FROM": "other?_step=1",
 }  # fmt: skip
 
 
@@ -62,7 +64,7 @@ def read(path):
         if kind == "run":
             found |= content | {"config": content["config"]["update"]}
         elif kind == "summary":
-            found["summary"] |= content["update"]
+            found["summary"] |= content.get("update", {})
         elif kind == "history":
             found["history"].append(content["item"])
             found["summary"] |= content["item"]
@@ -206,6 +208,26 @@ def test_the_report_holds_table_notes_and_verdicts(shown):
     assert verdicts == {"verdicts/undecided": 2}
     assert "ResiSpec's rows are biased" in found["notes"] and "|" not in found["notes"]
     assert "wandb" not in found["config"]["command"]
+
+
+def test_a_report_shows_every_picture_and_table_of_its_artefact(tmp_path, capsys):
+    """The frontier has a table beside its own; what is another artefact's is not shown."""
+    write_plan(tmp_path, "frontier", [make_cell(tmp_path, "standard")])
+    folder = tmp_path / "embedded"
+    for stem in ("frontier", "frontier_shapes", "table1"):
+        (folder / f"{stem}.csv").write_text("quantity,value\na,0.1\nb,\n")
+    (folder / "frontier.md").write_text("**The frontier.**\n\n| a |\n|---|\n\nA note.\n")
+    Image.new("RGB", (3, 2), "red").save(folder / "frontier.png")
+    assert publish.main([f"results={tmp_path}", "wandb.mode=offline"]) == 0
+    assert capsys.readouterr().err.startswith("frontier: 1 run written to ")
+    [(name, path)] = runs_in(tmp_path).items()
+    found = read(path)
+    assert name == "report-embedded-frontier" and found["notes"] == "**The frontier.**\n\nA note."
+    expected = [{"quantity": "a", "value": 0.1}, {"quantity": "b", "value": None}]
+    assert table_of(found, path, "frontier") == table_of(found, path, "frontier_shapes") == expected
+    assert "table1.path" not in found["summary"]
+    picture = path / "files" / found["summary"]["figure/frontier.path"]
+    assert picture.read_bytes() == (folder / "frontier.png").read_bytes()
 
 
 def stored(cell, measured, task="experiments.tasks.decode.Decode"):

@@ -351,7 +351,7 @@ def test_states_are_counted(gathered: dict[str, sections.Section]) -> None:
 def test_the_documentation_of_an_artefact_is_part_of_the_page(tmp_path: Path) -> None:
     (tmp_path / "table9.md").write_text(
         "# Table 9: *more*\n\n<!-- note -->\nWhat it is, see [Table 1](table1.md).\n\n## How\n\n"
-        "See [exactness](../exactness.md) and <script>alert(1)</script>.\n\n"
+        "See [exactness](../exactness.md), [docs/eagle.md](../eagle.md) and <script>alert(1)</script>.\n\n"
         "<!-- table9 -->\n| a |\n|---|\n| quoted |\n<!-- /table9 -->\n\n![a picture](x.png)\n",
         encoding="utf-8",
     )
@@ -359,7 +359,8 @@ def test_the_documentation_of_an_artefact_is_part_of_the_page(tmp_path: Path) ->
     assert about.title == "Table 9: *more*"
     assert about.lead == '<p>What it is, see <a href="#table1">Table 1</a>.</p>\n'
     assert "<h3>How</h3>" in about.rest
-    assert "exactness (<code>docs/exactness.md</code>)" in about.rest and "&lt;script&gt;" in about.rest
+    assert "exactness (<code>docs/exactness.md</code>), docs/eagle.md and" in about.rest
+    assert "&lt;script&gt;" in about.rest
     assert "quoted" not in about.rest and "<img" not in about.rest
     assert text.about("table8", [], tmp_path) is None
 

@@ -68,7 +68,6 @@ function addFilter(table) {
   table.closest(".table").prepend(bar);
 }
 
-// A link to a section, or the browser's search, finds what is folded.
 for (const table of document.querySelectorAll("table[id^='data-']")) {
   addSorting(table);
   addFilter(table);
