@@ -8,7 +8,6 @@ results/PROFILE/results.csv; results/README.md has the columns. The metrics are 
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,7 +16,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import audits, metrics
+from analysis import audits, metrics, script
 from analysis.decoded import measure
 from analysis.load import LABELS, Plan, Results, load, read_plan
 from resispec.errors import InvalidInput, first_line
@@ -89,13 +88,9 @@ def _measured(results: Results) -> dict[tuple[Any, ...], dict[str, float]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.cells", description=__doc__.splitlines()[0])
+    parser = script.parser("analysis.cells", __doc__.splitlines()[0])
     said = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=said)
-    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
-    )
     chosen = parser.parse_args(arguments)
     path = chosen.results / chosen.profile / "results.csv"
     try:

@@ -10,13 +10,13 @@ that begin like one of the page. Other prose stays.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis import script
 from analysis.load import ROOT
 from analysis.published import OPENING
 from resispec.errors import InvalidInput, first_line
@@ -119,11 +119,9 @@ def _opening(paragraph: str) -> tuple[str, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.publish", description=__doc__.splitlines()[0])
+    parser = script.parser("analysis.publish", __doc__.splitlines()[0])
     said = "such as table1, frontier or audit; by default all that were made"
     parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=said)
-    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PROFILE/")
     chosen = parser.parse_args(arguments)
     try:
         source = chosen.results / chosen.profile

@@ -134,13 +134,14 @@ def footer(results: Results, plan: Plan, *definitions: str) -> tuple[str, ...]:
     timed = results.cells[~results.cells.is_audit]
     absent = int((timed.status != "done").sum())
     source = (
-        f"Profile: {plan.profile}. Device: {_listed(done.device)}. Prompts per cell: {_listed(sizes)}. "
-        f"Commit: {_listed(done.commit)}. Made by: {plan.command}."
+        f"Profile: {plan.profile}. Device: {listed(done.device) or 'none'}. "
+        f"Prompts per cell: {listed(sizes) or 'none'}. Commit: {listed(done.commit) or 'none'}. "
+        f"Made by: {plan.command}."
     )
     gap = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted."
     return (source, *definitions, *([gap] if absent else []), *plan.stale)
 
 
-def _listed(values: Iterable[object]) -> str:
-    """Distinct values in their order, or "none"."""
-    return ", ".join(dict.fromkeys(map(str, values))) or "none"
+def listed(values: Iterable[object]) -> str:
+    """Distinct values in their order, without None and empty ones."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

@@ -32,6 +32,14 @@ class Artefact:
     compared: Compared = ACCEPTED_LENGTHS
 
 
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """What every command of this package takes: --profile and --results. module: its name."""
+    made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    made.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
+    made.add_argument("--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/")
+    return made
+
+
 def run(name: str, make: Callable[[Plan], Artefact], arguments: Sequence[str] | None = None) -> int:
     """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
 
@@ -41,12 +49,7 @@ def run(name: str, make: Callable[[Plan], Artefact], arguments: Sequence[str] | 
     arguments: the command line's, without the program; by default those of this process.
     """
     description = f"Writes {name} from the cells that exist, running nothing."
-    parser = argparse.ArgumentParser(prog=f"python -m analysis.{name}", description=description)
-    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
-    )
-    chosen = parser.parse_args(arguments)
+    chosen = parser(f"analysis.{name}", description).parse_args(arguments)
     try:
         plan = read_plan(name, chosen.profile, chosen.results)
         sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))

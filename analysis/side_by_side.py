@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import audits, labels
+from analysis import audits, labels, report
+from analysis.load import Results
 from analysis.metrics import Metric
+from analysis.report import Table
 from analysis.stats import Interval
 
 
@@ -33,22 +35,54 @@ def with_paper(
     return frame.assign(paper_low=[low for low, _ in ranges], paper_high=[high for _, high in ranges])
 
 
-def lines(frame: pd.DataFrame, keys: Sequence[str], columns: Sequence[Column]) -> pd.DataFrame:
-    """The printed table of a long frame, without the keys' own columns: one line for each of their values.
+def table(
+    stem: str,
+    frame: pd.DataFrame,
+    keys: Mapping[str, Callable[[Mapping[str, Any]], str]],
+    columns: Sequence[Column],
+    words: tuple[str, Sequence[str]],
+) -> Table:
+    """The table of a long frame: one line for every setting.
 
     A metric for which the paper has figures is followed by them. A cell that is not done shows its status in
     place of its first metric. The last columns are the verdicts of the verifiers' audits, where there are
-    any.
-    The index is that of the keys.
+    any. A note names methods whose verifier has no column.
+
+    keys: header -> what it prints of a line's first row, whose values tell lines apart. words: the caption
+    and the notes.
     """
+    has_column = frame.verifier.isin(_verifiers(columns))
+    own = frame[has_column]
+    named = pd.DataFrame(
+        [{header: text(row) for header, text in keys.items()} for row in own.to_dict("records")],
+        columns=list(keys),
+        index=own.index,
+    )
+    caption, notes = words
+    notes = (*_left_out(frame[~has_column]), *notes)
+    return Table(stem, frame, _lines(own, named, columns), len(keys), caption, notes)
+
+
+def key(name: str) -> Callable[[Mapping[str, Any]], str]:
+    """What prints a label."""
+    return lambda row: labels.text(name, row[name])
+
+
+def shown_cells(results: Results, columns: Sequence[Column]) -> pd.DataFrame:
+    """The cells that have columns: no audits, and none of other verifiers."""
+    return results.cells[~results.cells.is_audit & results.cells.verifier.isin(_verifiers(columns))]
+
+
+def _lines(frame: pd.DataFrame, named: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """The printed table. named: what names the line of each row of the frame."""
     with_figures = {
         (row.verifier, row.quantity) for row in frame[frame.paper_low.notna()].itertuples(index=False)
     }
     audited = [verifier for verifier in _verifiers(columns) if _verdicts(frame, verifier)]
-    shown = {}
-    for values, rows in frame.groupby(list(keys), sort=False):
+    lines = []
+    for values, rows in frame.groupby([named[header] for header in named], sort=False):
         by_quantity = rows.set_index(["verifier", "quantity"])
-        line: dict[str, str] = {}
+        line = dict(zip(named, values, strict=True))
         for column in columns:
             place = (column.verifier, column.metric.name)
             found = by_quantity.loc[place] if place in by_quantity.index else None
@@ -57,9 +91,14 @@ def lines(frame: pd.DataFrame, keys: Sequence[str], columns: Sequence[Column]) -
                 line[f"{column.header} (paper)"] = _figure(found, column.metric)
         for verifier in audited:
             line[f"Audit of {labels.name('verifier', verifier)}"] = _audit(by_quantity, verifier)
-        shown[values] = line
-    index = pd.MultiIndex.from_tuples(list(shown), names=list(keys))
-    return pd.DataFrame(list(shown.values()), index=index)
+        lines.append(line)
+    return pd.DataFrame(lines, columns=None if lines else [*named, *(column.header for column in columns)])
+
+
+def _left_out(rows: pd.DataFrame) -> tuple[str, ...]:
+    """A note on the methods of rows that no column shows; none where there are no such rows."""
+    methods = [labels.method(*pair) for pair in zip(rows.decoder, rows.verifier, strict=True)]
+    return (f"Not in this table: {report.listed(methods)}; the CSV has them.",) if methods else ()
 
 
 def _verifiers(columns: Sequence[Column]) -> list[str]:

@@ -38,8 +38,8 @@ DEFINITIONS = (
     "drafted trees, so gains are paired.",
     "Ceiling: no exact verifier emits more (a bound over whole paths, 1 + sum over levels of A_l; brackets: "
     "1.96 standard errors, prefixes counted as independent). It need not be attained, and its gains are "
-    "differences of bounds. An EAL above its ceiling proves that the output law is not the target's: "
-    "ResiSpec's rows are those of a biased rule.",
+    "differences of bounds. A row whose interval lies above its ceiling's (ResiSpec's) shows "
+    "that the output law is not the target's.",
 )
 ASKED = (
     "Which arrangement is closer to the published form? Root mean square differences of the standard rule's "

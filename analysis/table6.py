@@ -6,18 +6,17 @@ Usage: python -m analysis.table6 --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis import decoded, labels, metrics, paper, script
 from analysis.load import Plan, Results, load
-from analysis.report import Table, footer
-from analysis.side_by_side import Column, lines, with_paper
-from analysis.stats import ABSENT, BRACKETS, Interval, Sums, paired_gain, ratio
+from analysis.report import Table, footer, split_keys
+from analysis.side_by_side import Column, key, shown_cells, table, with_paper
+from analysis.stats import ABSENT, BRACKETS, Interval
 
-KEYS = ("pair", "temperature", "dataset", "tree")
 COLUMNS = (
     Column("resispec", metrics.ACCEPTED_LENGTH, "ResiSpec accepted length"),
     Column("resispec", metrics.TOKENS_PER_S, "ResiSpec tokens/s"),
@@ -53,34 +52,36 @@ NOTES = (
     "not those of a lossless method.",
 )
 OVER = (
-    "Over the smaller draft: the accepted length over that with the next smaller draft of the same target, "
-    "paired by prompts."
+    "Over the weaker draft: the accepted length over that with the next draft below it, of the same target, "
+    "paired by prompts; the order of drafts is that of the paper's table. Two drafts are compared only where "
+    "the same data sets are measured with both."
 )
+DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
+"""What names a row of the drafts' table, beside the pair and what else the sweep varied."""
 
 
 def make(plan: Plan) -> script.Artefact:
     """The table of the plan's cells, and how the accepted length grows with the draft."""
     results = load(plan, metrics.fields())
-    figures = paper.read("table6", ("target", "draft", *KEYS[1:], *PAPER_COLUMNS.values()))
-    frame = with_paper(decoded.measure(results), lambda row: _paper(row, figures))
-    wide = lines(frame, KEYS, COLUMNS)
-    shown = pd.DataFrame([_keys(dict(zip(KEYS, values, strict=True))) for values in wide.index])
-    table = Table(
-        stem="table6",
-        frame=frame,
-        shown=pd.concat([shown, wide.reset_index(drop=True)], axis=1),
-        num_keys=shown.shape[1],
-        caption=f"Table 6 of the paper, {plan.profile} profile: targets and drafts of several sizes.",
-        notes=(*NOTES, *footer(results, plan, *decoded.definitions(metrics.METRICS, results))),
+    figures = paper.read(
+        "table6", ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
     )
-    return script.Artefact((table, _by_draft(results, plan)))
+    frame = with_paper(decoded.measure(results), lambda row: _paper(row, figures))
+    notes = (*NOTES, *footer(results, plan, *decoded.definitions(metrics.METRICS, results)))
+    caption = f"Table 6 of the paper, {plan.profile} profile: targets and drafts of several sizes."
+    varying, _ = split_keys(shown_cells(results, COLUMNS), ("decoder",))
+    keys = MODELS | SETTINGS | {labels.header(name): key(name) for name in (*results.more, *varying)}
+    wide = table("table6", frame, keys, COLUMNS, (caption, notes))
+    return script.Artefact((wide, _by_draft(results, plan)))
 
 
-def _keys(values: Mapping[str, Any]) -> dict[str, str]:
-    """What names a line, as in the paper: the two models apart."""
-    target, _, draft = labels.name("pair", values["pair"]).partition(" + ")
-    named = {labels.header(key): labels.text(key, values[key]) for key in KEYS[1:]}
-    return {"Target": target, "Draft": draft} | named
+def _model(place: int) -> Callable[[Mapping[str, Any]], str]:
+    """What prints the target (0) or the draft (1) of a row's pair, whose name has both."""
+    return lambda row: labels.name("pair", row["pair"]).partition(" + ")[2 * place] or labels.ABSENT
+
+
+MODELS = {"Target": _model(0), "Draft": _model(1)}
+SETTINGS = {labels.header(name): key(name) for name in ("temperature", "dataset", "tree")}
 
 
 def _paper(row: Mapping[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
@@ -99,45 +100,61 @@ def _paper(row: Mapping[str, Any], figures: pd.DataFrame) -> tuple[float, float]
 def _by_draft(results: Results, plan: Plan) -> Table:
     """How much longer a more capable draft's accepted length is, over all data sets together.
 
-    Drafts of one target follow each other from the least capable to the most, in the order of `labels`.
+    Drafts of one target follow each other from the least capable to the most, in the order of `labels`. One
+    that is not measured keeps its line, so that the next one is not compared with another than its neighbour.
     """
-    cells = results.cells[~results.cells.is_audit & (results.cells.status == "done")]
-    cells = cells.assign(target=[labels.name("pair", pair).partition(" + ")[0] for pair in cells.pair])
+    cells = results.cells[~results.cells.is_audit]
+    cells = cells.assign(target=[MODELS["Target"](cell) for cell in cells.to_dict("records")])
+    keys = (*DRAFT_KEYS, *results.more)
     records, shown = [], []
-    for _, group in cells.groupby(["target", "temperature", "tree", "verifier"], sort=False):
-        before: Sums | None = None
+    for _, group in cells.groupby(["target", *keys], sort=False):
+        before = pd.DataFrame()
         for _, same_draft in reversed(list(group.groupby("pair", sort=False))):
-            own, first = _sums(same_draft, results), same_draft.iloc[0]
-            found = {"accepted_length": ratio(*own)}
-            found["over_smaller_draft"] = paired_gain(own, before) if before is not None else ABSENT
-            named = {key: first[key] for key in ("pair", "temperature", "tree", "verifier")}
+            prompts = _prompts(same_draft, results)
+            found = _quantities(prompts, before)
+            named = {name: same_draft[name].iloc[0] for name in ("pair", *keys)}
+            named["num_datasets"] = int((same_draft.status == "done").sum())
             records += [named | {"quantity": name} | vars(value) for name, value in found.items()]
-            shown.append(_draft_line(first, found))
-            before = own
+            shown.append(_draft_line(same_draft, results.more, found))
+            before = prompts
     return Table(
         stem="table6_drafts",
         frame=pd.DataFrame(records),
         shown=pd.DataFrame(shown),
-        num_keys=5,
+        num_keys=5 + len(results.more),
         caption=f"Table 6, {plan.profile} profile: accepted length by draft, all data sets together.",
         notes=(OVER, BRACKETS),
     )
 
 
-def _sums(cells: pd.DataFrame, results: Results) -> Sums:
-    """Emitted tokens and steps of every prompt of some cells."""
-    rows = pd.concat([results.rows[cell_id] for cell_id in cells.cell_id])
-    return rows.num_emitted.to_numpy(), rows.num_steps.to_numpy()
+def _prompts(cells: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """The prompts of the cells that are done, with their data sets; empty where none is."""
+    done = cells[cells.status == "done"].to_dict("records")
+    rows = [results.rows[cell["cell_id"]].assign(dataset=cell["dataset"]) for cell in done]
+    return pd.concat([pd.DataFrame(), *rows], ignore_index=True)
 
 
-def _draft_line(cell: Mapping[str, Any], found: Mapping[str, Interval]) -> dict[str, str]:
-    """A printed line."""
-    named = _keys(cell)
-    named.pop(labels.header("dataset"))
-    return named | {
+def _quantities(own: pd.DataFrame, before: pd.DataFrame) -> dict[str, Interval]:
+    """own, before: the prompts of a draft, and of the next draft below it."""
+    found = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
+    if len(own):
+        found["accepted_length"] = metrics.ACCEPTED_LENGTH.of(own)
+    names = ["dataset", "prompt_index", "prompt_id"]
+    if len(own) and len(before) and own[names].equals(before[names]):
+        found["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(own, before)
+    return found
+
+
+def _draft_line(cells: pd.DataFrame, more: Sequence[str], found: Mapping[str, Interval]) -> dict[str, str]:
+    """A printed line. cells: a draft's, one a data set."""
+    cell, is_done = cells.iloc[0].to_dict(), cells.status == "done"
+    named = MODELS | {labels.header(name): key(name) for name in ("temperature", "tree", *more)}
+    length = labels.interval(found["accepted_length"], ".2f")
+    return {header: text(cell) for header, text in named.items()} | {
         "Method": labels.method(cell["decoder"], cell["verifier"]),
-        "Accepted length": labels.interval(found["accepted_length"], ".2f"),
-        "Over the smaller draft": labels.interval(found["over_smaller_draft"], ".3f"),
+        "Accepted length": length if is_done.any() else labels.gap(cell),
+        "Over the weaker draft": labels.interval(found["over_weaker_draft"], ".3f"),
+        "Data sets": f"{is_done.sum()} of {len(cells)}",
     }
 
 

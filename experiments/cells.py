@@ -23,6 +23,7 @@ IGNORED = {
     "names": "how files are named",
     "axes": "what sweeps go over",
     "jobs": "how many cells run at a time",
+    "timed": "what may run beside a cell",
     "prompt_counts": "what sweeps choose from",
     "first_tuning_prompt": "what searches start from; the tree that they find counts",
     "search": "the tree that it finds counts",
@@ -51,8 +52,8 @@ class Cell:
 
     @property
     def is_timed(self) -> bool:
-        """Whether its times count. Those of an audit do not; nor do those of a task that warms nothing up."""
-        return not self.config["audit"] and self.config["warmup_prompts"] > 0
+        """Whether its times count, so that no other such cell may run beside it; those of an audit do not."""
+        return self.config["timed"] and not self.config["audit"]
 
     @cached_property
     def cell_id(self) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,68 +21,110 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
+AGAIN_S = 1.0  # until such a cell is looked at again
 
 
 def run_cells(cells: Sequence[Cell], total: int | None = None) -> None:
     """Run cells that are not complete, each in a process of its own; go on after a failure.
 
-    `jobs` of the configuration says how many run at a time. At most one of them is timed, so that beside it
-    runs nothing but measurements whose own times do not count.
-
-    A failure is printed in one line and recorded in the cell's status. A cell that another run is measuring
-    is left to that run while others remain, then waited for. total: cells of the whole sweep, of which these
-    remain.
+    `jobs` of the configuration says how many run at a time; `_Queue` says which. A failure is printed in one
+    line and recorded in the cell's status. A cell that another run is measuring is left to that run while
+    others remain, then waited for. total: cells of the whole sweep, of which these remain.
     """
     total = total or len(cells)
     progress = Progress(sum(cell.config["num_prompts"] for cell in cells), total)
-    pending = deque(enumerate(cells, start=total - len(cells) + 1))
-    busy = 0
+    queue = _Queue(enumerate(cells, start=total - len(cells) + 1))
 
     def start(running: Collection[Process]) -> Process | None:
-        place = _next([cell for _, cell in pending], [process.work for process in running])
-        if place is None:
+        found = queue.next([process.work for process in running])
+        if found is None:
             return None
-        number, cell = pending[place]
-        del pending[place]
+        number, cell = found
         return Process(number, _work, cell, progress.start(number, cell))
 
     def ended(process: Process, code: int, reason: str) -> None:
-        nonlocal busy
-        busy = busy + 1 if code == BUSY else 0
-        if code != BUSY:
-            progress.finish(process.number)
-            if code:
-                progress.say(f"error: {process.work}: {reason or _killed(process.work, code)}")
+        if code == BUSY:
+            progress.put_back(process.number)
+            queue.put_back(process.number, process.work)
+            progress.say_briefly(f"{process.work} is being measured by another run")
             return
-        progress.put_back(process.number)
-        pending.append((process.number, process.work))
-        if busy >= len(pending):  # all that remain are being measured elsewhere
-            progress.say_briefly(f"{len(pending)} cells are being measured by another run; waiting")
-            time.sleep(1.0)
+        queue.opened(process.work)
+        progress.finish(process.number)
+        if code:
+            progress.say(f"error: {process.work}: {reason or _killed(process.work, code)}")
 
     try:
-        run_all(_jobs(cells), start, ended)
+        run_all(jobs_of(cells[0].config) if cells else 1, start, ended, queue)
     finally:
         progress.close()
 
 
-def _next(pending: Sequence[Cell], running: Sequence[Cell]) -> int | None:
-    """The place of the next cell to start: the first timed one while no other is running, else an untimed."""
-    wants_timed = not any(cell.is_timed for cell in running) and any(cell.is_timed for cell in pending)
-    return next((place for place, cell in enumerate(pending) if cell.is_timed == wants_timed), None)
+class _Queue:
+    """The cells that are still to be run, and which of them may start beside those that are running.
+
+    Cells start in their order, but for this: of those that run at a time at most one is timed, and the first
+    cell of a pair runs alone, since the pair may have to be trained. So beside a timed cell runs nothing but
+    a measurement whose own times do not count.
+    """
+
+    def __init__(self, cells: Iterable[tuple[int, Cell]]) -> None:
+        self._pending = deque(cells)
+        self._opened: set[str] = set()
+        self._not_before: dict[int, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def next(self, running: Sequence[Cell]) -> tuple[int, Cell] | None:
+        """Take the next cell that may start now, with its number; None when there is none."""
+        now = time.monotonic()
+        for place, (number, cell) in enumerate(self._pending):
+            if self._not_before.get(number, 0.0) <= now and self._may_start(cell, running):
+                del self._pending[place]
+                return number, cell
+        return None
+
+    def _may_start(self, cell: Cell, running: Sequence[Cell]) -> bool:
+        if not running:
+            return True
+        if not {_pair(cell), *map(_pair, running)} <= self._opened:
+            return False
+        return not (cell.is_timed and any(one.is_timed for one in running))
+
+    def opened(self, cell: Cell) -> None:
+        """A cell has ended: its pair is there, or will not be."""
+        self._opened.add(_pair(cell))
+
+    def put_back(self, number: int, cell: Cell) -> None:
+        """Another run is measuring a cell: look again after a while, and after the others."""
+        self._not_before[number] = time.monotonic() + AGAIN_S
+        self._pending.append((number, cell))
+
+
+def _pair(cell: Cell) -> str:
+    return json.dumps(cell.config["pair"], sort_keys=True)
+
+
+def jobs_of(config: Mapping[str, Any]) -> int:
+    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
+
+    On an accelerator it is one.
+    """
+    if config["device"] != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(config["jobs"], cores // (config["num_threads"] or cores)))
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files, each in a process of its own; a failure prints one line and leaves no file.
+    """Search for tree files, one after another, each in a process of its own: searches time forwards.
 
-    wanted: file -> the cells that need it.
+    A failure prints one line and leaves no file. wanted: file -> the cells that need it.
     """
     progress = Progress(len(wanted), len(wanted))
     pending = deque(enumerate(wanted.items(), start=1))
 
     def start(_: Collection[Process]) -> Process | None:
-        if not pending:
-            return None
         number, (path, cells) = pending.popleft()
         return Process(number, _search, (path, cells), progress.start_search(number, path))
 
@@ -91,14 +134,9 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
             progress.say(f"error: the search for {process.work[0]} failed: {reason or _how(code)}")
 
     try:
-        run_all(_jobs([cell for cells in wanted.values() for cell in cells]), start, ended)
+        run_all(1, start, ended, pending)
     finally:
         progress.close()
-
-
-def _jobs(cells: Sequence[Cell]) -> int:
-    """How many processes work at a time: what the configuration says, but no more than there are cores."""
-    return min([cell.config["jobs"] for cell in cells[:1]] + [os.cpu_count() or 1])
 
 
 def _how(code: int) -> str:

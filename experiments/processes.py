@@ -11,11 +11,13 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable, Collection, Sized
 from multiprocessing import connection, forkserver, resource_tracker
 from typing import Any, NoReturn
 
-STOP_S = 10.0  # for a process to end after it was asked to
+STOP_S = 10.0  # for processes to end after they were asked to
+WAIT_S = 1.0  # until it is looked again at what may start
 
 Report = Callable[[str, int, int], None]
 """As `experiments.worker.Report`; that module imports torch."""
@@ -28,26 +30,39 @@ def run_all(
     jobs: int,
     start: Callable[[Collection[Process]], Process | None],
     ended: Callable[[Process, int, str], None],
+    pending: Sized,
 ) -> None:
-    """Run processes, at most `jobs` at a time, until there is none to start and none is running.
+    """Run processes, at most `jobs` at a time, until nothing is pending and none is running.
 
     start: starts the next one that may run beside those that are running, if any. ended: gets a process with
     its exit code and its reason for a failure. A signal to stop ends all processes first, and then this one.
     """
     running: dict[Any, Process] = {}
     try:
-        while True:
-            while len(running) < jobs and (process := start(running.values())) is not None:
+        while pending or running:
+            while pending and len(running) < jobs and (process := start(running.values())) is not None:
                 running[process.channel] = process
             if not running:
-                return
-            for channel in connection.wait(list(running)):
+                time.sleep(WAIT_S)  # what is pending may not start yet
+            for channel in connection.wait(list(running), WAIT_S):
                 if not running[channel].read():
                     process = running.pop(channel)
                     ended(process, *process.end())
     finally:
-        for process in running.values():
-            process.stop()
+        stop_all(running.values())
+
+
+def stop_all(processes: Collection[Process]) -> None:
+    """End processes: in good order if they do so in time, together and not one after another."""
+    deadline = time.monotonic() + STOP_S
+    try:
+        for process in processes:
+            process.ask_to_stop()
+        for process in processes:
+            process.wait(deadline)
+    finally:  # also when somebody loses patience
+        for process in processes:
+            process.kill()
 
 
 class Process:
@@ -65,7 +80,7 @@ class Process:
             _start(self._process)
             sending.close()
         except BaseException:
-            self.stop()
+            stop_all([self])
             raise
 
     def read(self) -> bool:
@@ -86,11 +101,19 @@ class Process:
         self.channel.close()
         return self._process.exitcode or 0, self._reason
 
-    def stop(self) -> None:
-        """End the process: in good order if it does so in time."""
+    def ask_to_stop(self) -> None:
+        """Ask the process to end, if it ever began."""
         if self._process.pid is not None:
             self._process.terminate()
-            self._process.join(STOP_S)
+
+    def wait(self, deadline: float) -> None:
+        """Wait for the process to end, until an instant of `time.monotonic`."""
+        if self._process.pid is not None:
+            self._process.join(max(0.0, deadline - time.monotonic()))
+
+    def kill(self) -> None:
+        """End the process at once."""
+        if self._process.pid is not None:
             self._process.kill()
             self._process.join()
         self.channel.close()

@@ -4,10 +4,10 @@
     python -m experiments.publish experiment=table1,frontier profile=paper
     python -m experiments.publish wandb.mode=offline                     # of every artefact, to results/wandb
 
-experiment: artefacts, by default all that were run. profile and results: as in the sweep. wandb.mode: auto,
-online, offline or disabled. wandb.project, wandb.entity: of W&B. Nothing is measured and no table is made:
-what is shown are the rows and files that are there. Sent again, a run stays one run. The exit code is 0 only
-when everything was sent.
+experiment: artefacts, by default all that were run. report_only: their tables and figures alone. profile and
+results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: of W&B.
+Nothing is measured and no table is made: what is shown are the rows and files that are there. Sent again, a
+run stays one run. The exit code is 0 only when everything was sent.
 """
 
 from __future__ import annotations
@@ -30,11 +30,16 @@ from resispec.errors import InvalidInput, first_line
 
 @dataclass
 class PublishConfig:
-    """What the command takes. experiment: names of artefacts, or null for all."""
+    """What the command takes.
+
+    experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
+    sweep has sent already.
+    """
 
     experiment: str | None = None
     profile: str = "embedded"
     results: str = "results"
+    report_only: bool = False
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
 
@@ -62,7 +67,7 @@ def publish(arguments: Sequence[str]) -> bool:
     is_complete = True
     for artefact, cell_ids in wanted.items():
         num_sent = 0
-        for run in _runs(record, artefact, cell_ids):
+        for run in _runs(record, artefact, [] if config.report_only else cell_ids):
             if isinstance(run, InvalidInput):
                 sys.stderr.write(f"error: {artefact}: {run}\n")
                 is_complete = False

@@ -144,7 +144,7 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         sys.stderr.write(
             "note: search... changes nothing: no tree file is missing; delete it to search again\n"
         )
-    usual = {"experiment", "profile", "results", "wandb", "hydra", "hydra/launcher"}
+    usual = {"experiment", "profile", "results", "jobs", "wandb", "hydra", "hydra/launcher"}
     if "experiment" in given and given - usual:
         sys.stderr.write("note: the artefact's plan now asks for these cells only\n")
 

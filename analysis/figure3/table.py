@@ -125,7 +125,7 @@ def make(plan: Plan) -> script.Artefact:
         notes=(
             "![The time of a step by part](figure3.png)",
             *DEFINITIONS,
-            _compared(frame),
+            _compared(frame, varying),
             *_clock(frame),
             *footer(results, plan, BRACKETS),
         ),
@@ -164,7 +164,7 @@ def _clock(frame: pd.DataFrame) -> tuple[str, ...]:
     )
 
 
-def _compared(frame: pd.DataFrame) -> str:
+def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     """How much longer a step takes with ResiSpec, as the paper's Table 1 implies it, and here."""
     methods = ("specinfer", "resispec")
     names = {method: (f"{method}_accepted_length", f"{method}_tokens_per_s") for method in methods}
@@ -177,19 +177,19 @@ def _compared(frame: pd.DataFrame) -> str:
         f"its Table 1 (RTX 3090) implies {own[first]:.1f} ms for SpecInfer and {shaped[first]:.1f} ms for "
         f"ResiSpec on CNN/DM at T = 1: {over[first]:+.1f} %, and {over.min():+.1f} to {over.max():+.1f} % "
         "over its six settings. That is a Step over standard's, in throughput runs, for orientation where "
-        f"models or hardware are others.{_found(frame)}"
+        f"models or hardware are others.{_found(frame, varying)}"
     )
 
 
-def _found(frame: pd.DataFrame) -> str:
-    """The same of the cells that are done: " Here: ..."."""
+def _found(frame: pd.DataFrame, varying: Sequence[str]) -> str:
+    """The same of the cells that are done: " Here: ...". varying: the keys that tell them apart."""
     rows = frame[frame.quantity == "percent_over_standard"].to_dict("records")
     said = [
-        f"{labels.method(row['decoder'], row['verifier'])} "
+        f"{', '.join(key_texts(row, varying))} "
         f"{labels.interval(Interval(row['value'], row['lower'], row['upper']), '+.1f')} %"
         for row in rows
     ]
-    return f" Here: {', '.join(said)}." if said else ""
+    return f" Here: {'; '.join(said)}." if said else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -7,11 +7,11 @@ What is not measured is shown as missing. Open the file in any browser; it needs
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis import script
 from analysis.load import ROOT
 from analysis.page.render import render
 from analysis.page.sections import gather
@@ -40,12 +40,7 @@ def write(profile: str, results: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line for invalid input or a page that cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m analysis.page", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
-    )
-    chosen = parser.parse_args(arguments)
+    chosen = script.parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
     try:
         path = write(chosen.profile, chosen.results)
     except (InvalidInput, OSError) as error:

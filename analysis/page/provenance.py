@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.page.sections import Section
+from analysis.report import listed
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 
@@ -28,9 +29,9 @@ def facts(sections: Sequence[Section], raw: Path) -> list[tuple[str, str]]:
     for one in found:
         for package, version in dict(one.get("versions") or {}).items():
             versions.setdefault(package, []).append(version)
-    rows = [("Cells measured", str(len(found))), ("Commit", _listed(_commit(one) for one in found))]
-    rows += [(name, _listed(one.get(key) for one in found)) for key, name in NAMES.items()]
-    rows.append(("Versions", ", ".join(f"{package} {_listed(seen)}" for package, seen in versions.items())))
+    rows = [("Cells measured", str(len(found))), ("Commit", listed(_commit(one) for one in found))]
+    rows += [(name, listed(one.get(key) for one in found)) for key, name in NAMES.items()]
+    rows.append(("Versions", ", ".join(f"{package} {listed(seen)}" for package, seen in versions.items())))
     rows.append(("Measured", " to ".join(dict.fromkeys([*started[:1], *started[-1:]]))))
     return [(name, value) for name, value in rows if value]
 
@@ -46,7 +47,3 @@ def _read(path: Path) -> dict[str, Any]:
 def _commit(one: dict[str, Any]) -> str:
     commit = str(one.get("git_commit") or "unknown")
     return f"{commit} (changed)" if one.get("git_is_dirty") else commit
-
-
-def _listed(values: Iterable[Any]) -> str:
-    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

@@ -19,6 +19,8 @@ DOCS = ROOT / "docs" / "artefacts"
 PARSER = MarkdownIt("commonmark", {"html": False}).enable("table")
 PICTURE = re.compile(r"^!\[(.*)\]\((.*)\)$")
 """A note that is a picture: what it shows, and its file."""
+EMPTY = re.compile(r"^(##+) [^\n]*\s*(?=^\1 |\Z)", re.M)
+"""A heading below the title that nothing follows."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def inline(text: str) -> Markup:
 
 
 def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About | None:
-    """The documentation of an artefact, without the tables that it quotes; None where there is none.
+    """The documentation of an artefact, without what it quotes of tables; None where there is none.
 
     artefacts: links to their pages lead to their sections.
     """
@@ -44,7 +46,7 @@ def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About |
     if not path.is_file():
         return None
     text = re.sub(r"<!-- (\S+) -->.*?<!-- /\1 -->", "", path.read_text(encoding="utf-8"), flags=re.S)
-    tokens = PARSER.parse(re.sub(r"<!--.*?-->", "", text, flags=re.S))
+    tokens = PARSER.parse(EMPTY.sub("", re.sub(r"<!--.*?-->", "", text, flags=re.S)))
     title = ""
     if tokens and tokens[0].type == "heading_open":
         title, tokens = tokens[1].content, tokens[3:]

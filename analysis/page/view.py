@@ -20,11 +20,11 @@ from analysis.report import Table
 from resispec.audit.verdict import Finding
 
 GAPS = (*STATES[1:], "missing")
-NUMBER = r"-?[\d,]*\.?\d+(?:e[-+]?\d+)?%?"
+NUMBER = r"[-+]?[\d,]*\.?\d+(?:e[-+]?\d+)?%?"
 NUMERIC = re.compile(rf"^{NUMBER}(?:–{NUMBER}| \[{NUMBER}, {NUMBER}\]| \({NUMBER}\))?$")
 """A number, with a range, an interval or an error: such columns are sorted by the first number."""
 PAPER, AUDIT = "(paper)", "Audit"
-"""Names of columns."""
+"""Names of columns; an audit's may go on: "Audit of ResiSpec"."""
 SOURCE, INCOMPLETE = "Profile: ", "Incomplete: "
 """How the notes begin that say where a table's numbers are from, and what is missing."""
 
@@ -112,7 +112,7 @@ def grid(table: Table, with_bars: bool = False, but: Collection[str] = ()) -> Gr
 
 def _rank(place: int, table: Table) -> tuple[bool, bool]:
     """Keys, audits, numbers; each in their order."""
-    return place >= table.num_keys, table.shown.columns[place] != AUDIT
+    return place >= table.num_keys, str(table.shown.columns[place]).partition(" ")[0] != AUDIT
 
 
 def _paper_of(names: Sequence[str]) -> list[str]:

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.cells import Cell
-from experiments.configuration.messages import unknown_key
+from experiments.configuration.messages import refusal, unknown_key
 from experiments.configuration.schema import CONF, check_values
 from resispec.errors import InvalidInput
 
@@ -131,7 +131,7 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
     try:
         resolved = OmegaConf.to_container(config, resolve=True, throw_on_missing=False)
     except OmegaConfBaseException as error:
-        raise InvalidInput(" ".join(str(_refusal(error)).split())) from error
+        raise InvalidInput(" ".join(str(refusal(error) or error).split())) from error
     assert isinstance(resolved, dict)
     values = {str(key): value for key, value in resolved.items()}
     counted = [*used, *(name for name in values if name not in ("tree", "verifier"))]
@@ -145,16 +145,12 @@ def cell_of(config: DictConfig, choices: Mapping[str, str], varied: Sequence[str
     return Cell(labels, values)
 
 
-def _refusal(error: BaseException) -> BaseException:
-    """What a resolver of ours refused, which OmegaConf wraps into where it was met; else the error itself."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, InvalidInput):
-        found = found.__context__
-    return found or error
-
-
 def _label(group: str, choice: str, node: DictConfig) -> str:
-    """An option's name, with the values that are not those of its file: "chain(num_drafted=7)"."""
+    """An option's name, with the values that are not those of its file: "chain(num_drafted=7)".
+
+    A known verifier beside one's own, `verifier=custom verifier.name=my_rule.py:MyRule,standard`, is called
+    by its name alone, as in every other sweep, so that it is the baseline here, too.
+    """
     path = CONF / group / f"{choice}.yaml"
     if not path.is_file():
         return choice
@@ -164,6 +160,8 @@ def _label(group: str, choice: str, node: DictConfig) -> str:
         for key, value in composed.items()
         if not key.endswith("_target_") and stored.get(key) != value and "${" not in str(value)
     }
+    if choice == "custom" and (CONF / group / f"{differing.get('name')}.yaml").is_file():
+        choice = str(differing.pop("name"))
     given = ", ".join(f"{key}={_short(value)}" for key, value in sorted(differing.items()))
     return f"{choice}({given})" if given else choice
 

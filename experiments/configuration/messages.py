@@ -80,7 +80,17 @@ def _unknown_option(error: MissingConfigException) -> str:
     return f"unknown {group} {name!r}; {hint}allowed: {', '.join(options)}"
 
 
+def refusal(error: BaseException) -> InvalidInput | None:
+    """What a resolver of ours refused, which OmegaConf wraps into where it was met."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, InvalidInput):
+        found = found.__context__
+    return found
+
+
 def _explained(error: Exception, config_name: str) -> InvalidInput:
+    if (refused := refusal(error)) is not None:
+        return refused
     text = _one_line(error)
     if found := re.search(r"Could not override '([^']+)'", text):
         with hydra_here():

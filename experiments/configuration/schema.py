@@ -65,6 +65,7 @@ class RunConfig:
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     jobs: int = 1  # cells that run at a time; at most one of them is timed
+    timed: bool = True  # whether the cell's times count; those of an audit never do
     results: str = "results"
     wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over.

@@ -39,16 +39,16 @@ def published(cells: Sequence[Cell], artefacts: Sequence[str]) -> Iterator[None]
     mode, said = decided(cells[0].config["wandb"]["mode"])
     if said:
         sys.stderr.write(f"{said}\n")
-    publisher = _Publisher(cells, mode) if mode != "disabled" else None
+    if mode == "disabled":
+        yield
+        return
+    publisher = _Publisher(cells, mode)
     try:
         yield
-    except BaseException:
-        if publisher is not None:
-            publisher.end()
-        raise
-    if publisher is not None:
         publisher.wait()
-        sys.stderr.write(f"{publisher.said(artefacts)}\n")
+    finally:
+        publisher.end()
+    sys.stderr.write(f"{publisher.said(artefacts)}\n")
 
 
 class _Publisher:

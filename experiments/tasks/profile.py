@@ -32,7 +32,8 @@ class ProfileRow(Row):
 
     profiled_s: of all steps, the loop included. draft_s, target_s, verify_s, commit_s: its parts; the rest is
     the loop's. shaping_s: the part of verify_s in which residuals are reshaped. budget_s, redistribution_s,
-    proxy_s: the parts of shaping_s; a rule that does not name a part has 0 there.
+    proxy_s: the parts of shaping_s, of which the last is the normalisation that every rule of Algorithm 1
+    has; a rule that does not name a part has 0 there.
     num_timed: parts that were timed. clock_s: what as many empty parts took afterwards.
 
     Raises ValueError when parts exceed what they are parts of.

@@ -193,7 +193,7 @@ def test_an_audit_of_the_papers_profile_asks_for_the_papers_models(monkeypatch, 
         (["profile=nope"], "unknown profile 'nope'"),
         (["num_prompts=0"], "num_prompts is 0"),
         (["verifier=custom", "verifier.name=none.py:Rule"], "verifier file none.py does not exist"),
-        (["pair.target=/nowhere"], "pair.target"),
+        (["pair.target=/nowhere"], "^error: unknown embedded target '/nowhere'; allowed: 2m, 800k$"),
     ],
 )
 @pytest.mark.usefixtures("material")

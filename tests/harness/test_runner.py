@@ -66,6 +66,7 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_pat
     for group, name in (
         override.split("=") for override in overrides if "." not in override.partition("=")[0]
     ):
+        name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
         assert cell.labels.get(group, name).partition("(")[0] == name
     run_here(cell)
     assert [row["num_returned"] for row in rows(cell)] == [6, 6, 6]

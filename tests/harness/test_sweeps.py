@@ -89,7 +89,11 @@ def test_a_verifier_of_ones_own_on_every_tree(toy, tmp_path):
     assert run(*toy, *(word.replace("my_rule.py", str(rule)) for word in sweep)).returncode == 0
     found = labels(tmp_path / "results", "tree", "verifier")
     assert {tree for tree, _ in found} == {"d3b11", "d4b4", "d4b5", "d5b3", "d7b2"}
-    assert len(found) == 10 and all(verifier.startswith("custom(name=") for _, verifier in found)
+    own = f"custom(name={tmp_path.name}/my_rule.py:MyRule)"
+    assert len(found) == 10 and {verifier for _, verifier in found} == {own, "standard"}
+    frame = pd.read_csv(tmp_path / "results" / "embedded" / "results.csv").set_index("verifier")
+    gains = frame.accepted_length_gain  # over the standard rule, which this rule is
+    assert gains[own].tolist() == [1.0] * 5 and gains["standard"].isna().all()
 
 
 def test_hydra_s_own_syntax(toy, tmp_path):

@@ -285,6 +285,18 @@ def test_baselines_are_cells_of_the_same_prompts(tmp_path):
     assert found[longer.cell_id].summary["num_prompts"] == 3 and len(found) == 3
 
 
+def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path, monkeypatch):
+    cell = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
+    write_plan(tmp_path, "table1", [cell])
+    (tmp_path / "embedded" / "table1.csv").write_text("quantity,value\na,0.1\n")
+    (tmp_path / "embedded" / "table1.md").write_text("**Table 1.**\n\n| a |\n|---|\n")
+    sent = []
+    monkeypatch.setattr(publish, "send", lambda run, _: sent.append(run.job_type))
+    given = [f"results={tmp_path}", "wandb.mode=offline"]
+    assert publish.main(given) == 0 and sent == ["bench", "report"]
+    assert publish.main([*given, "report_only=true"]) == 0 and sent == ["bench", "report", "report"]
+
+
 def test_other_tasks_are_shown_as_they_are(tmp_path):
     measured = kl_rows([[0.1, 0.2], [0.3]])
     cell = stored(make_cell(tmp_path, "resispec"), measured, "experiments.tasks.kl.Kl")
@@ -438,6 +450,17 @@ def test_a_sweep_that_is_stopped_ends_its_publisher(toy):
     assert started and not any(path.exists() and _is_publisher(path / "cmdline") for path in started)
 
 
+def test_a_sweep_that_is_stopped_while_it_waits_ends_its_publisher_too(toy, monkeypatch):
+    def stop(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(beside._Publisher, "wait", stop)
+    cells, started = cells_of([*toy, "wandb.mode=offline"]), []
+    with pytest.raises(KeyboardInterrupt), beside.published(cells, ["sweep"]):
+        started += [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if _is_publisher(path)]
+    assert started and not any(path.exists() and _is_publisher(path / "cmdline") for path in started)
+
+
 def _is_publisher(path):
     try:
         parent = path.with_name("status").read_text().partition("PPid:\t")[2].split()[0]
@@ -458,8 +481,30 @@ def test_the_publisher_has_the_lowest_priority_and_ends_with_its_sweep(tmp_path)
     while os.getpriority(os.PRIO_PROCESS, process.pid) != 19 and time.monotonic() < deadline:
         time.sleep(0.05)
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19 and process.poll() is None
+    process.stdin.write("over\n")  # also while it sends what remains
     process.stdin.close()
-    assert process.wait(30) == 1
+    assert process.wait(30) in (0, 1)
+
+
+def test_what_w_and_b_prints_does_not_reach_the_sweep():
+    """The publisher's answers are lines of JSON; whatever else is printed goes nowhere."""
+    program = """
+import os, sys
+from experiments.dashboards import publisher
+
+def follow(work, is_over, say):
+    print("wandb: hello")
+    os.system("echo wandb-core: hello")
+    say({"sent": "a run"})
+
+publisher.follow = follow
+sys.exit(publisher.main())
+"""
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        process.stdin.write("{}\n")
+        process.stdin.flush()
+        assert process.stdout.read() == '{"sent": "a run"}\n'
 
 
 def test_a_setting_is_sent_once_all_of_its_cells_are_complete(tmp_path, monkeypatch):
@@ -467,7 +512,7 @@ def test_a_setting_is_sent_once_all_of_its_cells_are_complete(tmp_path, monkeypa
     save(cells["standard"], rows_of(DECODED))
     is_over, sent = threading.Event(), []
 
-    def send_all(_work, cell_ids):
+    def send_all(_work, cell_ids, _say):
         sent.append(cell_ids)
         is_over.set()
 
@@ -475,7 +520,7 @@ def test_a_setting_is_sent_once_all_of_its_cells_are_complete(tmp_path, monkeypa
     monkeypatch.setattr(publisher, "POLL_S", 0.01)
     pair, other = [[cell.cell_id for cell in found] for found in ([cells["standard"]], [*cells.values()][1:])]
     save(cells["resispec"], rows_of(DECODED))
-    publisher.follow({"results": tmp_path, "profile": "embedded", "settings": [other, pair]}, is_over)
+    publisher.follow({"results": tmp_path, "profile": "embedded", "settings": [other, pair]}, is_over, print)
     assert sent == [pair, [cells["resispec"].cell_id]]  # the other is not complete when the sweep is over
 
 

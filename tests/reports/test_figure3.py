@@ -125,6 +125,18 @@ def test_the_table_and_its_notes(cells: list[ToyCell], capsys: pytest.CaptureFix
     assert not (results / "embedded" / "figure3.tex").exists()
 
 
+def test_the_note_names_the_setting_of_every_step_that_is_compared(cells: list[ToyCell]) -> None:
+    flat = {"tree": "d3b11"}
+    other = [
+        save(make_cell(cells[0].results, "standard", **flat), profile_rows(STANDARD)),
+        save(make_cell(cells[0].results, "resispec", **flat), profile_rows(RESISPEC_SPLIT)),
+    ]
+    [made] = table.make(planned(cells[0].results, "figure3", [*cells[:2], *other])).tables
+    found = "+25.0 [+25.0, +25.0] %"
+    said = f"Here: d5b3, SpecInfer + ResiSpec {found}; d3b11, SpecInfer + ResiSpec {found}."
+    assert any(note.endswith(said) for note in made.notes)
+
+
 def drawn(frame: pd.DataFrame) -> Figure:
     made = figure.draw(frame, ["tree"])
     made.draw_without_rendering()

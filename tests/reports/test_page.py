@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from toy_cells import make_cell, planned, rows_of, save, write_plan
 from toy_page import Page, write_results
 
 from analysis import labels, metrics, table1
-from analysis.page import claim, facts, sections, steps, text, words
+from analysis.page import claim, facts, sections, steps, text, view, words
 from analysis.page.__main__ import main, write
 from analysis.page.render import status
 from analysis.report import Table
@@ -83,6 +84,21 @@ def test_what_the_audit_says_comes_right_after_what_names_a_row(page: Page) -> N
     assert list(page.rows("table1")[0])[:4] == ["Data set", "Method", "Audit", "Accepted length"]
     badges = [row["Audit"].partition(" ")[0] for row in page.rows("table1")]
     assert Counter(badges) == {"–": 4, "exact": 1, "biased": 1}
+
+
+def test_audits_of_several_verifiers_come_right_after_what_names_a_row() -> None:
+    shown = pd.DataFrame(
+        {"Tree": ["d5b3"], "Audited TV": ["0.1"], "Step over standard's, %": ["+10.8 [+8.0, +13.5]"]}
+        | {"Audit of standard": ["exact"], "Audit of ResiSpec": ["biased"]}
+    )
+    found = view.grid(Table("any", pd.DataFrame(), shown, 1, ""))
+    assert [(column.label, column.kind) for column in found.columns] == [
+        ("Tree", "key"),
+        ("Audit of standard", "text"),
+        ("Audit of ResiSpec", "text"),
+        ("Audited TV", "number"),
+        ("Step over standard's, %", "number"),
+    ]
 
 
 def test_gaps_are_shown_as_gaps(page: Page, source: str) -> None:
@@ -229,12 +245,27 @@ def test_the_verdict_follows_from_the_rows(gathered: dict[str, sections.Section]
         "The paper's own check, and a random proxy in it": "3e-07 and 2e-07",
     }
     assert "the paper has 1.55–1.86" in found.facts[1].sentence
-    assert "up to 1.86 times the accepted length" in found.claim
+    assert (
+        "up to 1.86 times the accepted length of SpecInfer and 1.69 times its throughput in its Table 1, and "
+        "up to 1.92 times on other trees (Table 3)."
+    ) in found.claim
     assert [(bar.text.partition(" ")[0], bar.kind) for bar in found.bars] == [
         ("1.86", "exact"),
         ("2.67", "biased"),
     ]
     assert "1 of 1" in page.sections["verdict"]
+
+
+def test_the_picture_compares_cells_of_one_setting(tmp_path: Path) -> None:
+    """A seed that was swept, too, is part of the setting."""
+    asked = (("resispec", 1), ("resispec", 0), ("standard", 0))
+    cells = [make_cell(tmp_path, method, seed=seed) for method, seed in asked]
+    for cell, (method, _) in zip(cells, asked, strict=True):
+        save(cell, rows_of(toy_page.METHODS[method]))
+    write_plan(tmp_path, "table1", cells)
+    found = claim.judge(sections.gather("embedded", tmp_path, lambda _: None))
+    assert found.setting == "embedded 2M + 80k, Python code, T = 1, seed = 1"
+    assert [bar.text.partition(" ")[0] for bar in found.bars] == ["2.67"]
 
 
 def test_without_a_decided_audit_there_is_no_verdict(tmp_path: Path) -> None:
@@ -352,7 +383,9 @@ def test_the_documentation_of_an_artefact_is_part_of_the_page(tmp_path: Path) ->
     (tmp_path / "table9.md").write_text(
         "# Table 9: *more*\n\n<!-- note -->\nWhat it is, see [Table 1](table1.md).\n\n## How\n\n"
         "See [exactness](../exactness.md), [docs/eagle.md](../eagle.md) and <script>alert(1)</script>.\n\n"
-        "<!-- table9 -->\n| a |\n|---|\n| quoted |\n<!-- /table9 -->\n\n![a picture](x.png)\n",
+        "<!-- table9 -->\n| a |\n|---|\n| quoted |\n<!-- /table9 -->\n\n![a picture](x.png)\n\n"
+        "## What came out\n\n<!-- frontier -->\nprose\n<!-- /frontier -->\n\n## Last\n\n### Kept\n\nwords\n\n"
+        "## At the end\n\n<!-- frontier -->\nprose\n<!-- /frontier -->\n",
         encoding="utf-8",
     )
     about = text.about("table9", ["table1", "table9"], tmp_path)
@@ -362,6 +395,7 @@ def test_the_documentation_of_an_artefact_is_part_of_the_page(tmp_path: Path) ->
     assert "exactness (<code>docs/exactness.md</code>), docs/eagle.md and" in about.rest
     assert "&lt;script&gt;" in about.rest
     assert "quoted" not in about.rest and "<img" not in about.rest
+    assert re.findall(r"<h\d>(.*)</h\d>", about.rest) == ["How", "Last", "Kept"]
     assert text.about("table8", [], tmp_path) is None
 
 

@@ -101,7 +101,7 @@ def test_table1_prints_every_cell(cells: list[ToyCell], tmp_path: Path) -> None:
 def test_markdown_and_latex_are_exact(cells: list[ToyCell]) -> None:
     table = table_of(cells)
     text = report.markdown(table)
-    assert "Pair: embedded pair, T: 1, Tree: d5b3." in text.splitlines()[0]
+    assert "Pair: embedded 2M + 80k, T: 1, Tree: d5b3." in text.splitlines()[0]
     gap = "failed: out of memory: 1_000 \\| 2 GB & more"
     padded = "1.86 [1.67, 2.00]".rjust(len(gap))
     assert f"| Python code      | SpecInfer (standard) | {padded} | 2.51–2.64 |   8.7 [8.0, 10.0] |" in text
