@@ -210,12 +210,13 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
 
 
 def _entry(cell: Cell) -> dict[str, Any]:
-    """What a plan says of a cell; task and num_prompts are for estimates of how long it takes."""
+    """What a plan says of a cell; task, num_prompts and is_timed are for estimates of how long it takes."""
     entry = {
         "cell_id": cell.cell_id if has_tree(cell) else NO_TREE,
         "labels": cell.labels,
         "task": str(cell.config["task"].get("_target_", "")).rpartition(".")[2],
         "num_prompts": cell.config["num_prompts"],
+        "is_timed": cell.is_timed,
     }
     return entry | ({"tree_file": str(cell.tree_file)} if cell.tree_file else {})
 

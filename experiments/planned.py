@@ -21,7 +21,8 @@ class PlannedCell:
 
     key: names it among all cells. alike: task, audit or not, decoder, tree: what its time depends on, the
     most important first. status: one that says "running" is, what a kill left is "interrupted". num_left:
-    prompts that it has still to measure. written: when the status was, in nanoseconds; 0 without one.
+    prompts that it has still to measure. is_timed: no other such cell may run beside it. written: when the
+    status was, in nanoseconds; 0 without one.
     """
 
     key: str
@@ -29,6 +30,7 @@ class PlannedCell:
     num_prompts: int
     status: Status
     num_left: int
+    is_timed: bool
     written: int = 0
 
 
@@ -40,10 +42,11 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
     labels, cell_id = entry["labels"], str(entry["cell_id"])
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
     alike, num_prompts = tuple(map(str, names)), int(entry.get("num_prompts", 1))
+    is_timed = bool(entry.get("is_timed", False))
     if cell_id == NO_TREE:
         key = json.dumps([labels, num_prompts, entry.get("tree_file")], sort_keys=True)
         status = Status("missing", "its tree is not found yet")
-        return PlannedCell(key, alike, num_prompts, status, num_prompts)
+        return PlannedCell(key, alike, num_prompts, status, num_prompts, is_timed)
     folder = raw / cell_id
     status = _status(CellStore(folder))
     if status.state == "done":
@@ -53,7 +56,7 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
         num_left = num_prompts - (partial.read_bytes().count(b"\n") if partial.is_file() else 0)
     file = folder / STATUS
     written = file.stat().st_mtime_ns if file.is_file() else 0
-    return PlannedCell(cell_id, alike, num_prompts, status, max(0, num_left), written)
+    return PlannedCell(cell_id, alike, num_prompts, status, max(0, num_left), is_timed, written)
 
 
 def _status(store: CellStore) -> Status:
@@ -79,12 +82,17 @@ class Estimate:
                     rates = self._rates.setdefault(cell.alike[:length], [])
                     rates.append(cell.status.seconds / cell.num_prompts)
 
-    def seconds(self, cells: Iterable[PlannedCell]) -> float | None:
-        """How long it takes to finish cells one after another; None when nothing was measured."""
+    def seconds(self, cells: Iterable[PlannedCell], num_workers: int) -> float | None:
+        """How long workers take to finish cells, of which one at a time may be timed.
+
+        None when nothing was measured.
+        """
         left = [cell for cell in cells if cell.num_left]
         if left and not self._rates:
             return None
-        return sum(cell.num_left * self._seconds_a_prompt(cell.alike) for cell in left)
+        seconds = [cell.num_left * self._seconds_a_prompt(cell.alike) for cell in left]
+        timed = sum(one for one, cell in zip(seconds, left, strict=True) if cell.is_timed)
+        return max(timed, sum(seconds) / num_workers)
 
     def _seconds_a_prompt(self, alike: tuple[str, ...]) -> float:
         while alike not in self._rates:

@@ -60,8 +60,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         states = Counter(cell.status.state for cell in cells)
         failures = Counter(cell.status.reason for cell in cells if cell.status.state == "failed")
         table = _table(results / profile / f"{name}.csv", cells) if name in artefacts else ""
-        seconds = estimate.seconds(cells)
-        eta_s = None if seconds is None else seconds / max(1, num_running)
+        eta_s = estimate.seconds(cells, max(1, num_running))
         found = {state: states[state] for state in STATES if states[state]}
         return Standing(name, found, dict(failures.most_common()), table, eta_s, tuple(notes))
 

@@ -106,6 +106,16 @@ def test_running_workers_share_what_is_left(tmp_path: Path):
         assert of(tmp_path, "table1").eta_s == 3 * 20.0 / 2
 
 
+def test_timed_cells_are_finished_one_after_another(tmp_path: Path):
+    running = [cell_of(tmp_path, name, "running") for name in ("b", "c")]
+    timed = [cell_of(tmp_path, name) for name in ("d", "e", "f")]
+    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running])
+    plan(tmp_path, "table3", timed, is_timed=True)
+    with CellStore(running[0].folder).locked(), CellStore(running[1].folder).locked():
+        assert of(tmp_path, "table1").eta_s == 2 * 20.0 / 2
+        assert of(tmp_path, "table3").eta_s == 3 * 20.0
+
+
 def test_without_a_measured_cell_nobody_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     plan(tmp_path, "table1", [cell_of(tmp_path, "a")])
     assert main(["--results", str(tmp_path)]) == 0
