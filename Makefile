@@ -30,6 +30,9 @@ OWN := profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
 # What W&B does changes no exit code.
 MODE := $(WANDB:%=wandb.mode=%)
+# What stops make stops the sweep of a recipe, and then nothing follows.
+SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(MODE) & child=$$!; \
+	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(MODE) || true;)
 PLANS := $(RESULTS)/$(PROFILE)/plans
 
@@ -61,7 +64,7 @@ profile:
 # writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
-	@code=0; $(PY) -m experiments.run experiment=$*$(if $(part),/$(part)) $(OWN) $(MODE) || code=$$?; \
+	@$(SWEEP) experiment=$*$(if $(part),/$(part)) || code=$$?; \
 	$(PY) -m analysis.$* --profile $(PROFILE) --results $(RESULTS); $(call PUBLISH,$*) exit $$code
 $(ARTEFACTS): profile .venv/installed
 	@$(PY) -m analysis.$@ --profile $(PROFILE) --results $(RESULTS)
@@ -71,7 +74,7 @@ $(ARTEFACTS): profile .venv/installed
 .PHONY: reproduce
 reproduce: profile .venv/installed ## every artefact and the page: run what is missing, write all; stopped, it goes on where it was
 	@echo "planning every artefact, which takes a while before the first cell"
-	@trap 'exit 130' INT; code=0; $(PY) -m experiments.run 'experiment=glob(*)' $(OWN) $(MODE) || code=$$?; \
+	@$(SWEEP) 'experiment=glob(*)' || code=$$?; \
 	for stem in $(ARTEFACTS); do \
 	  if [ -e $(PLANS)/$$stem.json ] || [ -e $(PLANS)/$$stem ]; then \
 	    $(PY) -m analysis.$$stem --profile $(PROFILE) --results $(RESULTS) || code=$$?; \

@@ -90,16 +90,23 @@ def standing(root: Path, artefact: str) -> dict:
 
 
 def test_it_is_stopped_at_once_and_goes_on(copy):
-    plan = copy / "results" / "embedded" / "plans" / "table2" / "chain.json"
-    process = make(copy, "reproduce")
-    while process.poll() is None and not plan.exists():
-        time.sleep(0.05)
-    assert standing(copy, "table1")["states"].get("done", 0) < 2
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode != 0
-    assert "error: stopped; what is finished stays" in errors and "Traceback" not in errors
-    assert not (copy / "page").exists() and not (copy / "results" / "embedded" / "table1.csv").exists()
+    """By Ctrl-C in a terminal, which reaches every process, and by a signal to make alone."""
+    plan = copy / "results" / "embedded" / "plans" / "table1.json"
+    stops = {
+        "reproduce": lambda process: os.killpg(process.pid, signal.SIGINT),
+        "reproduce-table1": lambda process: process.terminate(),
+    }
+    for target, stop in stops.items():
+        plan.unlink(missing_ok=True)
+        process = make(copy, target)
+        while process.poll() is None and not plan.exists():
+            time.sleep(0.05)
+        assert standing(copy, "table1")["states"].get("done", 0) < 2
+        stop(process)
+        _, errors = process.communicate(timeout=60)  # once nobody is left who could write
+        assert process.returncode != 0
+        assert "error: stopped; what is finished stays" in errors and "Traceback" not in errors
+        assert not (copy / "page").exists() and not list((copy / "results" / "embedded").glob("*.csv"))
 
     process = make(copy, "reproduce")
     _, errors = process.communicate(timeout=120)
