@@ -65,15 +65,10 @@ def test_only_what_is_inside_is_timed():
     assert list(watch.seconds) == ["ours"] and list(other.seconds) == ["theirs"]
 
 
-def test_a_part_of_nothing_costs_next_to_nothing():
-    def seconds(count):
-        started = time.perf_counter()
-        for _ in range(count):
-            with part("idle"):
-                pass
-        return time.perf_counter() - started
-
-    assert min(seconds(1000) for _ in range(5)) < 5e-6 * 1000  # about 0.3 us each on a CPU
+def test_a_part_of_nothing_reads_no_clock(monkeypatch):
+    monkeypatch.setattr(timing, "now", None)
+    with part("idle"), part("inside"):
+        pass
 
 
 def test_empty_parts_say_what_the_clock_costs(monkeypatch):
