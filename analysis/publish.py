@@ -30,8 +30,6 @@ WITH = {
     "bench": ("bench_rules",),
 }
 """Further tables that an artefact writes."""
-REPORT = "report.html"
-"""The page of all artefacts, published with all of them."""
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> list[Path]:
@@ -128,8 +126,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for artefact in chosen.artefacts or _made(source):
             for path in publish(artefact, chosen.profile, chosen.results):
                 sys.stdout.write(f"wrote {path}\n")
-        if not chosen.artefacts and (source / REPORT).is_file():
-            copy = _copy(source / REPORT, ROOT / "results" / "published" / chosen.profile / REPORT)
+        page = source / script.REPORT
+        if not chosen.artefacts and page.is_file():
+            copy = _copy(page, ROOT / "results" / "published" / chosen.profile / page.name)
             sys.stdout.write(f"wrote {copy}\n")
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"publish: {first_line(error)}\n")

@@ -17,6 +17,9 @@ from analysis.published import ACCEPTED_LENGTHS, Compared
 from analysis.report import Table
 from resispec.errors import InvalidInput, first_line
 
+REPORT = "report.html"
+"""The page of all artefacts in a results folder; it is published with all of them."""
+
 
 @dataclass(frozen=True)
 class Artefact:

@@ -117,10 +117,11 @@ def jobs_of(config: Mapping[str, Any]) -> int:
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files, one after another, each in a process of its own: searches time forwards.
+    """Search for tree files, each in a process of its own, as many at a time as `jobs` says.
 
-    A failure prints one line and leaves no file. wanted: file -> the cells that need it.
+    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
     """
+    config = next(iter(wanted.values()))[0].config
     progress = Progress(len(wanted), len(wanted))
     pending = deque(enumerate(wanted.items(), start=1))
 
@@ -134,7 +135,7 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
             progress.say(f"error: the search for {process.work[0]} failed: {reason or _how(code)}")
 
     try:
-        run_all(1, start, ended, pending)
+        run_all(jobs_of(config), start, ended, pending)
     finally:
         progress.close()
 

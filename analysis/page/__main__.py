@@ -18,8 +18,6 @@ from analysis.page.sections import gather
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
 
-NAME = "report.html"
-
 
 def write(profile: str, results: Path) -> Path:
     """Write the page of a profile, return its path; one that is there stays until the new one is complete.
@@ -31,7 +29,7 @@ def write(profile: str, results: Path) -> Path:
     if profile not in known:
         raise InvalidInput(f"unknown profile {profile!r}; allowed: {', '.join(known)}")
     sections = gather(profile, results, lambda line: sys.stderr.write(f"report: {line}\n"))
-    path = results / profile / NAME
+    path = results / profile / script.REPORT
     text = render(sections, profile, results)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)

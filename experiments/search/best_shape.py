@@ -93,7 +93,7 @@ class BestShapeSearch:
         decided = leaders(stages.compare(DECISION, stages.kind.candidates(stages)))
         cell = stages.cells[0]
         pair = load_pair(cell)
-        times = measure_times(pair, cell.config["prompt_tokens"], (stages.num_nodes,), report)
+        times = measure_times(pair, cell, (stages.num_nodes,), report)
         best = max(decided, key=lambda topology: self._merit(topology, decided, times))
         final = stages.compare(FINAL, list(decided))
         about = {

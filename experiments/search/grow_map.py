@@ -81,9 +81,7 @@ class GrowMapSearch:
         measuring = self.measuring(cell)
         vector = acceptance(rows_of([measuring], "acceptance of siblings", report))
         pair = load_pair(cell)
-        times = measure_times(
-            pair, cell.config["prompt_tokens"], SIZES if wanted is None else (wanted,), report
-        )
+        times = measure_times(pair, cell, SIZES if wanted is None else (wanted,), report)
         searched = search([place.probability for place in vector], max(times.target_s), self.num_levels)
         found = choose(searched, times, wanted)
         about = {

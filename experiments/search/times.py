@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from experiments.cells import Cell
 from experiments.configuration.build import build
 from experiments.provenance import provenance
 from experiments.worker import Report
+from resispec.files import locked
 from resispec.models import Model, Pair, extend
 from resispec.timing import now
 from resispec.trees.search import Times
@@ -28,17 +30,22 @@ def load_pair(cell: Cell) -> Pair:
     return pair
 
 
-def measure_times(pair: Pair, prompt_tokens: int, sizes: Sequence[int], report: Report) -> Times:
+def measure_times(pair: Pair, cell: Cell, sizes: Sequence[int], report: Report) -> Times:
     """Median seconds of forwards after a prompt: of the target over every size, of the draft over a level.
 
-    sizes: numbers of positions; 1 is always timed, too.
+    cell: says how long its prompts are, and where its results go. sizes: numbers of positions; 1 is always
+    timed, too. Of the searches for one results folder only one times forwards at a time.
     """
+    what, past = "times of forwards", cell.config["prompt_tokens"]
     wanted, target_s = sorted({1, *sizes}), {}
-    for done, size in enumerate(wanted):
-        report("times of forwards", done, len(wanted) + 1)
-        target_s[size] = _forward_s(pair.target, prompt_tokens, size)
-    report("times of forwards", len(wanted), len(wanted) + 1)
-    return Times(target_s, _forward_s(pair.draft_model(), prompt_tokens, LEVEL_WIDTH))
+    folder = Path(cell.config["results"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder / ".times.lock", lambda: report(what, 0, len(wanted) + 1)):
+        for done, size in enumerate(wanted):
+            report(what, done, len(wanted) + 1)
+            target_s[size] = _forward_s(pair.target, past, size)
+        report(what, len(wanted), len(wanted) + 1)
+        return Times(target_s, _forward_s(pair.draft_model(), past, LEVEL_WIDTH))
 
 
 @torch.inference_mode()

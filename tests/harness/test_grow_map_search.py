@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pandas as pd
@@ -14,8 +15,10 @@ import pytest
 import torch
 from toys import TableModel, ToyTokenizer, same_everywhere, save_tiny_search
 
+from experiments.cells import Cell
 from experiments.plan import cells_of
 from experiments.search.grow_map import GrowMapSearch, acceptance
+from experiments.search.times import measure_times
 from experiments.store import CellStore
 from experiments.tasks.acceptance import Acceptance, AcceptanceRow
 from experiments.tasks.base import Workload
@@ -24,6 +27,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
+from resispec.files import locked
 from resispec.models import Pair
 from resispec.trees import grow_map
 from resispec.trees.search import expected_tokens, search
@@ -185,6 +189,22 @@ def test_a_failed_measurement_says_why(toy, tmp_path):
     with pytest.raises(CellFailed, match="none.jsonl"):
         SEARCH(tmp_path / "none.json", [broken], quiet)
     assert not (tmp_path / "none.json").exists()
+
+
+def test_only_one_search_at_a_time_times_forwards(tmp_path):
+    config = {"prompt_tokens": 4, "results": str(tmp_path), "num_threads": None}
+    told, pair = [], same_everywhere()
+
+    def times():
+        return measure_times(pair, Cell({}, config), (2,), lambda *facts: told.append(facts))
+
+    with ThreadPoolExecutor() as pool:
+        with locked(tmp_path / ".times.lock"):  # another search is timing
+            found = pool.submit(times)
+            with pytest.raises(TimeoutError):
+                found.result(timeout=0.5)
+            assert told == [("times of forwards", 0, 3)]
+        assert set(found.result(timeout=30).target_s) == {1, 2}
 
 
 def test_a_run_searches_for_the_map_that_it_misses(toy, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
@@ -109,6 +110,8 @@ class Recorded:
         self._process.wait()
         self.channel.close()
         self.running.remove(self.work)
+        if not isinstance(self.work, Cell):  # a search
+            return 0, ""
         is_busy = self.work.labels["name"] in self.busy
         self.busy.discard(self.work.labels["name"])
         return (launcher.BUSY if is_busy else 0), ""
@@ -130,3 +133,12 @@ def test_all_cells_run_two_at_a_time_and_never_two_timed_ones(monkeypatch) -> No
         names = [one.labels["name"] for one in begun if one.is_timed == is_timed]
         first = [name for name in dict.fromkeys(names) if name not in ("2", "7")]
         assert first == sorted(first)
+
+
+def test_as_many_searches_run_at_a_time_as_cells_do(monkeypatch) -> None:
+    monkeypatch.setattr(launcher, "Process", Recorded)
+    monkeypatch.setattr(launcher, "jobs_of", lambda _: 2)
+    Recorded.beside.clear()
+    launcher.run_searches({Path(f"{name}.json"): [cell(name, True)] for name in "abc"})
+    assert len(Recorded.beside) == 3 and not Recorded.running
+    assert max(map(len, Recorded.beside)) == 2
