@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
     options = parser.parse_args()
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    pair = load_pair(options.device)
+    pair = load_pair(device=options.device)
     texts = EmbeddedDataset("embedded_reference").prompts(options.prompts)
     prompts = [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
     contestants = entrants(pair, prompts)

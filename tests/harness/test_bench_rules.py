@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+from toys import save_tiny_pair
 
 from experiments.bench import contest as contests
 from experiments.bench import decoders, step_time
@@ -11,6 +12,9 @@ from experiments.bench import rules as bench_rules
 from experiments.bench.contest import Timed, contest
 from experiments.bench.peak_memory import peak_bytes
 from experiments.bench.rules import MEASURED_NODES, Size, law_call, measure, page_of, rules
+from resispec import embedded
+from resispec.data import Prompt
+from resispec.decode import Sampling
 from resispec.draws import Draws
 from resispec.verifiers import get_rule
 
@@ -86,6 +90,19 @@ def test_speeds_are_ratios_to_the_counterpart():
     split = {"step_ms": 10.0, "target_ms": 5.0, "draft_ms": 3.0}
     page = decoders.page(contestants, split, CPU)
     assert "20.0%" in page and "| our chain " in page and "3 prompts decoded by all four" in page
+
+
+def test_the_bench_of_decoders_runs_whole(tmp_path, monkeypatch, capsys):
+    """From its command line to its page, with a tiny pair in the place of the embedded one."""
+    save_tiny_pair(tmp_path)
+    monkeypatch.setattr(embedded, "ensure_model", lambda _, name: tmp_path / name.split()[0])
+    monkeypatch.setattr(embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n)
+    monkeypatch.setattr(decoders, "NEW_TOKENS", 4)
+    monkeypatch.setattr(decoders, "SAMPLING", Sampling(1.0, 4, 64, ignore_eos=True))
+    monkeypatch.setattr(sys, "argv", ["bench", "--prompts", "2", "--results", str(tmp_path)])
+    decoders.main()
+    page = (tmp_path / "embedded" / "bench.md").read_text()
+    assert page in capsys.readouterr().out and page.count("transformers `generate") == 2
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def test_what_is_said_of_the_frontier_is_in_its_table():
         assert len(rows) == 3 and f"{rows.value.min():.2f} to {rows.value.max():.2f}" in section, wanted
     exact = frame[(frame.verifier != "resispec") & (frame.verdict != "") & frame.verdict.notna()]
     assert set(exact.verdict) == {"exact"} and set(frame.status) == {"done"}
-    autoregressive = frame[frame.quantity == "speedup_vs_autoregressive"].value.dropna()
-    assert autoregressive.max() < 1  # "none of these trees is faster than one token at a time"
+    autoregressive = frame[(frame.quantity == "speedup_vs_autoregressive") & (frame.verifier != "resispec")]
+    assert autoregressive.value.dropna().max() < 1  # "no exact verifier makes one of these trees faster"
 
 
 def listed() -> dict[str, set[str]]:
