@@ -14,6 +14,8 @@ from torch import Generator, Tensor
 
 ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal."""
+NO_MASS = torch.finfo(torch.float32).tiny
+"""Up to here a token's draft mass counts as 0, in every precision: see `counted`."""
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:
@@ -28,12 +30,12 @@ def probabilities(logits: Tensor, temperature: float) -> Tensor:
 def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> Tensor:
     """Divide by the sum over the last dimension; where the sum is zero, take `fallback`.
 
-    weights: (..., V), not negative. fallback: (..., V), a law that is used where the weights sum to zero.
-    null: (..., 1), mass of an outcome that is no token; it counts in the sum.
+    weights: (..., V), not negative. fallback: (..., V), or what broadcasts to it.
+    null: (..., 1), mass of an outcome that is no token; it counts in the sum. NaN stays NaN.
     """
     total = weights.sum(-1, keepdim=True) + null
     tiny = torch.finfo(weights.dtype).tiny
-    return torch.where(total > tiny, weights / total.clamp_min(tiny), fallback)
+    return torch.where(total <= tiny, fallback, weights / total.clamp_min(tiny))
 
 
 def sum_tolerance(values: Tensor) -> float:
@@ -52,10 +54,24 @@ def null_mass(probs: Tensor) -> Tensor:
     return torch.where(missing > sum_rounding(probs), missing, 0.0)
 
 
+def counted(probs: Tensor) -> Tensor:
+    """A law (..., V) whose masses up to NO_MASS are 0.
+
+    Draws that exclude tokens go on with what little mass is left, and uniformly once there is none. Drawing,
+    the siblings' laws and the ceiling must agree on which of the two it is, in whatever precision each works,
+    so all of them look at masses that went through here. A token decides it, not a sum, which may be rounded.
+    """
+    return torch.nn.functional.threshold(probs, NO_MASS, 0.0)  # NaN stays NaN
+
+
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of a token when `taken` (..., K) int64 are excluded; uniform if no mass is left."""
-    unseen = torch.ones_like(probs).scatter(-1, taken, 0.0)
-    return normalise(probs * unseen, normalise(unseen, unseen))
+    """The law (..., V) of a token when others are excluded: what is `counted` of `probs`, or else uniform.
+
+    taken: (..., K) int64, the excluded tokens, all different.
+    """
+    left = counted(probs).scatter_(-1, taken, 0.0)
+    uniform = left.new_full((1,), 1 / max(1, probs.shape[-1] - taken.shape[-1]))
+    return normalise(left, uniform).scatter_(-1, taken, 0.0)
 
 
 def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:

@@ -78,7 +78,7 @@ def emitted_law(rule, p, q, num_siblings, draws):
 def accepted_tokens(verifier, topology, rows, draws):
     """E[accepted tokens], summed over every drafted tree."""
     target, draft = rows
-    drafted = _tuples(len(target), topology.num_nodes - 1)
+    drafted = _tuples(len(target), topology.num_nodes - 1, False)
     tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)
     weights = target.new_ones(len(tokens))
     for parents, children in topology.families:

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 import torch
 from tqdm import tqdm
 
-from experiments.auditing.evidence import Audit, Candidate, Material, audit, gather
+from experiments.auditing.evidence import Audit, Candidate, audit
+from experiments.auditing.material import Material, gather
 from experiments.processes import follow_parent
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws

@@ -28,8 +28,9 @@ class KlRow(PrefixRow):
 
     paper_kl_resispec, paper_kl_standard, paper_kl_random: the paper's D_KL(p_hat || p) in float32 when the
     proxy is ResiSpec's, q or a random law; signed, as rounding leaves it.
-    total_variation, total_variation_error: of the law that the verifier emits, cross-fitted, and its standard
-    error. The mean is 0 for an exact rule, else at most the true value, which it nears with `num_tuples`.
+    total_variation, total_variation_error: of the law that the verifier emits, on a set that other tuples
+    chose, and its standard error. The mean is 0 for an exact rule, else at most the true value, which it
+    nears with `num_tuples`.
     kl_plug_in, kl_at_least: D_KL of that law once tokens are merged into two sets, which bounds its D_KL from
     below; at the measured masses, and at masses moved two standard errors toward the target.
     """
@@ -66,8 +67,8 @@ class Kl(SiblingTask):
         return KlRow(
             **self.counts(workload, index, len(target)),
             **published,
-            total_variation=[one.total_variation for one in found],
-            total_variation_error=[one.total_variation_error for one in found],
+            total_variation=[one.total_variation.value for one in found],
+            total_variation_error=[one.total_variation.error for one in found],
             kl_at_least=[kl_bound(one, num_errors=2) for one in found],
             kl_plug_in=[kl_bound(one) for one in found],
         )

@@ -13,6 +13,10 @@ from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes
 
 
+RETURNED = 1e-4
+"""How far the sums of what a rule returns may be from their values: it may have computed them in float32."""
+
+
 @dataclass(frozen=True)
 class CheckedRule:
     """Wraps a rule for audits (it synchronises with the host; decode with the rule itself).
@@ -55,7 +59,7 @@ class CheckedRule:
         if self.whole:
             check_rows("target probabilities", target_probs)
         else:
-            _check_mass("target probabilities", target_probs)
+            _check_mass("target probabilities", target_probs, sum_tolerance(target_probs))
         check_rows("draft probabilities", draft_probs)
         outside = (siblings < 0) | (siblings >= shapes[0][-1])
         if bool(outside.any()):
@@ -66,25 +70,24 @@ class CheckedRule:
 
     def _check_returned(self, law: Law, target_probs: Tensor, siblings: Tensor) -> None:
         check_shapes(law, target_probs, siblings)
-        _check_mass("entries of select", law.select)
-        _check_mass("entries of residual", law.residual)
+        _check_mass("entries of select", law.select, RETURNED)
+        _check_mass("entries of residual", law.residual, RETURNED)
         # Where a sibling is selected for certain there is no residual to speak of.
-        tolerance = sum_tolerance(target_probs)
-        needed = (1 - law.select.sum(-1) > tolerance).expand(target_probs.shape[:-1])
+        needed = (1 - law.select.sum(-1) > RETURNED).expand(target_probs.shape[:-1])
         if self.whole and bool(needed.any()):
-            short = needed & ((law.residual.sum(-1, dtype=torch.float64) - 1).abs() > tolerance)
+            short = needed & ((law.residual.sum(-1, dtype=torch.float64) - 1).abs() > RETURNED)
             if bool(short.any()):
                 row = first_row(short)
                 total = float(law.residual[row].sum(dtype=torch.float64))
                 raise InvalidInput(
-                    f"{where(row)}entries of residual sum to {total:.9g}; allowed: 1 within {tolerance:g}"
+                    f"{where(row)}entries of residual sum to {total:.9g}; allowed: 1 within {RETURNED:g}"
                 )
 
 
-def _check_mass(name: str, rows: Tensor) -> None:
+def _check_mass(name: str, rows: Tensor, tolerance: float) -> None:
     """Raise InvalidInput unless every row (..., K) is finite, not negative and sums to at most 1."""
     finite_and_positive(name, rows)
-    total, tolerance = rows.sum(-1, dtype=torch.float64), sum_tolerance(rows)
+    total = rows.sum(-1, dtype=torch.float64)
     if bool((total > 1 + tolerance).any()):
         row = first_row(total > 1 + tolerance)
         raise InvalidInput(

@@ -8,6 +8,7 @@ bias.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import permutations, product
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ MAX_ELEMENTS = 1 << 22
 def emitted_law(
     rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws
 ) -> Tensor:
-    """The law of the emitted token at one node, exact up to rounding: a sum over all V^B tuples of siblings.
+    """The law of the emitted token at one node, exact up to rounding: a sum over all tuples of siblings.
 
     target_probs, draft_probs: (V,), float64 for an error of about 1e-15. Returns (V,) in the same precision.
     Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are
@@ -34,7 +35,7 @@ def emitted_law(
     check_rows("draft probabilities", draft_probs)
     vocab = len(target_probs)
     check_siblings(num_siblings, vocab, draws)
-    siblings = _tuples(vocab, num_siblings).to(target_probs.device)
+    siblings = _tuples(vocab, num_siblings, draws.are_distinct).to(target_probs.device)
     weights = draws.weights(draft_probs.expand(len(siblings), -1), siblings)
     siblings, weights = siblings[weights > 0], weights[weights > 0]
     total = torch.zeros_like(target_probs)
@@ -59,7 +60,7 @@ def tree_law(
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
     vocab = len(target_rows)
-    drafted = _tuples(vocab, topology.num_nodes - 1)
+    drafted = _tuples(vocab, topology.num_nodes - 1, False)
     tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
@@ -92,10 +93,9 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
     return float((law - target_probs).abs().sum()) / 2
 
 
-@lru_cache(maxsize=32)
-def _tuples(vocab: int, length: int) -> Tensor:
-    """All (V^length, length) tuples of tokens, int64."""
-    axes = torch.meshgrid(*[torch.arange(vocab)] * length, indexing="ij") if length else ()
-    return (
-        torch.stack([axis.flatten() for axis in axes], -1) if axes else torch.zeros(1, 0, dtype=torch.int64)
-    )
+@lru_cache(maxsize=64)
+def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
+    """All (K, length) tuples of tokens, int64, or those that hold no token twice."""
+    tuples = permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length)
+    found = list(tuples)
+    return torch.tensor(found, dtype=torch.int64).view(len(found), length)

@@ -1,7 +1,8 @@
 """Audit at a real vocabulary: the emitted law as an average of `law` over sampled sibling tuples.
 
 Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the
-final draw: what is left is the noise of the drafted siblings. Nothing of size (tuples, V) outlives its chunk.
+final draw: what is left is the noise of the drafted siblings, and most of that is taken away by
+`resispec.audit.controls`. Nothing of size (tuples, V) outlives its chunk.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from resispec.audit.controls import controls, multiples, reduced
 from resispec.audit.laws import accepted, check_rows, emitted
 from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, SiblingRule
 
+CHOOSING = 0.4
+"""The share of the tuples that choose a set; the others measure it."""
 RARE_EVENTS = 4.0
 """Standard errors count at least this many events over the number of tuples: see `resolution`."""
 
@@ -43,10 +47,26 @@ class Tuples:
 
 
 @dataclass(frozen=True)
-class SetMass:
-    """Mass of a set S that one half of the tuples chose, S = {x : law(x) > p(x)}, measured on the other half.
+class Deviation:
+    """A measured amount whose mean is at most 0 under an exact rule, and its standard error."""
 
-    law: mean of law(S). target: p(S). error: standard error of `law`, with the allowance of `resolution`.
+    value: float
+    error: float
+
+    @property
+    def z(self) -> float:
+        """The amount in standard errors; an exact rule exceeds 4 with probability 3.2e-5."""
+        if self.error == 0:
+            return math.copysign(math.inf, self.value) if self.value else 0.0
+        return self.value / self.error
+
+
+@dataclass(frozen=True)
+class SetMass:
+    """Mass of a set S of tokens that other tuples chose because the law seemed to give it more than p does.
+
+    law: mean of law(S), less its controls. target: p(S). error: standard error of `law`, with the allowance
+    of `resolution`.
     """
 
     law: float
@@ -58,45 +78,30 @@ class SetMass:
 class Estimate:
     """The emitted law by sampling.
 
-    law, standard_error: (V,) float64, per token. halves: the cross-fitted sets. acceptance: probability that
-    the emitted token is one of the siblings, with its plain standard error. num_tuples: 1 for a point mass,
-    where nothing is random. rounding: how far sums over laws may be from their true values, in the precision
-    of the laws that were given.
+    law, standard_error: (V,) float64, per token, controls not used. excess_set: the set whose mass was
+    measured. acceptance: probability that the emitted token is one of the siblings, with its plain standard
+    error. num_tuples: 1 for a point mass, where nothing is random. rounding: how far sums over laws may be
+    from their true values, in the precision of the laws that were given.
     """
 
     law: Tensor
     standard_error: Tensor
-    halves: tuple[SetMass, SetMass]
+    excess_set: SetMass
     acceptance: float
     acceptance_error: float
     num_tuples: int
     rounding: float
 
     @property
-    def total_variation(self) -> float:
-        """Cross-fitted: the mean of the halves' law(S) - p(S).
+    def total_variation(self) -> Deviation:
+        """law(S) - p(S): its expectation is 0 under an exact rule, else at most the true total variation."""
+        found = self.excess_set
+        return Deviation(found.law - found.target, found.error)
 
-        Its expectation is 0 under an exact rule, else at most the true value.
-        """
-        return sum(half.law - half.target for half in self.halves) / 2
-
-    @property
-    def total_variation_error(self) -> float:
-        """Mean of the halves' errors: it bounds the error of their mean, however dependent they are."""
-        return sum(half.error for half in self.halves) / 2
-
-    @property
-    def z(self) -> float:
-        """Total variation in standard errors.
-
-        An exact rule exceeds 4 with probability 6.3e-5 at most (one side, two halves).
-        """
-        return self.total_variation / self.total_variation_error
-
-    def excess(self, ceiling: float) -> float:
-        """How many standard errors the acceptance lies above the ceiling that holds for exact rules."""
+    def excess(self, ceiling: float) -> Deviation:
+        """How far the acceptance lies above the ceiling that holds for exact rules."""
         allowance = resolution(ceiling, self.num_tuples, self.rounding)
-        return (self.acceptance - ceiling) / math.hypot(self.acceptance_error, allowance)
+        return Deviation(self.acceptance - ceiling, math.hypot(self.acceptance_error, allowance))
 
 
 def resolution(mass: float, num_tuples: int, rounding: float) -> float:
@@ -119,71 +124,59 @@ def estimate(
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
     target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64.
-    The first half of the tuples is passed over twice, because its own scalars need the set that the second
-    half chooses. Raises InvalidInput when p or q is no law, FloatingPointError when the rule's laws are NaN.
+    The first tuples choose the set that is measured on the others. Raises InvalidInput when p or q is no law,
+    FloatingPointError when the rule's laws are NaN.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
     run = _Pass(rule, target_probs, draft_probs, tuples)
     if tuples.draws.are_random:
-        half = tuples.num_tuples // 2
-        first, second = (run.draw(count, generator) for count in (half, tuples.num_tuples - half))
+        num_choosing = round(CHOOSING * tuples.num_tuples)
+        first = run.sums(run.draw(num_choosing, generator), torch.zeros_like(target_probs, dtype=torch.bool))
+        chosen = first.quiet_mean > target_probs
+        rest = run.sums(run.draw(tuples.num_tuples - num_choosing, generator), chosen)
+        parts = [first, rest]
     else:
-        first = second = run.draw(1, generator)
-    none = torch.zeros_like(target_probs, dtype=torch.bool)
-    one = run.sums(first, none)
-    two = run.sums(second, one.mean > target_probs)
-    again = run.sums(first, two.mean > target_probs)
-    halves = (run.mass(two, one.mean > target_probs), run.mass(again, two.mean > target_probs))
-    both = [one, two] if tuples.draws.are_random else [one]
-    count = sum(part.count for part in both)
-    mean = sum((part.mean * part.count for part in both), torch.zeros_like(one.mean)) / count
-    square = sum((part.square * part.count for part in both), torch.zeros_like(one.mean)) / count
+        only = run.draw(1, generator)
+        law = emitted(rule.law(target_probs, draft_probs, only[0], tuples.draws), only[0])
+        chosen = law > target_probs
+        parts = [run.sums(only, chosen)]
+    count = sum(part.count for part in parts)
+    mean = sum((part.mean * part.count for part in parts), torch.zeros_like(parts[0].mean)) / count
+    square = sum((part.square * part.count for part in parts), torch.zeros_like(parts[0].mean)) / count
     spread = ((square - mean * mean).clamp_min(0) / max(1, count - 1)).sqrt()
-    hits = torch.cat([part.accepted for part in both])
     if not bool(mean.isfinite().all()):
         raise FloatingPointError(
             "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
         )
+    hits = torch.cat([part.accepted for part in parts])
     acceptance = float(hits.mean()), _standard_error(hits)
-    return Estimate(mean, spread, halves, *acceptance, count, sum_rounding(target_probs))
+    return Estimate(mean, spread, run.mass(parts[-1], chosen), *acceptance, count, sum_rounding(target_probs))
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """The mean of the total variations of several independent estimates, its standard error and z."""
+def pool(deviations: Sequence[Deviation]) -> Deviation:
+    """The mean of independent deviations, so that many weak signs become one: errors add in squares.
 
-    total_variation: float
-    error: float
-
-    @property
-    def z(self) -> float:
-        """Total variation in standard errors."""
-        return self.total_variation / self.error
-
-
-def pool(estimates: Sequence[Estimate]) -> Pooled:
-    """Average over pairs of laws, so that many weak signs become one: errors add in squares.
-
-    Under an exact rule the mean is 0. Raises InvalidInput when there is no estimate.
+    Raises InvalidInput when there is none.
     """
-    count = len(estimates)
+    count = len(deviations)
     if not count:
-        raise InvalidInput("no estimates to average; at least 1 is needed")
-    value = sum(item.total_variation for item in estimates) / count
-    return Pooled(value, math.sqrt(sum(item.total_variation_error**2 for item in estimates)) / count)
+        raise InvalidInput("no deviations to average; at least 1 is needed")
+    value = sum(one.value for one in deviations) / count
+    return Deviation(value, math.sqrt(sum(one.error**2 for one in deviations)) / count)
 
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over one half of the tuples, float64.
+    """Sums over a part of the tuples, float64.
 
-    mean, square: (V,), of the law and of its square. mass, accepted: (n,), every tuple's mass of a set and
-    acceptance.
+    mean, square: (V,), of the law and of its square. quiet_mean: (V,), of the law less its controls. mass,
+    accepted: (n,), every tuple's mass of a set, less its controls, and acceptance.
     """
 
     mean: Tensor
     square: Tensor
+    quiet_mean: Tensor
     mass: Tensor
     accepted: Tensor
 
@@ -214,26 +207,35 @@ class _Pass:
         rows = [min(self.rows, count - start) for start in range(0, count, self.rows)]
         return torch.cat([draws.draw(self.draft_probs.expand(n, -1), size, generator) for n in rows])
 
-    def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of emitted laws (C, V) and acceptances (C,)."""
+    def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Chunks of emitted laws (C, V), their controls (C, K, V), and acceptances (C,)."""
         for tokens in siblings.split(self.rows):
             shape = (len(tokens), len(self.target_probs))
-            law = self.rule.law(
-                self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.tuples.draws
-            )
-            yield emitted(law, tokens), accepted(law, tokens).double()
+            given = self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.tuples.draws
+            law = self.rule.law(*given)
+            yield emitted(law, tokens), controls(*given), accepted(law, tokens).double()
 
     def sums(self, siblings: Tensor, chosen: Tensor) -> _Sums:
         """Running sums over all tuples, with the mass of the set `chosen` (V,) bool in every one of them."""
         mean = torch.zeros_like(self.target_probs, dtype=torch.float64)
-        square, mass, hits = mean.clone(), [], []
+        num_controls = 1 + siblings.shape[1]
+        square, level = mean.clone(), mean.new_zeros(num_controls, len(mean))
+        products = mean.new_zeros(num_controls, num_controls + 1)  # of controls with controls, with the law
+        masses, hits = [], []
         index = chosen.nonzero()[:, 0]
-        for laws, hit in self.laws(siblings):
+        for laws, known, hit in self.laws(siblings):
+            both = torch.cat((known, laws[:, None]), 1)
             mean += laws.sum(0, dtype=torch.float64)
             square += laws.square().sum(0, dtype=torch.float64)
-            mass.append(laws.index_select(1, index).sum(1, dtype=torch.float64))
+            level += known.sum(0, dtype=torch.float64)
+            products += (known @ both.mT).sum(0, dtype=torch.float64)
+            masses.append(both.index_select(2, index).sum(2, dtype=torch.float64))
             hits.append(hit)
-        return _Sums(mean / len(siblings), square / len(siblings), torch.cat(mass), torch.cat(hits))
+        mean, level = mean / len(siblings), level / len(siblings)
+        spread = products / len(siblings) - level @ torch.cat((level, mean[None])).T
+        quiet = mean - multiples(spread[:, :-1], spread[:, -1]) @ level
+        mass = torch.cat(masses)
+        return _Sums(mean, square / len(siblings), quiet, reduced(mass[:, -1], mass[:, :-1]), torch.cat(hits))
 
     def mass(self, sums: _Sums, chosen: Tensor) -> SetMass:
         """The mass of a set that other tuples chose."""

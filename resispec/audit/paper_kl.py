@@ -92,21 +92,22 @@ def true_kl(law: Tensor, target_probs: Tensor) -> Tensor:
 
 
 def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
-    """A lower bound of D_KL(law || p): the divergence of the cross-fitted sets' masses, halves averaged.
+    """A lower bound of D_KL(law || p): the divergence of the masses of the estimate's set.
 
     Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)),
     a = law(S), b = p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a
     bound with confidence, 0 the plug-in value.
     """
-    return sum(_binary_kl(half, num_errors * half.error, estimate.rounding) for half in estimate.halves) / 2
+    found = estimate.excess_set
+    return _binary_kl(found, num_errors * found.error, estimate.rounding)
 
 
-def _binary_kl(half: SetMass, margin: float, rounding: float) -> float:
+def _binary_kl(found: SetMass, margin: float, rounding: float) -> float:
     """The divergence of (law(S), 1 - law(S)) from (p(S), 1 - p(S)), law(S) moved toward p(S) by `margin`.
 
     Both laws sum to 1 but for rounding, so a mass below `rounding` is no evidence where p has none.
     """
-    law, target = half.law, half.target
+    law, target = found.law, found.target
     law = min(1.0, max(target, law - margin)) if law >= target else max(0.0, min(target, law + margin))
     total = 0.0
     for mass, reference in ((law, target), (1 - law, 1 - target)):

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from resispec.audit.chi_square import ChiSquare
+from resispec.audit.estimate import Deviation
 from resispec.audit.z_score import ZScore
 
-TOLERANCE = 1e-9
-"""Enumerated errors above this are bias: float64 rounding stays below 1e-12."""
+TOLERANCE = 1e-5
+"""Enumerated errors above this are bias: a rule that computes in float32 stays below it, one in float64
+below 1e-12."""
 LIMIT = 4.0
 """Statistics further out than this many standard errors are bias."""
+LEAST_P = 1e-5
+"""Counts that are less likely than this are bias. There are many of them, so it is stricter than LIMIT."""
+POWER = 1.28
+"""A deviation of LIMIT + POWER standard errors is seen nine times in ten."""
 MIN_TOKENS = 1000
 """Fewer audited tokens than this are never enough for `exact`."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
@@ -27,48 +35,59 @@ class Finding(StrEnum):
 
 
 @dataclass(frozen=True)
-class Deviation:
-    """A measured amount, whose mean is at most 0 for an exact verifier, and the same in standard errors."""
-
-    value: float
-    z: float
-
-
-@dataclass(frozen=True)
 class Evidence:
     """All that was measured about one verifier with one kind of draws. What is missing is None or empty.
 
     enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations:
-    estimated, by the name of what it was estimated on. z_scores: from real decoding, named "surprisal",
-    "overdraft" and "rank", or with a detail after a colon ("surprisal: c4, T=0.6"). excesses: acceptance
-    minus its ceiling, by the name of what it was measured on.
+    estimated, by the name of what it was estimated on. simulations: counts of what `verify` drew, by the name
+    of what was counted. z_scores: from real decoding, named "surprisal", "overdraft" and "rank", or with a
+    detail after a colon ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what
+    it was measured on.
     """
 
     enumerated_error: float | None = None
     total_variations: Mapping[str, Deviation] = field(default_factory=dict)
+    simulations: Mapping[str, ChiSquare] = field(default_factory=dict)
     z_scores: Mapping[str, ZScore] = field(default_factory=dict)
     excesses: Mapping[str, Deviation] = field(default_factory=dict)
 
     @property
     def num_statistics(self) -> int:
         """How many random statistics can raise a false alarm."""
-        return len(self.total_variations) + len(self.z_scores) + len(self.excesses)
+        parts = (self.total_variations, self.simulations, self.z_scores, self.excesses)
+        return sum(map(len, parts))
+
+    @property
+    def false_alarm_rate(self) -> float:
+        """A bound of the probability that an exact verifier is called biased.
+
+        A normal lies more than LIMIT standard errors above 0 with probability 3.2e-5, and beyond it on either
+        side with 6.3e-5. However dependent the statistics are, their probabilities add up (union bound).
+        """
+        tail = math.erfc(LIMIT / math.sqrt(2)) / 2
+        one_sided = len(self.total_variations) + len(self.excesses)
+        return min(1.0, tail * (one_sided + 2 * len(self.z_scores)) + LEAST_P * len(self.simulations))
+
+    @property
+    def smallest_seen(self) -> float:
+        """The total variation at one node that would have been seen nine times in ten; NaN without estimates.
+
+        It holds on the laws that were tried, if the tuples that choose a set find where the bias is.
+        """
+        errors = [found.error for found in self.total_variations.values()]
+        return (LIMIT + POWER) * max(errors) if errors else math.nan
 
 
-REQUIRED = ("enumerated_error", "total_variations", "z_scores", "excesses")
+REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """What must be there for the verdict `exact`."""
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict and one line per reason.
-
-    false_alarm_rate: a bound of the probability that an exact verifier is called biased.
-    """
+    """A verdict and one line per reason."""
 
     finding: Finding
     reasons: tuple[str, ...]
-    false_alarm_rate: float
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
@@ -76,20 +95,22 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
 
     biased: an enumerated error above TOLERANCE; a z-score whose sum has at least MIN_VARIANCE and |z| above
     LIMIT, or an infinite one; an estimated total variation or an acceptance excess more than LIMIT standard
-    errors above 0; NaN anywhere.
+    errors above 0; counts less likely than LEAST_P; NaN anywhere.
     undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
     item is missing.
     exact: otherwise.
 
-    False alarms: a two-sided normal leaves 6.3e-5 outside 4 standard errors, a one-sided one 3.2e-5; an
-    estimated total variation counts twice, for its two halves. So at most 6.3e-5 per statistic, and k
-    statistics, however dependent, raise one with probability at most 6.3e-5 k (union bound). Enumeration
-    raises none.
+    Enumeration raises no false alarms; for the rest see `Evidence.false_alarm_rate`.
 
     required: the fields of Evidence that `exact` needs; leave out what a decoder cannot have (no draft law:
     only "z_scores").
     """
-    biased = [*_enumeration(evidence), *_deviations(evidence), *_z_scores(evidence, _is_biased)]
+    biased = [
+        *_enumeration(evidence),
+        *_deviations(evidence),
+        *_simulations(evidence),
+        *_z_scores(evidence, _is_biased),
+    ]
     missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
     tokens = max((score.n for score in evidence.z_scores.values()), default=0)
     few = (
@@ -98,13 +119,14 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
         else []
     )
     undecided = [*few, *_z_scores(evidence, _is_weak), *missing]
-    rate = min(1.0, 6.34e-5 * evidence.num_statistics)
     if biased:
-        return Judgement(Finding.BIASED, tuple(biased), rate)
+        return Judgement(Finding.BIASED, tuple(biased))
     if undecided:
-        return Judgement(Finding.UNDECIDED, tuple(undecided), rate)
+        return Judgement(Finding.UNDECIDED, tuple(undecided))
     found = f"no deviation in {evidence.num_statistics} statistics ({tokens} audited tokens)"
-    return Judgement(Finding.EXACT, (found,), rate)
+    if not math.isnan(evidence.smallest_seen):
+        found += f"; a total variation of {evidence.smallest_seen:.2g} at one node would have been seen"
+    return Judgement(Finding.EXACT, (found,))
 
 
 def _enumeration(evidence: Evidence) -> list[str]:
@@ -124,6 +146,15 @@ def _deviations(evidence: Evidence) -> list[str]:
         for kind, deviations in kinds
         for name, found in deviations.items()
         if not found.z <= LIMIT
+    ]
+
+
+def _simulations(evidence: Evidence) -> list[str]:
+    return [
+        f"simulation ({name}): counts of {found.n} outcomes that an exact verifier gives with probability "
+        f"{found.p_value:.1g}; allowed: {LEAST_P:g}"
+        for name, found in evidence.simulations.items()
+        if not found.p_value >= LEAST_P
     ]
 
 

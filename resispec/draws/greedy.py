@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from resispec.distributions import draw, without
+from resispec.distributions import counted, draw, without
 from resispec.draws.base import Draws, known
 from resispec.draws.point_mass import largest_mass
 
@@ -46,8 +46,9 @@ class Greedy(Draws):
         p are the best D.
         """
         p, q, chosen = target_probs, draft_probs, num_siblings - 1
-        rest = q.sort(-1, descending=True).values[..., chosen:].sum(-1, keepdim=True)
-        uniform = (q == 0).to(q.dtype) / (q.shape[-1] - chosen)
-        r = torch.where(rest > 0, q / rest, uniform)
+        left = counted(q)
+        rest = left.sort(-1, descending=True).values[..., chosen:].sum(-1, keepdim=True)
+        uniform = (left == 0).to(q.dtype) / (q.shape[-1] - chosen)
+        r = torch.where(rest > 0, left / rest, uniform)
         common = torch.minimum(p, r)
         return common.sum(-1) + largest_mass(p - common, q, chosen)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Generator, Tensor
 
-from resispec.distributions import normalise
+from resispec.distributions import counted, without
 from resispec.draws.base import Draws, known
 from resispec.draws.iid import Iid, in_order
 
@@ -20,7 +20,10 @@ HORIZON = 45.0
 
 @known
 class WithoutReplacement(Draws):
-    """Each draw removes its token from q, which is renormalised, or uniform once no mass is left."""
+    """Each draw removes its token from q, which is renormalised, or uniform once no mass is left.
+
+    What is left is `counted`.
+    """
 
     name = "without_replacement"
 
@@ -34,17 +37,15 @@ class WithoutReplacement(Draws):
             draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
         )
         never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
-        arrival = torch.where(draft_probs > 0, -torch.log1p(-uniform) / draft_probs.double(), never)
+        rates = counted(draft_probs).double()
+        arrival = torch.where(rates > 0, -torch.log1p(-uniform) / rates, never)
         return arrival.topk(count, dim=-1, largest=False, sorted=True).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
         """See `Draws.laws`."""
-        draft, unseen = draft_probs, torch.ones_like(draft_probs)
-        yield draft
-        for token in siblings.split(1, dim=-1)[:-1]:
-            unseen = unseen.scatter(-1, token, 0.0)
-            draft = normalise(draft.scatter(-1, token, 0.0), normalise(unseen, unseen))
-            yield draft
+        yield counted(draft_probs)
+        for count in range(1, siblings.shape[-1]):
+            yield without(draft_probs, siblings[..., :count])
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
         """See `Draws.least_chances`: renormalising only adds to what is left."""
@@ -54,7 +55,8 @@ class WithoutReplacement(Draws):
         """See `Draws.ceiling`: the siblings are the first arrivals of an exponential race, see `_race`."""
         if num_siblings == 1:
             return Iid().ceiling(target_probs, draft_probs, 1)
-        p, q = target_probs, draft_probs / draft_probs.sum(-1, keepdim=True)
+        p, q = target_probs, counted(draft_probs)
+        q = q / q.sum(-1, keepdim=True)
         rows = zip(p.reshape(-1, p.shape[-1]), q.reshape(-1, p.shape[-1]), strict=True)
         return torch.stack([_ceiling(*row, num_siblings) for row in rows]).view(p.shape[:-1])
 

@@ -13,6 +13,7 @@ from transformers.utils import logging as transformers_logging
 
 from resispec.errors import InvalidInput
 from resispec.models.checkpoint import read_checkpoint
+from resispec.models.head import check_logits, own_head, shortened
 from resispec.models.kv_cache import SlabCache
 from resispec.models.pair import Pair
 
@@ -57,24 +58,25 @@ class TransformersSession:
 class TransformersModel:
     """A `Model` around a transformers causal language model with full attention in every layer.
 
-    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree, and for a model
-    that does not say how many positions it can attend to.
+    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree, for a model that
+    does not say how many positions it can attend to, and where the logits of a small tree are not the
+    model's own, see `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
         config = module.config
+        name = config._name_or_path or type(module).__name__
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
-            raise InvalidInput(
-                f"{config._name_or_path}: every layer must use full attention; found {sorted(kinds)}"
-            )
+            raise InvalidInput(f"{name}: every layer must use full attention; found {sorted(kinds)}")
         if not getattr(config, "max_position_embeddings", None):
-            raise InvalidInput(f"{config._name_or_path}: config.json gives no max_position_embeddings")
+            raise InvalidInput(f"{name}: config.json gives no max_position_embeddings")
         self.module = module.eval()
-        self._head = module.get_output_embeddings()
+        self._head = own_head(self.module)
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
+        self._head = shortened(self._head, module, check_logits(name, self, module))
 
     def session(self, capacity: int) -> TransformersSession:
         """Start an empty sequence whose cache holds `capacity` positions."""
@@ -82,7 +84,7 @@ class TransformersModel:
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
-        """Logits (K, V) of features (K, H)."""
+        """Logits (K, V) of features (K, H), by the model's own forward."""
         return self._head(features)
 
 

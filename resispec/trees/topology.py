@@ -93,12 +93,20 @@ class Topology:
     @cached_property
     def families(self) -> tuple[tuple[Tensor, Tensor], ...]:
         """Parents grouped by their number of children: pairs (parents (G,), children (G, B)), both int64."""
+        return self._grouped(range(self.num_nodes))
+
+    @cached_property
+    def families_by_level(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        """The same, split so that the parents of one pair share a level, from the root down."""
+        return tuple(family for level in self.levels for family in self._grouped(level))
+
+    def _grouped(self, nodes: range) -> tuple[tuple[Tensor, Tensor], ...]:
         import torch
 
         by_count: dict[int, list[int]] = {}
-        for node, nodes in enumerate(self.children):
-            if nodes:
-                by_count.setdefault(len(nodes), []).append(node)
+        for node in nodes:
+            if self.children[node]:
+                by_count.setdefault(len(self.children[node]), []).append(node)
         return tuple(
             (torch.tensor(parents), torch.tensor([self.children[parent] for parent in parents]))
             for _, parents in sorted(by_count.items())

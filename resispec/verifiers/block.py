@@ -58,7 +58,8 @@ def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Te
             "allowed: chains, whose nodes have at most one child"
         )
     token = tree.tokens[1:, None]
-    draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else draft_probs[:-1]
+    # Of a root alone there are no rows, and its draft may have no columns either: no law of it is ever read.
+    draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else target_probs[:-1]
     tiny = torch.finfo(draft.dtype).tiny
     ratios = (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double()
     weights = [ratios.new_ones(1)]

@@ -15,7 +15,6 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, draw_one, normalise, sum_tolerance
-from resispec.trees import Topology
 from resispec.verifiers.base import (
     Law,
     Outcomes,
@@ -102,7 +101,10 @@ class Traversal:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
-        families = _families_by_level(tree.topology, target_probs.device)
+        device = target_probs.device
+        families = [
+            (parents.to(device), children.to(device)) for parents, children in tree.topology.families_by_level
+        ]
         # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
@@ -179,14 +181,3 @@ def _path(parents: tuple[int, ...], node: int) -> list[int]:
         path.append(node)
         node = parents[node]
     return path[::-1]
-
-
-def _families_by_level(topology: Topology, device: torch.device) -> list[tuple[Tensor, Tensor]]:
-    """The topology's families, split so that parents of one pair share a level, from the root down."""
-    found = []
-    for level in topology.levels:
-        for parents, children in topology.families:
-            here = (parents >= level.start) & (parents < level.stop)
-            if bool(here.any()):
-                found.append((parents[here].to(device), children[here].to(device)))
-    return found

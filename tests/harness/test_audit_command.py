@@ -12,8 +12,9 @@ from toys import save_prompts, save_tiny_pair, table_pair
 
 from experiments import audit
 from experiments.auditing import processes
-from experiments.auditing.evidence import Candidate, Material, decode_terms, gather
+from experiments.auditing.evidence import Candidate, decode_terms
 from experiments.auditing.evidence import audit as audit_one
+from experiments.auditing.material import Material, Nodes, gather
 from experiments.configuration.single import axes_of, run_single, with_implied
 from experiments.plan import cells_of
 from resispec.audit.battery import pair_of_laws
@@ -32,9 +33,12 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_length=256, ignore_e
 def material(monkeypatch):
     """A bigram pair of 12 tokens and two pairs of laws in place of a trained pair and of V = 32,000."""
     generator = torch.Generator().manual_seed(0)
-    laws = {kind: [pair_of_laws("random", 12, generator)] for kind in ("synthetic", "recorded")}
+    nodes = {
+        kind: Nodes([pair_of_laws("random", 12, generator)], [3], (600, 200))
+        for kind in ("V = 32,000", "8 siblings", "recorded")
+    }
     prompts = [[0, 1, index % 12] for index in range(NUM_PROMPTS)]
-    found = Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, laws)
+    found = Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes)
 
     def audit_all(chosen, *_):
         return [audit_one(one, draws, found) for one in chosen for draws in one.supported()]
@@ -210,7 +214,8 @@ def test_material_is_that_of_the_configuration(tiny):
     found = gather(cell.config, texts)
     assert found.prompts == [found.pair.tokenizer.encode(text)[:12] for text in texts]
     assert [len(prompt) for prompt in found.prompts] == [12, 1]
-    assert len(found.laws["recorded"]) == 2 and len(found.laws["synthetic"]) == 1
+    assert len(found.nodes["recorded"].laws) == 2 and found.nodes["recorded"].siblings == [1, 2]
+    assert len(found.nodes["V = 32,000"].laws[0][0]) == 32_000
     decoder = Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier("standard"))
-    [score, *_] = decode_terms(decoder, found).scores().values()
+    [score, *_] = decode_terms(decoder, found, range(1)).scores().values()
     assert 2 <= score.n <= 16

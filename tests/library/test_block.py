@@ -3,12 +3,16 @@
 import pytest
 import torch
 from scipy.stats import chisquare
+from toys import ToyTokenizer, tiny_eagle, tiny_llama
 
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
+from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
+from resispec.drafters import Eagle
 from resispec.errors import InvalidInput
+from resispec.models import EagleModel, Pair
 from resispec.trees import chain, complete, parallel_chains, root_only
 from resispec.verifiers import get_verifier
 
@@ -103,6 +107,17 @@ def test_a_residual_that_rounding_removed_is_no_failure():
     assert {verdict.num_accepted for verdict in verdicts} == {0, 1} and {
         verdict.tokens[-1] for verdict in verdicts
     } == {0, 1, 2}
+
+
+def test_a_drafter_may_begin_with_a_root_alone():
+    """EAGLE has no feature to draft from after a prompt of one token."""
+    pair = Pair(tiny_llama(), EagleModel(tiny_eagle()), ToyTokenizer())
+    decoder, trees = Decoder(Eagle(chain(3)), get_verifier("block")), []
+    decoder.generate(
+        pair, [1], Sampling(1.0, 8, 64), torch.Generator().manual_seed(0),
+        on_step=lambda step: trees.append(step.draft.tree.topology),
+    )  # fmt: skip
+    assert trees[0] == root_only() and set(trees[1:]) == {chain(3)}
 
 
 @pytest.mark.parametrize("topology", [complete(3, 2), parallel_chains(2, 2)])

@@ -1,6 +1,7 @@
 """Kinds of draws: one object a kind, whose parts agree; a kind of one's own is one class."""
 
 import copy
+import itertools
 import pickle
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from toys import table_pair
 from resispec.audit.battery import worst_error, worst_tree_error
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.laws import emitted
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
@@ -78,6 +80,65 @@ def test_families_are_cut_only_where_the_first_siblings_follow_the_law_of_fewer(
     assert torch.allclose(direct, cut) == draws.can_be_cut
 
 
+# Draft masses of next to nothing: what a softmax gives at a low temperature
+
+SCARCE = {
+    "nothing but dust is left": [1.0, 3e-39, 1e-39, 0.0],
+    "dust beside a little mass": [1.0, 2e-38, 6e-38, 1e-39],
+    "two tokens have it all": [0.5, 0.5, 3e-39, 0.0],
+}
+NUM_DRAWN = 20_000
+
+
+def tuples_and_weights(draws, q, count):
+    every = torch.tensor(list(itertools.product(range(len(q)), repeat=count)))
+    return every, draws.weights(q.expand(len(every), -1), every).double()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("masses", SCARCE.values(), ids=SCARCE)
+@pytest.mark.parametrize("draws", list(Draws))
+def test_draws_and_their_laws_agree_on_when_the_draft_is_exhausted(draws, masses, dtype, count):
+    """Frequencies are those of the laws, so that the standard rule emits p. Up to 5 standard errors."""
+    q = torch.tensor(masses, dtype=dtype)
+    drawn = draws.draw(q.expand(NUM_DRAWN, -1), count, rng(0))
+    assert (draws.weights(q.expand(NUM_DRAWN, -1), drawn) > 0).all()
+    every, weights = tuples_and_weights(draws, q, count)
+    places = (drawn * 4 ** torch.arange(count - 1, -1, -1)).sum(-1)
+    found = torch.bincount(places, minlength=4**count) / NUM_DRAWN
+    assert weights.sum().item() == pytest.approx(1, abs=1e-6) and (found - weights).abs().max() < 0.018
+    p = torch.tensor([0.1, 0.2, 0.3, 0.4], dtype=dtype).expand(NUM_DRAWN, -1)
+    emission = emitted(get_rule("standard").law(p, q.expand(NUM_DRAWN, -1), drawn, draws), drawn)
+    assert (emission.mean(0) - p[0]).abs().max() < 0.018
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_token_that_is_never_drawn_before_others_has_no_chance_of_it(dtype):
+    q = torch.tensor([1.0, 1e-39, 0.0], dtype=dtype)
+    pairs = torch.tensor([[1, 0], [0, 1], [0, 2]])
+    assert Draws.WITHOUT_REPLACEMENT.weights(q.expand(3, -1), pairs).tolist() == [0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("masses", list(SCARCE.values())[:2], ids=list(SCARCE)[:2])
+@pytest.mark.parametrize("draws", list(Draws))
+def test_a_ceiling_agrees_with_the_draws_on_when_the_draft_is_exhausted(draws, masses, count):
+    """By definition: 1 + min over all sets H of P(H) - Pr(all siblings in H)."""
+    p, q = law(0.1, 0.2, 0.3, 0.4), torch.tensor(masses)
+    every, weights = tuples_and_weights(draws, q, count)
+    sets = torch.cartesian_prod(*[torch.tensor([False, True])] * 4)
+    inside = torch.stack([weights[chosen[every].all(-1)].sum() for chosen in sets])
+    expected = 1 + ((sets * p).sum(-1) - inside).min()
+    assert ceiling(p, q, count, draws).item() == pytest.approx(expected.item(), abs=1e-6)
+
+
+@pytest.mark.parametrize("draws", [Draws.WITHOUT_REPLACEMENT, Draws.GREEDY])
+def test_a_draft_of_nan_is_not_taken_for_an_exhausted_one(draws):
+    *_, last = draws.laws(torch.full((4,), torch.nan), torch.tensor([0, 1, 2]))
+    assert last[3].isnan()
+
+
 # A kind of one's own
 
 
@@ -112,7 +173,7 @@ def test_a_kind_of_one_s_own_is_an_object_of_a_class(power):
     for name in ("standard", "traversal"):
         assert worst_tree_error(get_verifier(name), draws).error < 1e-12
     p, q = random_law(6, rng(0)), random_law(6, rng(1))
-    assert abs(estimate(rule, p, q, Tuples(2, draws, 500), rng(2)).z) < 4
+    assert abs(estimate(rule, p, q, Tuples(2, draws, 500), rng(2)).total_variation.z) < 4
     with pytest.raises(InvalidInput, match="tempered draws: the ceiling of exact rules is not known"):
         ceiling(p, q, 2, draws)
     with pytest.raises(InvalidInput, match="kseq is not exact for draws 'tempered'; supported: iid"):

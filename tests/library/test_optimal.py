@@ -217,7 +217,7 @@ def test_the_acceptance_is_that_of_sampled_tuples():
         found = estimate(get_rule("optimal", bins=bins), p, q, Tuples(3, Draws.IID, 4000), rng(2))
         often = p > 0.003  # of rarer tokens too few were drafted for a standard error
         assert (
-            found.z < 4
+            found.total_variation.z < 4
             and ((found.law - p).abs() <= 5 * found.standard_error + 1e-6)[often].all()
             and often.sum() > 30
         )

@@ -12,9 +12,10 @@ from toys import table_pair
 
 from resispec.audit.battery import supported_draws, worst_error
 from resispec.audit.checked import CheckedRule
+from resispec.audit.chi_square import ChiSquare
 from resispec.audit.enumerate import emitted_law
-from resispec.audit.estimate import Tuples, estimate
-from resispec.audit.verdict import Deviation, Evidence, Finding, judge
+from resispec.audit.estimate import Deviation, Tuples, estimate
+from resispec.audit.verdict import Evidence, Finding, judge
 from resispec.audit.z_score import (
     ZScore,
     cut,
@@ -111,9 +112,10 @@ def test_there_may_be_no_terms():
 
 CLEAN = Evidence(
     1e-16,
-    {"synthetic": Deviation(0.001, 0.4)},
+    {"V = 9": Deviation(0.001, 0.0025)},
+    {"verdicts 0": ChiSquare(9.0, 8, 1500)},
     {"surprisal": ZScore(0.5, 5000, 9000.0), "overdraft: c4": ZScore(-1.0, 4000, 800.0)},
-    {"synthetic": Deviation(-0.1, -12.0)},
+    {"V = 9": Deviation(-0.1, 0.008)},
 )
 
 
@@ -124,18 +126,26 @@ def altered(**changes):
 @pytest.mark.parametrize(
     ("evidence", "finding", "reason"),
     [
-        (CLEAN, Finding.EXACT, "no deviation in 4 statistics"),
-        (altered(enumerated_error=2e-9), Finding.BIASED, "enumerated total variation 2e-09"),
+        (CLEAN, Finding.EXACT, r"no deviation in 5 statistics .* 0.013 at one node would have been seen"),
+        (altered(enumerated_error=9e-6), Finding.EXACT, "no deviation"),  # computed in float32
+        (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
         (altered(enumerated_error=math.nan), Finding.BIASED, "enumerated"),
         (altered(enumerated_error=None), Finding.UNDECIDED, "no evidence: enumerated error"),
         (
-            altered(total_variations={"x": Deviation(0.1, 4.1)}),
+            altered(total_variations={"x": Deviation(0.1, 0.1 / 4.1)}),
             Finding.BIASED,
             r"total variation \(x\) 0.1, 4.1 standard errors",
         ),
         (altered(total_variations={"x": Deviation(0.1, math.nan)}), Finding.BIASED, "total variation"),
         (altered(total_variations={}), Finding.UNDECIDED, "no evidence: total variations"),
-        (altered(excesses={"x": Deviation(0.02, 5.0)}), Finding.BIASED, "acceptance above its ceiling"),
+        (
+            altered(simulations={"tokens 2": ChiSquare(40.0, 4, 1500)}),
+            Finding.BIASED,
+            r"simulation \(tokens 2\): counts of 1500 outcomes .* probability 4e-08; allowed: 1e-05",
+        ),
+        (altered(simulations={"x": ChiSquare(math.inf, 1, 9)}), Finding.BIASED, "probability 0"),
+        (altered(simulations={}), Finding.UNDECIDED, "no evidence: simulations"),
+        (altered(excesses={"x": Deviation(0.02, 0.004)}), Finding.BIASED, "acceptance above its ceiling"),
         (
             altered(z_scores={"surprisal": ZScore(-4.1, 900, 500.0)}),
             Finding.BIASED,
@@ -164,7 +174,8 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
         judge(only).finding is Finding.UNDECIDED
         and judge(only, required=("z_scores",)).finding is Finding.EXACT
     )
-    assert judge(CLEAN).false_alarm_rate == pytest.approx(4 * 2 * norm.sf(4), rel=1e-2)
+    assert CLEAN.false_alarm_rate == pytest.approx((2 + 2 * 2) * norm.sf(4) + 1e-5, rel=1e-2)
+    assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
 
 
 # Checked rules
@@ -198,6 +209,7 @@ def put(tensor, row, value):
             "row 2: entries of residual hold nan at entry 0",
         ),
         (lambda law, _: Law(put(law.select, 0, 1.7), law.residual), "row 0: entries of select sum to"),
+        (lambda law, _: Law(law.select * 0 + 1.0002, law.residual), "row 0: entries of select sum to 1.0002"),
         (lambda law, _: Law(law.select * 0, law.residual / 2), "row 0: entries of residual sum to 0.5"),
         (
             lambda law, _: Law(law.select, law.residual[..., :2]),
@@ -215,6 +227,12 @@ def test_checked_rules_name_the_rule_the_row_and_the_quantity(change, message):
     p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
     with pytest.raises(InvalidInput, match=f"rule 'mine': ({message})"):
         CheckedRule(Returns(change), "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
+
+
+def test_a_rule_may_compute_in_single_precision():
+    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
+    rounded = Returns(lambda law, _: Law(law.select * 0 + 1 + 3.5e-8, law.residual * (1 - 4e-7)))
+    CheckedRule(rounded, "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
 
 
 @pytest.mark.parametrize(

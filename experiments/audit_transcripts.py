@@ -1,0 +1,124 @@
+"""Does an engine emit the target's law? Judge it by what it wrote, see docs/transcripts.md.
+
+    python -m experiments.audit_transcripts rows.jsonl --target meta-llama/Llama-3.1-8B
+    python -m experiments.audit_transcripts spec.jsonl --control plain.jsonl --target ./model --draft ./small
+    python -m experiments.audit_transcripts rows.jsonl --target embedded --draft embedded
+
+A model is a hub name, a folder, or a pair of conf/pair, of which it is the target or the draft.
+The exit code is 0 when the transcripts are consistent with the target (with a control: when no difference
+between the two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2 when
+something is wrong with what was given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
+
+from experiments.configuration.schema import CONF
+from resispec.audit.transcripts import Transcript, read_transcripts
+from resispec.errors import InvalidInput, first_line
+from resispec.files import write_json
+
+if TYPE_CHECKING:  # it takes torch
+    from resispec.models.scoring import Scorer
+
+EXIT_CODES = {"consistent": 0, "biased": 3, "undecided": 4}
+
+
+def run(options: argparse.Namespace) -> int:
+    """Audit, print the report, and write its numbers if asked; returns the exit code. Raises InvalidInput."""
+    transcripts = read_transcripts(options.transcripts)
+    control = None if options.control is None else read_transcripts(options.control)
+    # What follows imports torch, which takes seconds; wrong rows were refused before.
+    from resispec.audit.transcripts.auditing import audit
+    from resispec.audit.transcripts.text import as_json, lines
+
+    target, draft = _scorers(options)
+    with _progress([*transcripts, *(control or [])]) as on_tokens:
+        report = audit(transcripts, target, draft, control, on_tokens)
+    sys.stdout.writelines(f"{line}\n" for line in lines(report))
+    if options.json:
+        path = options.transcripts.with_suffix(".audit.json")
+        write_json(path, as_json(report) | {"options": vars(options)})
+        sys.stdout.write(f"written: {path}\n")
+    return EXIT_CODES[report.finding]
+
+
+def _scorers(options: argparse.Namespace) -> tuple[Scorer, Scorer | None]:
+    """The target, and the draft where one is given. Raises InvalidInput for what cannot be loaded."""
+    from resispec.models.scoring import load_scorers
+
+    names = [options.target, *([options.draft] if options.draft else [])]
+    pairs = [(CONF / "pair" / f"{name}.yaml").is_file() for name in names]
+    if any(pairs):
+        found = [
+            _of_pair(name, place == 1, options)
+            if is_pair
+            else load_scorers([name], options.device, options.dtype)[0]
+            for place, (name, is_pair) in enumerate(zip(names, pairs, strict=True))
+        ]
+    else:
+        found = load_scorers(names, options.device, options.dtype)
+    return found[0], (found[1] if options.draft else None)
+
+
+def _of_pair(name: str, is_draft: bool, options: argparse.Namespace) -> Scorer:
+    """The target or the draft of a pair of conf/pair."""
+    from experiments.configuration.build import build
+    from resispec.models.scoring import Scorer, found_device
+
+    node: Any = OmegaConf.to_container(OmegaConf.load(CONF / "pair" / f"{name}.yaml"))
+    node.pop("fingerprint", None)  # whichever pair this installation makes
+    values = {"pair": node, "device": found_device(options.device), "dtype": options.dtype}
+    pair = build(OmegaConf.to_container(OmegaConf.create(values), resolve=True)["pair"])
+    model = pair.draft_model() if is_draft else pair.target
+    return Scorer(model.module, pair.tokenizer.eos_token_id)
+
+
+@contextmanager
+def _progress(transcripts: Sequence[Transcript]) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, gone at the end; gives what is told of rescored tokens."""
+    from tqdm import tqdm
+
+    total = sum(len(one.output_token_ids) for one in transcripts)
+    with tqdm(total=total, desc="rescoring", unit="token", dynamic_ncols=True, leave=False, delay=1) as bar:
+        yield lambda count: bar.update(count) and None
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command takes."""
+    made = argparse.ArgumentParser(
+        prog="python -m experiments.audit_transcripts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("transcripts", type=Path, help="the .jsonl file that holds what the engine wrote")
+    made.add_argument("--target", required=True, help="the model whose law the engine should emit")
+    made.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
+    made.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
+    made.add_argument("--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ...")
+    made.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16, to rescore in")
+    made.add_argument("--json", action="store_true", help="also write every number to FILE.audit.json")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    try:
+        return run(parser().parse_args(arguments))
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"error: {first_line(error)}\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("error: stopped; nothing was judged\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""What verifiers are audited on: laws of real size, laws and prompts of a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from experiments.configuration.build import build
+from experiments.worker import encode
+from resispec.audit.battery import MOST_SIBLINGS
+from resispec.audit.scenes import wide_laws
+from resispec.decode import Sampling
+from resispec.distributions import probabilities
+from resispec.models import Pair, extend
+
+POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU, and how many siblings.
+
+    num_tuples: that are drawn at every node, of a rule and of a tree verifier, which takes a tree a tuple.
+    """
+
+    laws: Sequence[tuple[Tensor, Tensor]]
+    siblings: Sequence[int]
+    num_tuples: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Material:
+    """What every verifier is audited on: nodes by name, "recorded" from a pair among them, and prompts.
+
+    seed: of all random numbers.
+    """
+
+    pair: Pair
+    sampling: Sampling
+    prompts: list[list[int]]
+    nodes: dict[str, Nodes]
+    seed: int = 0
+
+
+@torch.inference_mode()
+def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
+    """Wide laws, and laws and prompts of a configuration's pair."""
+    pair: Pair = build(config["pair"])
+    sampling = Sampling(temperature=config["temperature"], **config["sampling"])
+    length, template = config["prompt_tokens"], config["prompt_template"]
+    prompts = [encode(pair.tokenizer, text, length, template) for text in texts]
+    recorded = [recorded_laws(pair, prompt, sampling.temperature) for prompt in prompts]
+    widths = [1 + place % MOST_SIBLINGS for place in range(len(recorded))]
+    nodes = {
+        "V = 32,000": Nodes([wide_laws(32_000)], [2], (2400, 1200)),
+        "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], (2400, 1200)),
+        "recorded": Nodes(recorded, widths, (800, 100)),
+    }
+    return Material(pair, sampling, prompts, nodes, config["seed"])
+
+
+def recorded_laws(pair: Pair, prompt: list[int], temperature: float) -> tuple[Tensor, Tensor]:
+    """Both models' laws (V,) of the token after POSITION, on the CPU.
+
+    Raises InvalidInput when the pair has no draft model.
+    """
+    place = min(POSITION, len(prompt) - 1)
+    target, draft = (
+        probabilities(model.head(extend(model.session(len(prompt)), prompt, model.device)), temperature)[
+            place
+        ].cpu()
+        for model in (pair.target, pair.draft_model())
+    )
+    return target, draft

@@ -1,0 +1,156 @@
+"""Let an engine continue prompts, and write what it emits to a file that can be audited.
+
+    python -m experiments.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
+    python -m experiments.transcribe --out b.jsonl --engine transformers --mode assisted
+
+A row is written as soon as it is there; whatever stops the command, the same one goes on after what is
+written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
+silence, and stands in every row. A server's key, where it wants one, is read from RESISPEC_SERVER_KEY.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.bench.options import count
+from experiments.transcripts import formats, models
+from experiments.transcripts.prompts import token_prompts
+from resispec.engines import Engine, Settings, Unanswered, write_transcripts
+from resispec.errors import InvalidInput, first_line
+
+if TYPE_CHECKING:  # it takes torch
+    from resispec.models import Tokenizer
+
+EMBEDDED = "embedded"
+"""The pair of conf/pair that serves where no target is named."""
+KEY = "RESISPEC_SERVER_KEY"
+
+
+def transcribe(options: argparse.Namespace) -> str:
+    """Write the transcripts that a command line asks for; returns one line about them.
+
+    Raises InvalidInput, one line, for whatever keeps it from that.
+    """
+    settings = Settings(**{item.name: getattr(options, item.name) for item in fields(Settings)})
+    prompts = token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, _encoder(options))
+    engine = _server(options) if options.server else _in_process(options)
+    concurrency = options.concurrency if options.server else 1
+    try:
+        rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
+    except Unanswered as error:
+        written = options.out.read_bytes().count(b"\n")
+        raise InvalidInput(
+            f"{error}; {written} transcripts are in {options.out}, the same command goes on from there"
+        ) from error
+    num_tokens = sum(len(row.output_token_ids) for row in rows)
+    return f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}"
+
+
+def _server(options: argparse.Namespace) -> Engine:
+    from experiments.transcripts.server import Patience, Server
+
+    if options.format is None:
+        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(formats.available())}")
+    patience = Patience(options.tries, timeout_s=options.timeout)
+    try:
+        return formats.connect(options.format, Server(options.server, patience, os.environ.get(KEY)))
+    except Unanswered as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _in_process(options: argparse.Namespace) -> Engine:
+    """The engine of transformers; importing it takes seconds."""
+    import torch
+
+    from resispec.models.generate import TransformersEngine
+
+    target = options.target or EMBEDDED
+    if options.mode == "assisted" and options.draft is None and not models.is_pair(target):
+        raise InvalidInput("--mode assisted needs a --draft: a model folder or a hub name")
+    if target.startswith(EMBEDDED):
+        torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    draft = options.draft if options.mode == "assisted" else None
+    pair = models.load(target, draft, _device(options), options.dtype)
+    return TransformersEngine(pair, options.mode, options.num_drafted)
+
+
+def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
+    """Encodes texts; the tokenizer is loaded with the first one, since token ids need none."""
+
+    @cache
+    def tokenizer() -> Tokenizer:
+        if options.server and options.target is None:
+            raise InvalidInput(
+                "the prompts are texts, which the tokenizer of the server's model encodes; "
+                "give --target, a folder or a hub name"
+            )
+        return models.tokenizer(options.target or EMBEDDED, _device(options), options.dtype)
+
+    return lambda text: tokenizer().encode(text)
+
+
+def _device(options: argparse.Namespace) -> str:
+    from resispec.models.scoring import found_device
+
+    return found_device(options.device)
+
+
+def parser() -> argparse.ArgumentParser:
+    """What the command takes."""
+    made = argparse.ArgumentParser(
+        prog="python -m experiments.transcribe",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
+    engine = made.add_mutually_exclusive_group(required=True)
+    engine.add_argument("--server", help="address of a server, like http://localhost:8000")
+    engine.add_argument("--engine", choices=["transformers"], help="an engine in this process")
+    made.add_argument(
+        "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
+    )
+    made.add_argument("--prompts", default="embedded_reference", help="embedded data set or .jsonl file")
+    made.add_argument("--num-prompts", type=count, default=100)
+    made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
+    made.add_argument("--seed", type=int, default=0, help="prompt i uses this + i")
+    asked = made.add_argument_group("settings, all of which are always asked for")
+    for item in fields(Settings):
+        flag = f"--{item.name.replace('_', '-')}"
+        asked.add_argument(
+            flag, type=type(item.default), default=item.default, help=f"default {item.default}"
+        )
+    server = made.add_argument_group("with --server")
+    server.add_argument("--format", choices=formats.available(), help="what the server speaks")
+    server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
+    server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
+    server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")
+    process = made.add_argument_group("with --engine transformers")
+    process.add_argument("--mode", choices=["plain", "assisted", "prompt_lookup"], default="plain")
+    process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
+    process.add_argument("--num-drafted", type=count, default=5, help="tokens drafted for a step, at most")
+    process.add_argument("--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ...")
+    process.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 when every prompt has its transcript."""
+    try:
+        sys.stdout.write(transcribe(parser().parse_args(arguments)) + "\n")
+        return 0
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"error: {first_line(error)}\n")
+    except KeyboardInterrupt:
+        sys.stderr.write("error: stopped; what is written stays, and the same command goes on from there\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Where transcripts come from: servers of other makers, and prompts to ask them."""

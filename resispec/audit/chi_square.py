@@ -1,0 +1,71 @@
+"""Counts against chances that change from one outcome to the next: a chi-square for martingales."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+LEAST_EXPECTED = 8.0
+"""Cells expected less often than this are counted together."""
+
+
+@dataclass(frozen=True)
+class ChiSquare:
+    """How far the counts of n outcomes lie from what their laws say.
+
+    statistic: approximately chi-square with `degrees` degrees of freedom when the laws are right; infinite
+    when something happened that cannot.
+    """
+
+    statistic: float
+    degrees: int
+    n: int
+
+    @property
+    def p_value(self) -> float:
+        """The probability of a statistic at least this large."""
+        if self.degrees == 0:
+            return 1.0
+        half = torch.tensor([self.degrees / 2, self.statistic / 2], dtype=torch.float64)
+        return float(torch.special.gammaincc(half[0], half[1]))
+
+
+def chi_square(laws: Tensor, cells: Tensor) -> ChiSquare:
+    """Compare n outcomes with the laws that each of them had, however these depend on earlier outcomes.
+
+    laws: (n, K) float64, the chances of K cells. cells: (n,) int64, what happened. With pi_t the law of
+    outcome t, the counts less sum pi_t have mean 0 and covariance sum (diag(pi_t) - pi_t pi_t^T).
+    """
+    count = len(cells)
+    observed = torch.bincount(cells, minlength=laws.shape[1]).double()
+    expected = laws.sum(0)
+    impossible = ChiSquare(math.inf, 1, count)
+    if bool((laws.gather(1, cells[:, None]) <= 0).any()):
+        return impossible
+    groups = _merged(expected)
+    deviation = groups @ (observed - expected)
+    covariance = groups @ (expected.diag() - laws.T @ laws) @ groups.T
+    variances, axes = torch.linalg.eigh(covariance)
+    is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
+    along = axes.T @ deviation
+    # What is not random cannot deviate: the counts add up to n, for one.
+    if bool((along[~is_random].abs() > 1e-4 * count).any()):
+        return impossible
+    statistic = (along[is_random].square() / variances[is_random]).sum()
+    return ChiSquare(float(statistic), int(is_random.sum()), count)
+
+
+def _merged(expected: Tensor) -> Tensor:
+    """(G, K) of 0 and 1: which cells are counted together so that every group is expected often enough."""
+    groups, group = [], torch.zeros_like(expected)
+    for cell in expected.argsort().tolist():
+        group[cell] = 1
+        if float(group @ expected) >= LEAST_EXPECTED:
+            groups.append(group)
+            group = torch.zeros_like(expected)
+    if bool(group.any()):
+        groups = [groups[0] + group, *groups[1:]] if groups else [group]
+    return torch.stack(groups)

@@ -1,0 +1,58 @@
+"""What verifiers are audited on that no model is needed for: wide laws, and scenes to simulate."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.battery import MOST_SIBLINGS, pair_of_laws
+from resispec.audit.simulate import Scene
+from resispec.distributions import probabilities
+from resispec.trees import Topology, chain, complete, from_child_counts
+
+PLACES = (1, 2, 5, 10, 20, 50, 100, 500)
+"""Where classes of tokens of a wide vocabulary begin, by their place in descending probability."""
+WIDE = 2_000
+"""The vocabulary of the wide scene: a law cut to its top 50 or 1,000 tokens shows in it."""
+
+
+def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """A Zipf-like target over `vocab` tokens and a draft with normal noise on its logits: (V,) float32."""
+    generator = Generator().manual_seed(seed)
+    logits = -1.2 * torch.arange(1, vocab + 1, dtype=torch.float32).log()
+    target = logits + 0.5 * torch.randn(vocab, generator=generator)
+    draft = target + noise * torch.randn(vocab, generator=generator)
+    return probabilities(target, 1.0), probabilities(draft, 1.0)
+
+
+def scenes(max_siblings: int) -> list[Scene]:
+    """Scenes for verifiers of trees or, with max_siblings = 1, of chains.
+
+    Laws that differ much, so that rejections lead to residuals; laws that differ little, so that most walks
+    end at a leaf; a wide vocabulary; and 8 siblings. Independent siblings repeat tokens in all of them.
+    """
+    if max_siblings == 1:
+        return [_narrow(chain(3), 4, 0.0), _narrow(chain(2), 3, 0.8), _wide(chain(2))]
+    return [
+        _narrow(from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
+        _narrow(complete(3, 2), 3, 0.8),
+        _wide(from_child_counts([[3], [2, 0, 1]])),
+        _narrow(complete(2, MOST_SIBLINGS), MOST_SIBLINGS + 1, 0.3),
+    ]
+
+
+def _narrow(topology: Topology, vocab: int, likeness: float) -> Scene:
+    """A bigram pair; likeness: by what share the draft is the target."""
+    generator = Generator().manual_seed(vocab)
+    rows = [pair_of_laws("random", vocab, generator) for _ in range(vocab)]
+    target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
+    draft = likeness * target + (1 - likeness) * draft
+    return Scene(topology, target.float(), draft.float(), torch.arange(vocab))
+
+
+def _wide(topology: Topology) -> Scene:
+    target, draft = wide_laws(WIDE, noise=0.5)
+    place = torch.empty(WIDE, dtype=torch.int64)
+    place[target.argsort(descending=True)] = torch.arange(WIDE)
+    classes = torch.bucketize(place, torch.tensor(PLACES), right=True)
+    return Scene(topology, target[None], draft[None], classes)

@@ -1,0 +1,103 @@
+"""Temperature 0 is another question: is every token the most probable one, or as good as that?
+
+Two computations of the same logits differ by rounding, so the best token is decided by it where two are
+nearly equal. A token counts as greedy when its logit is at most NEAR_TIE below the best. Every token is
+judged after the tokens that were really emitted before it, so one divergence does not make the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from resispec.audit.transcripts.judging import Comparison
+from resispec.audit.transcripts.rows import Transcript
+from resispec.audit.transcripts.statistics import rate_difference
+from resispec.models.scoring import Stretch
+from resispec.models.warpers import SamplingSettings, penalised
+
+NEAR_TIE = 0.25
+"""Logits this close are equal: bfloat16 rounds a logit between 16 and 32 to a multiple of 0.125."""
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """How far the logits of N emitted tokens are below the best, on the CPU.
+
+    row, position, best: (N,) int64, where a token stands and the most probable one there. gap: (N,) float32,
+    after the penalties.
+    """
+
+    row: Tensor
+    position: Tensor
+    best: Tensor
+    gap: Tensor
+
+    @property
+    def is_greedy(self) -> Tensor:
+        """(N,) bool: is a token the best one, or as good?"""
+        return self.gap <= NEAR_TIE
+
+
+def gaps_of(stretch: Stretch, settings: SamplingSettings) -> Gaps:
+    """The gaps of a stretch's tokens."""
+    scores = penalised(stretch, settings)
+    best = scores.max(-1)
+    gap = best.values - scores.gather(-1, stretch.tokens[:, None])[:, 0]
+    position = torch.arange(stretch.first, stretch.first + len(gap))
+    return Gaps(torch.full_like(position, stretch.row), position, best.indices.cpu(), gap.cpu())
+
+
+def join(gaps: Sequence[Gaps]) -> Gaps:
+    """The gaps of stretches, at least one, in the order of rows and positions."""
+    joined = Gaps(*(torch.cat([getattr(one, field.name) for one in gaps]) for field in fields(Gaps)))
+    order = (joined.row * (int(joined.position.max()) + 1) + joined.position).argsort()
+    return Gaps(*(getattr(joined, field.name)[order] for field in fields(Gaps)))
+
+
+def greedy_reference(what: str, gaps: Gaps, transcripts: Sequence[Transcript]) -> Comparison:
+    """One arm's greedy rows against the target."""
+    first = _first_divergences(gaps, transcripts)
+    lines = [
+        f"{one['place']}: output token {one['position']} is {one['token']}, whose logit is {one['gap']:.3g} "
+        f"below that of {one['best']}; allowed: {NEAR_TIE:g}"
+        for one in first[:SHOWN]
+    ]
+    if len(first) > SHOWN:
+        lines.append(f"and {len(first) - SHOWN} more rows that diverge")
+    details = {
+        "near_tie": NEAR_TIE,
+        "best": int((gaps.gap == 0).sum()),
+        "near_ties": int((gaps.is_greedy & (gaps.gap > 0)).sum()),
+        "not_greedy": int((~gaps.is_greedy).sum()),
+        "first_divergences": first,
+    }
+    rows = len(gaps.row.unique())
+    return Comparison(what, len(gaps.row), rows, len(gaps.row), {}, tuple(lines), details=details)
+
+
+def greedy_control(what: str, gaps: Gaps, control: Gaps) -> Comparison:
+    """The rates of tokens that are not greedy, in one arm and in the other."""
+    counts = [(int((~arm.is_greedy).sum()), len(arm.gap)) for arm in (gaps, control)]
+    groups = {"all": {"not greedy": rate_difference(*counts[0], *counts[1])}}
+    return Comparison(what, len(gaps.row), len(gaps.row.unique()), len(gaps.row), groups)
+
+
+def _first_divergences(gaps: Gaps, transcripts: Sequence[Transcript]) -> list[dict[str, object]]:
+    """Where each row is not greedy for the first time; output tokens are counted from 1."""
+    found: dict[int, dict[str, object]] = {}
+    for index in (~gaps.is_greedy).nonzero()[:, 0].tolist():
+        row, position = int(gaps.row[index]), int(gaps.position[index])
+        if row not in found:
+            found[row] = {
+                "place": transcripts[row].place,
+                "position": position + 1,
+                "token": transcripts[row].output_token_ids[position],
+                "best": int(gaps.best[index]),
+                "gap": float(gaps.gap[index]),
+            }
+    return list(found.values())

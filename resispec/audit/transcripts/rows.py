@@ -1,0 +1,169 @@
+"""Transcripts: which tokens an engine was given, which it emitted, and under which settings.
+
+A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys. Only the two
+lists of token ids are required. Text is no substitute for ids: encoding a text again does not give the tokens
+that were emitted. Importing this module takes no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from resispec.data import _lines as json_lines
+from resispec.errors import InvalidInput
+
+TOKENS = ("prompt_token_ids", "output_token_ids")
+"""The fields that a row cannot do without."""
+SWITCHES = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+"""The fields that decide which law the tokens should have."""
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """One request to an engine, and every token that it emitted.
+
+    prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
+    emitted, in order, the end-of-sequence token included where there was one.
+    temperature: 0 means greedy. top_p, top_k, min_p: 1, 0 and 0 mean that they are off.
+    repetition_penalty: as transformers defines it, 1 is off. presence_penalty, frequency_penalty: as OpenAI
+    and vLLM define them, 0 is off.
+    extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
+    place: where the row stands, for messages; it is not written.
+    Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    output_token_ids: tuple[int, ...]
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    finish_reason: str | None = None
+    engine: str | None = None
+    engine_version: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    place: str = field(default="a transcript", compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in TOKENS:
+            _check_tokens(f"{self.place}: {name}", getattr(self, name))
+        for name, (holds, allowed) in _ALLOWED.items():
+            value = getattr(self, name)
+            if not holds(value):
+                raise InvalidInput(f"{self.place}: {name} is {value!r}; allowed: {allowed}")
+
+    @property
+    def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The prompt and the output."""
+        return self.prompt_token_ids, self.output_token_ids
+
+    @property
+    def setting(self) -> str:
+        """The temperature and whatever else is on, in words that are the same for the same settings."""
+        others = [
+            f"{name}={float(value):g}"
+            for name in SWITCHES[1:]
+            if (value := getattr(self, name)) != _DEFAULTS[name]
+        ]
+        return ", ".join([f"T={float(self.temperature):g}", *others])
+
+
+def read_transcripts(path: Path | str) -> list[Transcript]:
+    """Every row of a JSON Lines file in UTF-8, in order.
+
+    A key that is null is absent; `top_k` of -1 is off, as some engines write it.
+    Raises InvalidInput, one line with the file and the line in it, when the file cannot be read or is empty,
+    or for the first row that is not a transcript.
+    """
+    if not Path(path).is_file():
+        raise InvalidInput(f"transcripts {path} do not exist; give a .jsonl file, one row a line")
+    found = [_transcript(row, f"{path}, {where}") for where, _, row in json_lines(Path(path))]
+    if not found:
+        raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
+    return found
+
+
+def row_of(transcript: Transcript) -> dict[str, Any]:
+    """The JSON object of a transcript, which `read_transcripts` turns back into it; None is absent."""
+    values = {name: getattr(transcript, name) for name in _KEYS}
+    return {name: value for name, value in values.items() if value is not None} | dict(transcript.extra)
+
+
+def line_of(transcript: Transcript) -> str:
+    """The line of a transcript in a file, its end included."""
+    return json.dumps(row_of(transcript), separators=(",", ":")) + "\n"
+
+
+_KEYS = tuple(item.name for item in fields(Transcript) if item.name not in ("extra", "place"))
+_DEFAULTS = {item.name: item.default for item in fields(Transcript) if item.default is not MISSING}
+
+
+def _transcript(row: Any, place: str) -> Transcript:
+    """The transcript of what a line holds."""
+    if not isinstance(row, dict):
+        raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
+    given = {name: row[name] for name in _KEYS if row.get(name) is not None}
+    for name in TOKENS:
+        if name not in given:
+            raise InvalidInput(
+                f"{place}: {name} is missing; the ids that the engine used are needed, since encoding text "
+                "again does not give them back"
+            )
+        given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
+    if given.get("top_k") == -1:
+        given["top_k"] = _DEFAULTS["top_k"]
+    extra = {name: value for name, value in row.items() if name not in _KEYS}
+    return Transcript(**given, extra=extra, place=place)
+
+
+def _check_tokens(name: str, tokens: Sequence[int]) -> None:
+    """Raise InvalidInput unless these are token ids, and at least one."""
+    if not isinstance(tokens, tuple):
+        raise InvalidInput(f"{name} is {ascii(tokens)[:60]}; expected a list of token ids")
+    if not tokens:
+        raise InvalidInput(
+            f"{name} is empty; at least one token is needed, and an end-of-sequence token that the engine "
+            "emitted belongs to the output"
+        )
+    wrong = next((token for token in tokens if type(token) is not int or token < 0), None)
+    if wrong is not None:
+        raise InvalidInput(f"{name} holds {ascii(wrong)[:60]}; allowed: whole numbers from 0")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+_NUMBER = (_is_number, "numbers")
+_TEXT = (lambda value: value is None or isinstance(value, str), "text")
+_ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "temperature": (lambda value: _is_number(value) and value >= 0, "numbers from 0, where 0 is greedy"),
+    "top_p": (lambda value: _is_number(value) and 0 < value <= 1, "above 0, up to 1, where 1 is off"),
+    "top_k": (lambda value: type(value) is int and value >= 0, "whole numbers from 0, where 0 is off"),
+    "min_p": (lambda value: _is_number(value) and 0 <= value <= 1, "from 0 to 1, where 0 is off"),
+    "repetition_penalty": (lambda value: _is_number(value) and value > 0, "above 0, where 1 is off"),
+    "presence_penalty": _NUMBER,
+    "frequency_penalty": _NUMBER,
+    "seed": (lambda value: value is None or type(value) is int, "whole numbers"),
+    "finish_reason": _TEXT,
+    "engine": _TEXT,
+    "engine_version": _TEXT,
+}
+"""What each setting may be: a test, and the same in words."""

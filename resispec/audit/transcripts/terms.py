@@ -1,0 +1,197 @@
+"""What every emitted token says about the law that it was drawn from: the terms of the statistics.
+
+Each statistic is a sum over emitted tokens x_t of f_t(x_t) - E f_t under the target's law p_t, where f_t is
+known before x_t is drawn. So it has mean 0 whatever was emitted before, and a rule that stops a row by what
+it has seen, such as an end of sequence, a limit or a stop string, biases nothing as long as every emitted
+token is in the row. The choices of f:
+    surprisal   -log p_t(x): wrong temperatures, greedy draws, tails that are cut
+    rank        the mass of tokens with smaller ids, see `resispec.audit.z_score`: uniforms used twice
+    eos         is x an end-of-sequence token?
+    seen        is x in the context already? Undeclared penalties, drafts from the prompt
+    lookup      does x follow the context's last two tokens as it did the last time they stood together?
+                The draft of prompt lookup and n-gram speculation
+    overdraft   does the draft rate x higher than the target? A bias toward the draft shows here first
+    log(q/p)    the logarithm of that ratio, between -4 and 4
+    serial      the product of a token's place in its law with that of the token before
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.z_score import rank_terms
+from resispec.models.scoring import Stretch
+from resispec.models.warpers import SamplingSettings, emitted_counts, penalised, tempered, truncated
+
+EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
+"""The last place of every bucket but the last, which is open; place 1 is the most probable token."""
+LARGEST_RATIO = 4.0
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The terms of N emitted tokens, on the CPU.
+
+    row, position: (N,) int64, where a token stands. sums: (N, S, 3) float64, for each of `names` its
+    deviation f(x) - E f and the variance and third central moment of f. bucket: (N,) int64, which bucket of
+    places the token is from; chances: (N, K) float64, of the buckets. pits: (N, 2) float64, uniform in [0, 1)
+    and independent when the laws are right: the mass of tokens before x by place, and by id, plus a random
+    share of x's own. spread: (N,) float64, half the mean absolute deviation of the surprisal. below: (N,)
+    float64, 0 for a token of the law's support, and otherwise how far its logit is below the support's least;
+    the deviations of such a token are 0.
+    """
+
+    names: tuple[str, ...]
+    row: Tensor
+    position: Tensor
+    sums: Tensor
+    bucket: Tensor
+    chances: Tensor
+    pits: Tensor
+    spread: Tensor
+    below: Tensor
+
+    def where(self, chosen: Tensor) -> Terms:
+        """The terms of some tokens; chosen: (N,) bool, or (M,) int64."""
+        values = (getattr(self, field.name) for field in fields(self)[1:])
+        return Terms(self.names, *(value[chosen] for value in values))
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How to read a stretch: its settings, the target's end-of-sequence tokens, what the context suggests.
+
+    lookup: (T,) int64, see `lookups`.
+    """
+
+    settings: SamplingSettings
+    eos_token_ids: Sequence[int]
+    lookup: Tensor
+
+
+def terms_of(stretch: Stretch, draft: Stretch | None, reading: Reading, generator: Generator) -> Terms:
+    """The terms of a stretch's tokens, without `serial`. generator: on the CPU, for the random shares."""
+    scores = tempered(penalised(stretch, reading.settings), reading.settings)
+    kept = truncated(scores, reading.settings)
+    probs, tokens = kept.double().softmax(-1), stretch.tokens
+    surprisal = -torch.where(probs > 0, probs, 1.0).log()
+    columns = {
+        "surprisal": _function(surprisal, probs, tokens),
+        "rank": torch.stack((*rank_terms(probs, tokens), torch.zeros_like(probs[:, 0])), -1),
+        **_events(stretch, probs, reading),
+    }
+    if draft is not None:
+        draft_probs = _law(draft, reading.settings, probs.shape[-1])
+        columns["overdraft"] = _event(draft_probs > probs, probs, tokens)
+        ratio = (draft_probs.clamp_min(1e-300).log() + surprisal).clamp(-LARGEST_RATIO, LARGEST_RATIO)
+        columns["log(q/p)"] = _function(ratio, probs, tokens)
+    least = torch.where(kept.isfinite(), kept, torch.inf).amin(-1)
+    below = (least - scores.gather(-1, tokens[:, None])[:, 0]).clamp_min(0).double()
+    sums = torch.stack([*columns.values()], 1)
+    sums[..., 0].masked_fill_((below > 0)[:, None], 0.0)
+    bucket, chances, pits = _places(probs, tokens, generator)
+    entropy = (probs * surprisal).sum(-1, keepdim=True)
+    spread = (probs * (surprisal - entropy).abs()).sum(-1) / 2
+    position = torch.arange(stretch.first, stretch.first + len(tokens))
+    found = (torch.full_like(position, stretch.row), position, sums, bucket, chances, pits, spread, below)
+    return Terms((*columns,), *(value.cpu() for value in found))
+
+
+def join(terms: Sequence[Terms]) -> Terms:
+    """The terms of stretches, at least one, in the order of rows and positions, with `serial`."""
+    joined = Terms(
+        terms[0].names,
+        *(torch.cat([getattr(one, field.name) for one in terms]) for field in fields(Terms)[1:]),
+    )
+    order = (joined.row * (int(joined.position.max()) + 1) + joined.position).argsort()
+    ordered = joined.where(order)
+    own = ordered.pits[:, 0] - 0.5
+    before = own.roll(1).where(ordered.position > 0, 0.0)
+    serial = torch.stack((12 * before * own, 12 * before.square(), torch.zeros_like(own)), -1)
+    serial[..., 0].masked_fill_(ordered.below > 0, 0.0)
+    values = [getattr(ordered, field.name) for field in fields(Terms)[1:]]
+    values[2] = torch.cat((ordered.sums, serial[:, None]), 1)
+    return Terms((*ordered.names, "serial"), *values)
+
+
+def lookups(prompt: Sequence[int], outputs: Sequence[int]) -> Tensor:
+    """What followed the last time that the two tokens before an output stood together, (T,) int64, or -1."""
+    context = (*prompt, *outputs)
+    found, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
+    for place in range(2, len(context)):
+        last = context[place - 2 : place]
+        if place >= len(prompt):
+            found[place - len(prompt)] = followers.get(last, -1)
+        followers[last] = context[place]
+    return torch.tensor(found)
+
+
+def _law(stretch: Stretch, settings: SamplingSettings, vocab_size: int) -> Tensor:
+    """A draft's law (K, V) float64 under the same settings, over the target's vocabulary."""
+    probs = truncated(tempered(penalised(stretch, settings), settings), settings).double().softmax(-1)
+    return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
+
+
+def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
+    """Deviation, variance and third central moment (K, 3) of a function (K, V) of the next token."""
+    centred = values - (probs * values).sum(-1, keepdim=True)
+    own = centred.gather(-1, tokens[:, None])[:, 0]
+    return torch.stack((own, *((probs * centred**power).sum(-1) for power in (2, 3))), -1)
+
+
+def _event(holds: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
+    """The same of the indicator of an event (K, V) bool."""
+    happened = holds.gather(-1, tokens[:, None])[:, 0].double()
+    return _indicator(happened, (probs * holds).sum(-1))
+
+
+def _indicator(happened: Tensor, chance: Tensor) -> Tensor:
+    """Deviation, variance and third central moment (..., 3) of something that happened or not."""
+    chance = chance.clamp(0, 1)
+    variance = chance * (1 - chance)
+    return torch.stack((happened - chance, variance, variance * (1 - 2 * chance)), -1)
+
+
+def bucket_terms(terms: Terms) -> Tensor:
+    """The terms (N, K, 3) of the event that a token is from a bucket."""
+    happened = torch.nn.functional.one_hot(terms.bucket, terms.chances.shape[1]).double()
+    found = _indicator(happened, terms.chances)
+    found[..., 0].masked_fill_((terms.below > 0)[:, None], 0.0)
+    return found
+
+
+def _events(stretch: Stretch, probs: Tensor, reading: Reading) -> dict[str, Tensor]:
+    """The events that need no draft model, as far as the target knows an end of sequence."""
+    tokens, found = stretch.tokens, {}
+    if reading.eos_token_ids:
+        eos = torch.tensor(reading.eos_token_ids, device=tokens.device)
+        found["eos"] = _indicator(torch.isin(tokens, eos).double(), probs[:, eos].sum(-1))
+    seen = emitted_counts(stretch, probs.shape[-1]) > 0
+    seen[:, stretch.prompt] = True
+    found["seen"] = _event(seen, probs, tokens)
+    suggested = reading.lookup.to(tokens.device)[stretch.first : stretch.first + len(tokens)]
+    chance = probs.gather(-1, suggested.clamp_min(0)[:, None])[:, 0] * (suggested >= 0)
+    found["lookup"] = _indicator((suggested == tokens).double(), chance)
+    return found
+
+
+def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """bucket (K,), chances (K, len(EDGES) + 1) and pits (K, 2), see `Terms`; equal masses go by id."""
+    own = probs.gather(-1, tokens[:, None])
+    is_lower_id = torch.arange(probs.shape[-1], device=probs.device) < tokens[:, None]
+    is_before = (probs > own) | ((probs == own) & is_lower_id)
+    edges = torch.tensor(EDGES, device=probs.device)
+    bucket = torch.bucketize(is_before.sum(-1) + 1, edges)
+    top = probs.topk(min(EDGES[-1], probs.shape[-1])).values
+    which = torch.bucketize(torch.arange(1, top.shape[-1] + 1, device=probs.device), edges)
+    chances = probs.new_zeros(len(probs), len(EDGES) + 1).index_add_(1, which, top)
+    chances[:, -1] += (1 - top.sum(-1)).clamp_min(0)
+    # What rounding took from the last bucket must not make a token of it impossible.
+    rounded = torch.maximum(chances.gather(-1, bucket[:, None]), own)
+    before = torch.stack([(probs * chosen).sum(-1) for chosen in (is_before, is_lower_id)], -1)
+    shares = torch.rand(len(probs), 2, generator=generator, dtype=torch.float64).to(probs.device)
+    return bucket, chances.scatter(-1, bucket[:, None], rounded), before + shares * own

@@ -1,0 +1,107 @@
+"""The `generate` of transformers as an engine: plain, assisted by a draft model, or by prompt lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import GenerationConfig
+
+from resispec.engines import Answer, Settings, require_off
+from resispec.errors import InvalidInput
+from resispec.models.checkpoint import _quiet
+from resispec.models.pair import Pair
+
+MODES = ("plain", "assisted", "prompt_lookup")
+_ABSENT = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
+
+
+class TransformersEngine:
+    """`generate` of a pair's target, one prompt at a time, in this process.
+
+    mode: "plain"; "assisted", where the pair's draft model drafts; "prompt_lookup", where what followed the
+    same tokens earlier is drafted. num_drafted: tokens drafted for a step, at most.
+    What a call leaves open `generate` takes from the model's `generation_config`, so that of the target is
+    replaced by one that knows the special tokens alone: no top_k of a model folder applies in silence.
+    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    """
+
+    def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
+        if mode not in MODES:
+            raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
+        target: Any = pair.target
+        self.target, self.name, self.version = (
+            target.module,
+            f"transformers, {mode}",
+            transformers.__version__,
+        )
+        self._vocab_size, self._context = target.vocab_size, target.context
+        self._mode: dict[str, Any] = {}
+        if mode == "prompt_lookup":
+            self._mode = {"prompt_lookup_num_tokens": num_drafted}
+        elif mode == "assisted":
+            draft: Any = pair.draft_model()
+            draft.module.generation_config.update(
+                num_assistant_tokens=num_drafted, num_assistant_tokens_schedule="constant"
+            )
+            self._mode = {"assistant_model": draft.module}
+            self._context = min(target.context, draft.context)
+        given = self.target.generation_config
+        ends = given.eos_token_id if isinstance(given.eos_token_id, list) else [given.eos_token_id]
+        self._ends = frozenset(end for end in ends if end is not None)
+        self.target.generation_config = GenerationConfig(
+            bos_token_id=given.bos_token_id,
+            eos_token_id=sorted(self._ends) or None,
+            pad_token_id=0 if given.pad_token_id is None else given.pad_token_id,  # nothing is padded
+        )
+
+    def check(self, settings: Settings) -> None:
+        """Raise InvalidInput for penalties that `generate` does not have."""
+        require_off("transformers", settings, _ABSENT)
+
+    def answer(self, prompt: Sequence[int], settings: Settings, seed: int) -> Answer:
+        """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
+        self._check_fit(prompt, settings)
+        ids = torch.tensor([list(prompt)], device=self.target.device)
+        devices = [ids.device] if ids.is_cuda else []
+        # Whoever else draws in this process is not disturbed; what `generate` calls itself makes it warn.
+        with torch.random.fork_rng(devices), _quiet():
+            torch.manual_seed(seed)
+            whole = self.generate(ids, **_options(settings), **self._mode)
+        tokens = tuple(whole[0, len(prompt) :].tolist())
+        return Answer(tokens, "stop" if tokens[-1] in self._ends else "length", seed)
+
+    def generate(self, ids: Tensor, **options: Any) -> Tensor:
+        """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
+        return self.target.generate(ids, attention_mask=torch.ones_like(ids), **options)
+
+    def _check_fit(self, prompt: Sequence[int], settings: Settings) -> None:
+        if max(prompt) >= self._vocab_size:
+            raise InvalidInput(
+                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {self._vocab_size - 1}"
+            )
+        if (needed := len(prompt) + settings.max_new_tokens) > self._context:
+            raise InvalidInput(
+                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
+                f"positions; the model has {self._context}"
+            )
+
+
+def _options(settings: Settings) -> dict[str, Any]:
+    """What decides the law, all of it said. The warpers belong to sampling: greedy decoding has none."""
+    options = {
+        "max_new_tokens": settings.max_new_tokens,
+        "repetition_penalty": settings.repetition_penalty,
+        "do_sample": settings.temperature > 0,
+    }
+    if not options["do_sample"]:
+        return options
+    return options | {
+        "temperature": settings.temperature,
+        "top_k": settings.top_k,
+        "top_p": settings.top_p,
+        "min_p": settings.min_p or None,
+    }

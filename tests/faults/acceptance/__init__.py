@@ -1,0 +1,1 @@
+"""Wrong tests of a sibling."""

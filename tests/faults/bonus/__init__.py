@@ -1,0 +1,1 @@
+"""Wrong laws of the bonus token behind a leaf."""

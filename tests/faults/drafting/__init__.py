@@ -1,0 +1,1 @@
+"""Siblings that were drawn in another way than the rule is told."""

@@ -1,0 +1,1 @@
+"""Exact, although they look as if something were wrong."""

@@ -1,0 +1,1 @@
+"""A right verifier that works with wrong laws."""

@@ -1,0 +1,1 @@
+"""Random numbers that are used more than once."""

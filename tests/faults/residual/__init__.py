@@ -1,0 +1,1 @@
+"""Wrong laws of the token after a rejection."""

@@ -1,0 +1,101 @@
+"""The true bias of a planted fault: the total variation of what is emitted to the target, on stated laws.
+
+The laws: p is Zipf's (rank r has a mass proportional to 1 / r), with the tokens in a random order after every
+token; q is p with normal noise of standard deviation NOISE on its logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import torch
+from torch import Generator, Tensor
+from toys import TableModel, ToyTokenizer
+
+from faults.base import Fault, Where
+from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.core import Tree
+from resispec.decode import Decoder, Sampling
+from resispec.models import Pair
+from resispec.verifiers import Outcomes, Verifier
+
+NUM_TOKENS = 4
+"""The length of the continuations that faults of the loop are judged by."""
+NOISE = 1.5
+"""Of the draft's logits: with 6 tokens, p and q after token 0 differ by a total variation of .38."""
+FIRST_SEED = 100
+"""Of the laws after token 0; those after token t have the seed that is t larger."""
+
+
+@dataclass(frozen=True)
+class Real:
+    """A verifier whose `outcomes` is what `verify` really draws."""
+
+    verifier: Verifier
+
+    def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
+        """See `Verifier.outcomes`."""
+        known = getattr(self.verifier, "true_outcomes", self.verifier.outcomes)
+        return known(tree, target_probs, draft_probs)
+
+
+def truth(fault: Fault, vocab: int | None = None) -> float:
+    """The total variation, by enumeration in float64; `vocab` replaces that of the fault.
+
+    A rule is judged by the first token, a verifier by the first D tokens, on the fault's tree. Faults of the
+    loop have no enumeration, see `simulated`.
+    """
+    fault = fault if vocab is None else replace(fault, vocab=vocab)
+    made = fault.make()
+    if fault.where is Where.LOOP:
+        raise ValueError(f"{fault.name}: a fault of the loop is simulated")
+    if hasattr(made, "law"):
+        p, q = laws(fault.vocab, 0)
+        return total_variation(emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p)
+    return tree_bias(fault, Real(made))
+
+
+def tree_bias(fault: Fault, verifier: Verifier) -> float:
+    """The total variation of the first D tokens that `outcomes` of a verifier emits on the fault's tree."""
+    target, draft = bigrams(fault.vocab)
+    law = tree_law(verifier, fault.topology, target, draft, fault.draws)
+    return total_variation(law, chain_law(target, fault.topology.num_levels))
+
+
+def simulated(fault: Fault, num_prompts: int) -> tuple[float, float]:
+    """The total variation of NUM_TOKENS decoded tokens after token 0, and its standard error.
+
+    Prompt i is decoded with the seed i. One half of the prompts chooses the set of continuations that are too
+    frequent, the other half measures it, so that the mean is 0 for an exact loop, else at most the truth.
+    """
+    target, draft = bigrams(fault.vocab)
+    pair = Pair(TableModel(target.log()), TableModel(draft.log()), ToyTokenizer())
+    places = fault.vocab ** torch.arange(NUM_TOKENS - 1, -1, -1)
+    halves = torch.zeros(2, fault.vocab**NUM_TOKENS, dtype=torch.float64)
+    for seed in range(num_prompts):
+        decoder = Decoder(fault.drafter(fault.topology), fault.make())
+        sampling, generator = Sampling(1.0, NUM_TOKENS, 64), Generator().manual_seed(seed)
+        tokens = decoder.generate(pair, [0], sampling, generator).tokens
+        halves[seed % 2, int((torch.tensor(tokens) * places).sum())] += 2 / num_prompts
+    excess = halves - chain_law(target, NUM_TOKENS).flatten()
+    found = [float(excess[here][excess[1 - here] > 0].sum()) for here in (0, 1)]
+    masses = [min(1.0, float(halves[here][excess[1 - here] > 0].sum())) for here in (0, 1)]
+    # The two halves choose each other's sets, so their errors are averaged, as if they were dependent.
+    error = sum((mass * (1 - mass) / (num_prompts / 2)) ** 0.5 for mass in masses) / 2
+    return sum(found) / 2, error
+
+
+@lru_cache
+def bigrams(vocab: int) -> tuple[Tensor, Tensor]:
+    """The laws p and q after every token, both (V, V) float64."""
+    target, draft = zip(*(laws(vocab, token) for token in range(vocab)), strict=True)
+    return torch.stack(target), torch.stack(draft)
+
+
+def laws(vocab: int, token: int) -> tuple[Tensor, Tensor]:
+    """The laws p and q after one token, both (V,) float64."""
+    generator = Generator().manual_seed(FIRST_SEED + token)
+    logits = -(1 + torch.randperm(vocab, generator=generator)).double().log()
+    noise = torch.randn(vocab, generator=generator, dtype=torch.float64)
+    return torch.softmax(logits, -1), torch.softmax(logits + NOISE * noise, -1)
