@@ -114,6 +114,7 @@ class Stage:
             place = Place(*(part[there] for part in self.laws.place(position, previous)))
             where = torch.full_like(place.row, position)
             parts.append(torch.stack((where, *place, self.laws.columns(place, token[there]))))
+            previous = token
         return Tokens(*torch.cat(parts, 1))
 
     def check(self, step: Step) -> None:

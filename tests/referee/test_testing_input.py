@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from toy_kernels import Batched, Kernel, numpy_sampler
+from toy_kernels import QUICK, Batched, Kernel, numpy_sampler
 
 from resispec.errors import InvalidInput
 from resispec.testing import assert_exact_sampler
-
-QUICK = {"samples": 3000, "bias": 0.2, "vocabularies": (6, 16)}
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])

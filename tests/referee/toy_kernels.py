@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-MADE = 1e-30  # where a ratio or a mass would be 0 / 0
+from resispec.audit.laws import emitted
+from resispec.distributions import draw
+from resispec.verifiers import get_rule
+
+QUICK = {"samples": 3000, "bias": 0.2, "vocabularies": (6, 16)}
+"""Options with which an assertion takes a second."""
 
 
 def uniform(generator, shape=()):
@@ -203,3 +208,21 @@ class Batched:
         places = torch.arange(length + 1)
         tokens = torch.where(places < accepted[:, None], tokens, -1)
         return tokens.scatter(1, accepted[:, None], last)
+
+
+class Greedy(Kernel):
+    """The drafted token was chosen, not drawn: its law is a point mass."""
+
+    def __call__(self, p, q, drafted, generator):
+        q = torch.zeros_like(q).scatter(1, drafted[:, None], 1.0)
+        return super().__call__(p, q, drafted, generator)
+
+
+class Siblings:
+    """Positions with several candidates, by a rule's law; `believes`: how it thinks that they were drawn."""
+
+    def __init__(self, believes):
+        self.believes = believes
+
+    def __call__(self, p, q, drafted, generator):
+        return draw(emitted(get_rule("standard").law(p, q, drafted, self.believes), drafted), 1, generator)

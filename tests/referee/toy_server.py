@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -27,7 +26,8 @@ class ToyServer:
     """Use it as a context. It takes requests in the format of one engine.
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a fault of
-    `_Handler`. alter: changes an answer before it is sent. is_dead: drops every connection.
+    `_Handler`. alter: changes an answer before it is sent. gathering: holds answers back until so many
+    requests have come. is_dead: drops every connection.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False) -> None:
@@ -36,8 +36,8 @@ class ToyServer:
         self.keys: list[str | None] = []
         self.faults: dict[int, str] = {}
         self.alter: Any = None
-        self.is_dead, self.dies_after, self.delay_s = False, None, 0.0
-        self.under_way = self.most_under_way = 0
+        self.gathering = threading.Barrier(1)
+        self.is_dead, self.dies_after = False, None
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
@@ -142,12 +142,8 @@ class _Handler(BaseHTTPRequestHandler):
             number = len(toy.posts)
             toy.posts.append(body)
             toy.keys.append(self.headers.get("Authorization"))
-            toy.under_way += 1
-            toy.most_under_way = max(toy.most_under_way, toy.under_way)
             toy.is_dead = toy.is_dead or number == toy.dies_after
-        time.sleep(0.0 if number in toy.faults else toy.delay_s)
-        with toy.lock:
-            toy.under_way -= 1
+        toy.gathering.wait(timeout=20)
         self._answer(toy, "drop" if toy.is_dead else toy.faults.get(number), body)
 
     def _answer(self, toy: ToyServer, fault: str | None, body: dict[str, Any]) -> None:

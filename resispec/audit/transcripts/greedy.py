@@ -7,13 +7,14 @@ judged after the tokens that were really emitted before it, so one divergence do
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
-from resispec.audit.transcripts.judging import Comparison
+from resispec.audit.transcripts.judging import POWER, Comparison
 from resispec.audit.transcripts.rows import Transcript
 from resispec.audit.transcripts.statistics import rate_difference
 from resispec.models.scoring import Stretch
@@ -75,6 +76,7 @@ def greedy_reference(what: str, gaps: Gaps, transcripts: Sequence[Transcript]) -
         "near_ties": int((gaps.is_greedy & (gaps.gap > 0)).sum()),
         "not_greedy": int((~gaps.is_greedy).sum()),
         "first_divergences": first,
+        "smallest_share": -math.log(1 - POWER) / len(gaps.gap),
     }
     rows = len(gaps.row.unique())
     return Comparison(what, len(gaps.row), rows, len(gaps.row), {}, tuple(lines), details=details)

@@ -104,7 +104,7 @@ def judge(comparison: Comparison, limit: float) -> Judgement:
     if any(name == "eos" for _, name in far):
         doubts += comparison.without_eos
     few = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
-    out = z_of(limit) - z_of(2 * (1 - POWER))
+    out = z_of(limit) + z_of(2 * (1 - POWER))
     smallest = {kind: min(1.0, out * one) for kind, one in comparison.sensitivity.items()}
     if doubts:
         return Judgement(comparison, Finding.UNDECIDED, (*doubts, *deviations), smallest)

@@ -55,6 +55,10 @@ def _judgement(judgement: Judgement, limit: float) -> Iterator[str]:
             f"  greedy equality: {counts['best']} tokens are the best, {counts['near_ties']} as good "
             f"(logits within {counts['near_tie']}), {counts['not_greedy']} are neither"
         )
+        yield (
+            f"  would have been found {POWER:.0%} of the time: a share of {counts['smallest_share']:.1g} of "
+            f"tokens that are neither; {comparison.tokens} more tokens would find half of that"
+        )
     if judgement.smallest_bias:
         kinds = " or ".join(f"{kind} of {size:.3f}" for kind, size in judgement.smallest_bias.items())
         yield (
