@@ -6,10 +6,12 @@ SHELL := bash
 PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
 RESULTS ?= results
-VARIABLES := PROFILE RESULTS VERIFIER WANDB part PY
-UNKNOWN := $(filter-out $(addsuffix =%,$(VARIABLES)),$(MAKEOVERRIDES))
+VARIABLES := PROFILE RESULTS VERIFIER WANDB part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+# Those of the command line; a variable of the environment that happens to have such a name is none of them.
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
+UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
 ifneq ($(UNKNOWN),)
-$(error unknown variable $(UNKNOWN); allowed: $(VARIABLES))
+$(error unknown variable $(foreach name,$(UNKNOWN),$(name)=$($(name))); allowed: $(VARIABLES))
 endif
 
 # Without a word from the user, the profile follows from whether there is a CUDA device.
@@ -29,12 +31,17 @@ endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
 # What W&B does changes no exit code.
-MODE := $(WANDB:%=wandb.mode=%)
+WANDB_MODE := $(WANDB:%=wandb.mode=%)
 # What stops make stops the sweep of a recipe, and then nothing follows.
-SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(MODE) & child=$$!; \
+SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(WANDB_MODE) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
-PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(MODE) || true;)
+PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(WANDB_MODE) || true;)
 PLANS := $(RESULTS)/$(PROFILE)/plans
+WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
+READ := TARGET DRAFT CONTROL
+# --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
+QUOTED = '$(subst ','\'',$(1))'
+FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
 .PHONY: help
 help: ## list the targets
@@ -46,6 +53,8 @@ help: ## list the targets
 	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
+	@echo "    of transcripts: $(WRITE) ARGS='more options'"
+	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
 
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned dependencies into .venv (a few minutes, once)"
@@ -93,6 +102,14 @@ report: profile .venv/installed ## write results/PROFILE/report.html, the page w
 audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or VERIFIER=path/to/file.py:Class
 	@$(PY) -m experiments.audit $(OWN) $(if $(findstring .py:,$(VERIFIER)), \
 	  verifier=custom 'verifier.name=$(VERIFIER)',$(VERIFIER:%=verifier=%))
+
+.PHONY: transcripts
+transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or SERVER=address FORMAT=name, and OUT=file
+	@$(PY) -m experiments.transcribe $(call FLAGS,$(WRITE))
+
+.PHONY: audit-transcripts
+audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file]
+	@$(PY) -m experiments.audit_transcripts $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate, and what every rule costs, as ratios

@@ -2,9 +2,9 @@
 
     python -m experiments.audit_transcripts rows.jsonl --target meta-llama/Llama-3.1-8B
     python -m experiments.audit_transcripts spec.jsonl --control plain.jsonl --target ./model --draft ./small
-    python -m experiments.audit_transcripts rows.jsonl --target embedded --draft embedded
+    python -m experiments.audit_transcripts rows.jsonl --target embedded
 
-A model is a hub name, a folder, or a pair of conf/pair, of which it is the target or the draft.
+A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
 The exit code is 0 when the transcripts are consistent with the target (with a control: when no difference
 between the two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2 when
 something is wrong with what was given.
@@ -17,17 +17,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
-from experiments.configuration.schema import CONF
-from resispec.audit.transcripts import Transcript, read_transcripts
+from experiments.transcripts import models
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
-
-if TYPE_CHECKING:  # it takes torch
-    from resispec.models.scoring import Scorer
+from resispec.transcripts import Transcript, read_transcripts
 
 EXIT_CODES = {"consistent": 0, "biased": 3, "undecided": 4}
 
@@ -37,49 +31,19 @@ def run(options: argparse.Namespace) -> int:
     transcripts = read_transcripts(options.transcripts)
     control = None if options.control is None else read_transcripts(options.control)
     # What follows imports torch, which takes seconds; wrong rows were refused before.
-    from resispec.audit.transcripts.auditing import audit
-    from resispec.audit.transcripts.text import as_json, lines
+    from resispec.audit.transcripts import audit_transcripts, report_json, report_lines
+    from resispec.models.scoring import found_device
 
-    target, draft = _scorers(options)
+    device = found_device(options.device)
+    target, *drafts = models.scorers(options.target, options.draft, device, options.dtype)
     with _progress([*transcripts, *(control or [])]) as on_tokens:
-        report = audit(transcripts, target, draft, control, on_tokens)
-    sys.stdout.writelines(f"{line}\n" for line in lines(report))
+        report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, on_tokens)
+    sys.stdout.writelines(f"{line}\n" for line in report_lines(report))
     if options.json:
         path = options.transcripts.with_suffix(".audit.json")
-        write_json(path, as_json(report) | {"options": vars(options)})
+        write_json(path, report_json(report) | {"options": vars(options)})
         sys.stdout.write(f"written: {path}\n")
     return EXIT_CODES[report.finding]
-
-
-def _scorers(options: argparse.Namespace) -> tuple[Scorer, Scorer | None]:
-    """The target, and the draft where one is given. Raises InvalidInput for what cannot be loaded."""
-    from resispec.models.scoring import load_scorers
-
-    names = [options.target, *([options.draft] if options.draft else [])]
-    pairs = [(CONF / "pair" / f"{name}.yaml").is_file() for name in names]
-    if any(pairs):
-        found = [
-            _of_pair(name, place == 1, options)
-            if is_pair
-            else load_scorers([name], options.device, options.dtype)[0]
-            for place, (name, is_pair) in enumerate(zip(names, pairs, strict=True))
-        ]
-    else:
-        found = load_scorers(names, options.device, options.dtype)
-    return found[0], (found[1] if options.draft else None)
-
-
-def _of_pair(name: str, is_draft: bool, options: argparse.Namespace) -> Scorer:
-    """The target or the draft of a pair of conf/pair."""
-    from experiments.configuration.build import build
-    from resispec.models.scoring import Scorer, found_device
-
-    node: Any = OmegaConf.to_container(OmegaConf.load(CONF / "pair" / f"{name}.yaml"))
-    node.pop("fingerprint", None)  # whichever pair this installation makes
-    values = {"pair": node, "device": found_device(options.device), "dtype": options.dtype}
-    pair = build(OmegaConf.to_container(OmegaConf.create(values), resolve=True)["pair"])
-    model = pair.draft_model() if is_draft else pair.target
-    return Scorer(model.module, pair.tokenizer.eos_token_id)
 
 
 @contextmanager

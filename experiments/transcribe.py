@@ -2,6 +2,7 @@
 
     python -m experiments.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
     python -m experiments.transcribe --out b.jsonl --engine transformers --mode assisted
+    python -m experiments.transcribe --out c.jsonl --engine llama_cpp --target embedded
 
 A row is written as soon as it is there; whatever stops the command, the same one goes on after what is
 written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
@@ -16,7 +17,9 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from experiments.bench.options import count
@@ -28,6 +31,12 @@ from resispec.errors import InvalidInput, first_line
 if TYPE_CHECKING:  # it takes torch
     from resispec.models import Tokenizer
 
+ENGINES = {
+    "transformers": "resispec.models.generate:TransformersEngine",
+    "llama_cpp": "experiments.engines.llama_cpp:LlamaCppEngine",
+    "openvino_genai": "experiments.engines.openvino_genai:OpenVinoEngine",
+}
+"""The engines in this process; all but the first need the extra `engines`, and a folder to write models to."""
 EMBEDDED = "embedded"
 """The pair of conf/pair that serves where no target is named."""
 KEY = "RESISPEC_SERVER_KEY"
@@ -40,15 +49,16 @@ def transcribe(options: argparse.Namespace) -> str:
     """
     settings = Settings(**{item.name: getattr(options, item.name) for item in fields(Settings)})
     prompts = token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, _encoder(options))
-    engine = _server(options) if options.server else _in_process(options)
-    concurrency = options.concurrency if options.server else 1
-    try:
-        rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
-    except Unanswered as error:
-        written = options.out.read_bytes().count(b"\n")
-        raise InvalidInput(
-            f"{error}; {written} transcripts are in {options.out}, the same command goes on from there"
-        ) from error
+    with TemporaryDirectory(prefix="resispec-") as folder:
+        engine = _server(options) if options.server else _in_process(options, Path(folder))
+        concurrency = options.concurrency if options.server else 1
+        try:
+            rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
+        except Unanswered as error:
+            written = options.out.read_bytes().count(b"\n")
+            raise InvalidInput(
+                f"{error}; {written} transcripts are in {options.out}, the same command goes on from there"
+            ) from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     return f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}"
 
@@ -65,11 +75,16 @@ def _server(options: argparse.Namespace) -> Engine:
         raise InvalidInput(str(error)) from error
 
 
-def _in_process(options: argparse.Namespace) -> Engine:
-    """The engine of transformers; importing it takes seconds."""
+def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
+    """An engine of `ENGINES`; importing it takes seconds. folder: for models in a format of the engine's own."""
+    module, name = ENGINES[options.engine].split(":")
+    try:
+        engine = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"--engine {options.engine} needs the package {error.name}; pip install 'resispec[engines]' has it"
+        ) from error
     import torch
-
-    from resispec.models.generate import TransformersEngine
 
     target = options.target or EMBEDDED
     if options.mode == "assisted" and options.draft is None and not models.is_pair(target):
@@ -78,7 +93,9 @@ def _in_process(options: argparse.Namespace) -> Engine:
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     draft = options.draft if options.mode == "assisted" else None
     pair = models.load(target, draft, _device(options), options.dtype)
-    return TransformersEngine(pair, options.mode, options.num_drafted)
+    given = {"mode": options.mode, "num_drafted": options.num_drafted}
+    own: Engine = engine(pair, **given) if options.engine == "transformers" else engine(pair, folder, **given)
+    return own
 
 
 def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
@@ -106,13 +123,14 @@ def parser() -> argparse.ArgumentParser:
     """What the command takes."""
     made = argparse.ArgumentParser(
         prog="python -m experiments.transcribe",
+        usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
     engine = made.add_mutually_exclusive_group(required=True)
     engine.add_argument("--server", help="address of a server, like http://localhost:8000")
-    engine.add_argument("--engine", choices=["transformers"], help="an engine in this process")
+    engine.add_argument("--engine", choices=list(ENGINES), help="an engine in this process")
     made.add_argument(
         "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
     )
@@ -131,7 +149,7 @@ def parser() -> argparse.ArgumentParser:
     server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")
-    process = made.add_argument_group("with --engine transformers")
+    process = made.add_argument_group("with --engine")
     process.add_argument("--mode", choices=["plain", "assisted", "prompt_lookup"], default="plain")
     process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
     process.add_argument("--num-drafted", type=count, default=5, help="tokens drafted for a step, at most")

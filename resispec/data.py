@@ -108,7 +108,7 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
         raise InvalidInput(
             f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
         )
-    return _checked(_lines(path), field, count, str(path))
+    return _checked(json_lines(path), field, count, str(path))
 
 
 def check_count(count: int) -> None:
@@ -117,8 +117,11 @@ def check_count(count: int) -> None:
         raise InvalidInput(f"{count!r} prompts were asked for; allowed: whole numbers from 1")
 
 
-def _lines(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """What every line of a file holds, with its place in words and its number, counted from 0."""
+def json_lines(path: Path) -> Iterator[tuple[str, int, Any]]:
+    """What every line of a JSON Lines file holds, with its place in words and its number, counted from 0.
+
+    Raises InvalidInput, naming the file and the line, when it cannot be read or a line is no JSON.
+    """
     try:
         with path.open("rb") as lines:
             for index, line in enumerate(lines):

@@ -1,4 +1,4 @@
-"""What the audit says about every planted fault: `make faults`, which writes results/PROFILE/faults.{csv,md}."""
+"""What the audit says of every planted fault: `make faults`, which writes results/PROFILE/faults.{csv,md}."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,10 +12,12 @@ from torch import Tensor
 from experiments.configuration.build import build
 from experiments.worker import encode
 from resispec.audit.battery import MOST_SIBLINGS
+from resispec.audit.ceiling import ceiling
 from resispec.audit.scenes import wide_laws
 from resispec.decode import Sampling
 from resispec.distributions import probabilities
 from resispec.models import Pair, extend
+from resispec.verifiers import Draws
 
 POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
 
@@ -24,12 +26,22 @@ POSITION = 40  # of a prompt whose next token's laws are recorded; the last one 
 class Nodes:
     """Nodes at which a rule's emitted law is estimated: laws p, q (V,) on the CPU, and how many siblings.
 
-    num_tuples: that are drawn at every node, of a rule and of a tree verifier, which takes a tree a tuple.
+    num_tuples: tuples of siblings that are drawn at every node.
     """
 
     laws: Sequence[tuple[Tensor, Tensor]]
     siblings: Sequence[int]
-    num_tuples: tuple[int, int]
+    num_tuples: int
+
+    def narrowed(self, max_siblings: int) -> Nodes:
+        """The same with at most so many siblings."""
+        return replace(self, siblings=[min(width, max_siblings) for width in self.siblings])
+
+    def ceilings(self, draws: Draws) -> list[float]:
+        """The highest acceptance that an exact rule can have at every node."""
+        return [
+            float(ceiling(p, q, width, draws)) for (p, q), width in zip(self.laws, self.siblings, strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -56,9 +68,9 @@ def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
     recorded = [recorded_laws(pair, prompt, sampling.temperature) for prompt in prompts]
     widths = [1 + place % MOST_SIBLINGS for place in range(len(recorded))]
     nodes = {
-        "V = 32,000": Nodes([wide_laws(32_000)], [2], (2400, 1200)),
-        "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], (2400, 1200)),
-        "recorded": Nodes(recorded, widths, (800, 100)),
+        "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),
+        "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], 4000),
+        "recorded": Nodes(recorded, widths, 400),
     }
     return Material(pair, sampling, prompts, nodes, config["seed"])
 

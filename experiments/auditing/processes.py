@@ -10,6 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cache
 from multiprocessing import resource_tracker
+from operator import methodcaller
 from typing import Any, TypeVar
 
 import torch
@@ -36,7 +37,7 @@ def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Seq
     others = multiprocessing.active_children()
     pool = ProcessPoolExecutor(count, context, _prepare, (config, texts))
     try:
-        supported = _each(pool, Candidate.supported, chosen, chosen)
+        supported = _each(pool, methodcaller("supported"), chosen, chosen)
         rows = [(one, draws) for one, found in zip(chosen, supported, strict=True) for draws in found]
         with tqdm(desc="audit", unit="row", total=len(rows), dynamic_ncols=True) as bar:
             return _each(pool, _audit_row, rows, [one for one, _ in rows], bar)

@@ -13,6 +13,7 @@ from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # they take torch
     from resispec.models import Pair, Tokenizer
+    from resispec.models.scoring import Scorer
 
 
 def load(target: str, draft: str | None, device: str, dtype: str) -> Pair:
@@ -32,13 +33,23 @@ def load(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     return load_pair(target, draft, device, dtype)
 
 
+def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
+    """The target and the draft, where there is one, for rescoring; names and errors: as `load`."""
+    from resispec.models.scoring import load_scorers, pair_scorers
+
+    if is_pair(target):
+        return pair_scorers(load(target, draft, device, dtype))
+    return load_scorers([target] if draft is None else [target, draft], device, dtype)
+
+
 def tokenizer(target: str, device: str, dtype: str) -> Tokenizer:
     """The tokenizer of a target, without its weights where that can be."""
     if is_pair(target):
         return _configured(target, device, dtype).tokenizer
-    from resispec.models.tokenizer import load_tokenizer
+    from resispec.models import TransformersTokenizer
+    from resispec.models.checkpoint import read_tokenizer
 
-    return load_tokenizer(target)
+    return TransformersTokenizer(read_tokenizer(target))
 
 
 def is_pair(name: str) -> bool:

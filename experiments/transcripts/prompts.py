@@ -6,11 +6,10 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
-from resispec.audit.transcripts.rows import Transcript
-from resispec.data import _lines as json_lines
-from resispec.data import check_count, read_jsonl
+from resispec.data import check_count, json_lines, read_jsonl
 from resispec.embedded import NAMES, EmbeddedDataset
 from resispec.errors import InvalidInput
+from resispec.transcripts import Transcript
 
 IDS = "prompt_token_ids"
 

@@ -12,7 +12,6 @@ from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes
 
-
 RETURNED = 1e-4
 """How far the sums of what a rule returns may be from their values: it may have computed them in float32."""
 

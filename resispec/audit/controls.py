@@ -15,6 +15,9 @@ from resispec.audit.laws import emitted
 from resispec.verifiers.base import Draws
 from resispec.verifiers.standard import Standard
 
+RARE_EVENTS = 4.0
+"""So many events of a kind are expected before what was drawn can be trusted to show it."""
+
 
 def controls(target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Tensor:
     """The controls of every tuple, each a signed measure over the vocabulary whose mean is 0.
@@ -29,22 +32,25 @@ def controls(target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws:
     return torch.stack(found, -2)
 
 
-def multiples(covariance: Tensor, cross: Tensor) -> Tensor:
-    """How much of each of K controls to subtract: least squares, also where controls depend on another.
+def multiples(covariance: Tensor, cross: Tensor, num_tuples: int) -> Tensor:
+    """How much of each of K controls to subtract: ridge regression on `num_tuples` tuples.
 
-    covariance: (K, K), of the controls; cross: (K,), with what is averaged. Returns (K,) float64.
+    covariance: (K, K), of the controls; cross: (K,), with what is averaged. Returns (K,) float64. The ridge
+    is the variance that an event of probability RARE_EVENTS / num_tuples has: controls that vary less may owe
+    all they vary to an event or two, and a multiple fitted to these would be anything.
     """
-    return torch.linalg.pinv(covariance, rtol=1e-6, hermitian=True) @ cross
+    ridge = torch.eye(len(cross), dtype=covariance.dtype, device=covariance.device)
+    return torch.linalg.solve(covariance + RARE_EVENTS / num_tuples * ridge, cross)
 
 
 def reduced(values: Tensor, known: Tensor) -> Tensor:
-    """`values` (n,) of n tuples less their controls `known` (n, K): the same mean, less noise.
+    """`values` (n,) of n tuples less multiples of their controls `known` (n, K): the same mean, less noise.
 
-    Each half of the tuples is told by the other half how much to subtract, so that the mean stays unbiased.
-    With less than 4 tuples for each control, as for a point mass, nothing is subtracted.
+    Each half of the tuples is told by the other half how much to subtract, so that the mean stays unbiased. A
+    single tuple, of a point mass, stays as it is.
     """
     middle = len(values) // 2
-    if middle < 4 * known.shape[1]:
+    if middle == 0:
         return values
     halves = (slice(None, middle), slice(middle, None))
     return torch.cat(
@@ -56,5 +62,6 @@ def reduced(values: Tensor, known: Tensor) -> Tensor:
 
 
 def _fitted(values: Tensor, known: Tensor) -> Tensor:
-    centred = known - known.mean(0)
-    return multiples(centred.T @ centred, centred.T @ (values - values.mean()))
+    count, centred = len(values), known - known.mean(0)
+    covariance, cross = centred.T @ centred / count, centred.T @ (values - values.mean()) / count
+    return multiples(covariance, cross, count)

@@ -8,13 +8,13 @@ final draw: what is left is the noise of the drafted siblings, and most of that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.controls import controls, multiples, reduced
+from resispec.audit.controls import RARE_EVENTS, controls, multiples, reduced
 from resispec.audit.laws import accepted, check_rows, emitted
 from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
@@ -22,8 +22,6 @@ from resispec.verifiers.base import Draws, SiblingRule
 
 CHOOSING = 0.4
 """The share of the tuples that choose a set; the others measure it."""
-RARE_EVENTS = 4.0
-"""Standard errors count at least this many events over the number of tuples: see `resolution`."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +57,11 @@ class Deviation:
         if self.error == 0:
             return math.copysign(math.inf, self.value) if self.value else 0.0
         return self.value / self.error
+
+    @property
+    def p_value(self) -> float:
+        """The probability that an exact rule deviates at least as far upwards."""
+        return math.erfc(self.z / math.sqrt(2)) / 2
 
 
 @dataclass(frozen=True)
@@ -123,35 +126,33 @@ def estimate(
 ) -> Estimate:
     """Estimate the emitted law of a rule at one node, its total variation to the target, and its acceptance.
 
-    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Sums are taken in float64.
-    The first tuples choose the set that is measured on the others. Raises InvalidInput when p or q is no law,
-    FloatingPointError when the rule's laws are NaN.
+    target_probs, draft_probs: (V,) float32 or float64, on the generator's device. Chunks are summed in their
+    precision, all else in float64. The first tuples choose the set that is measured on the others; of a point
+    mass the only tuple does both. Raises InvalidInput when p or q is no law, FloatingPointError when the
+    rule's laws are NaN.
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
     run = _Pass(rule, target_probs, draft_probs, tuples)
     if tuples.draws.are_random:
+        siblings = run.draw(tuples.num_tuples, generator)
         num_choosing = round(CHOOSING * tuples.num_tuples)
-        first = run.sums(run.draw(num_choosing, generator), torch.zeros_like(target_probs, dtype=torch.bool))
-        chosen = first.quiet_mean > target_probs
-        rest = run.sums(run.draw(tuples.num_tuples - num_choosing, generator), chosen)
-        parts = [first, rest]
+        choosing, measuring = siblings[:num_choosing], siblings[num_choosing:]
     else:
-        only = run.draw(1, generator)
-        law = emitted(rule.law(target_probs, draft_probs, only[0], tuples.draws), only[0])
-        chosen = law > target_probs
-        parts = [run.sums(only, chosen)]
-    count = sum(part.count for part in parts)
-    mean = sum((part.mean * part.count for part in parts), torch.zeros_like(parts[0].mean)) / count
-    square = sum((part.square * part.count for part in parts), torch.zeros_like(parts[0].mean)) / count
-    spread = ((square - mean * mean).clamp_min(0) / max(1, count - 1)).sqrt()
-    if not bool(mean.isfinite().all()):
+        choosing = measuring = run.draw(1, generator)
+    first, mean = run.choose(choosing)
+    chosen = mean > target_probs
+    rest, masses = run.measure(measuring, chosen)
+    sums = first + rest if tuples.draws.are_random else rest
+    law, spread = sums.law()
+    if not bool(law.isfinite().all()):
         raise FloatingPointError(
             "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
         )
-    hits = torch.cat([part.accepted for part in parts])
-    acceptance = float(hits.mean()), _standard_error(hits)
-    return Estimate(mean, spread, run.mass(parts[-1], chosen), *acceptance, count, sum_rounding(target_probs))
+    acceptance = float(sums.accepted.mean()), _standard_error(sums.accepted)
+    return Estimate(
+        law, spread, run.mass(masses, chosen), *acceptance, sums.count, sum_rounding(target_probs)
+    )
 
 
 def pool(deviations: Sequence[Deviation]) -> Deviation:
@@ -168,21 +169,25 @@ def pool(deviations: Sequence[Deviation]) -> Deviation:
 
 @dataclass(frozen=True)
 class _Sums:
-    """Sums over a part of the tuples, float64.
+    """Sums over n tuples of the emitted law and of its square, (V,) float64, and all acceptances, (n,)."""
 
-    mean, square: (V,), of the law and of its square. quiet_mean: (V,), of the law less its controls. mass,
-    accepted: (n,), every tuple's mass of a set, less its controls, and acceptance.
-    """
-
-    mean: Tensor
-    square: Tensor
-    quiet_mean: Tensor
-    mass: Tensor
+    law_sum: Tensor
+    square_sum: Tensor
     accepted: Tensor
 
     @property
     def count(self) -> int:
-        return len(self.mass)
+        return len(self.accepted)
+
+    def __add__(self, other: _Sums) -> _Sums:
+        accepted = torch.cat((self.accepted, other.accepted))
+        return _Sums(self.law_sum + other.law_sum, self.square_sum + other.square_sum, accepted)
+
+    def law(self) -> tuple[Tensor, Tensor]:
+        """The mean law and its standard error, (V,) each."""
+        mean = self.law_sum / self.count
+        variance = (self.square_sum / self.count - mean * mean).clamp_min(0)
+        return mean, (variance / max(1, self.count - 1)).sqrt()
 
 
 @dataclass(frozen=True)
@@ -207,41 +212,51 @@ class _Pass:
         rows = [min(self.rows, count - start) for start in range(0, count, self.rows)]
         return torch.cat([draws.draw(self.draft_probs.expand(n, -1), size, generator) for n in rows])
 
-    def laws(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Chunks of emitted laws (C, V), their controls (C, K, V), and acceptances (C,)."""
+    def choose(self, siblings: Tensor) -> tuple[_Sums, Tensor]:
+        """Sums over tuples (n, B), and the mean law less its controls, (V,)."""
+        num_controls = 1 + siblings.shape[1]
+        level = self.target_probs.new_zeros(num_controls, len(self.target_probs), dtype=torch.float64)
+        products = level.new_zeros(num_controls, num_controls + 1)  # of controls with controls, with the law
+
+        def observe(laws: Tensor, known: Tensor) -> None:
+            level.add_(known.sum(0))
+            products.add_((known @ torch.cat((known, laws[:, None]), 1).mT).sum(0))
+
+        sums = self.sums(siblings, observe)
+        mean, known_mean = sums.law()[0], level / sums.count
+        spread = products / sums.count - known_mean @ torch.cat((known_mean, mean[None])).T
+        return sums, mean - multiples(spread[:, :-1], spread[:, -1], sums.count) @ known_mean
+
+    def measure(self, siblings: Tensor, chosen: Tensor) -> tuple[_Sums, Tensor]:
+        """Sums over tuples (n, B), and the mass of the set `chosen` (V,) bool in each, less its controls."""
+        inside, masses = chosen.to(self.target_probs.dtype), []
+
+        def observe(laws: Tensor, known: Tensor) -> None:
+            masses.append(torch.cat((known @ inside, (laws @ inside)[:, None]), 1).double())
+
+        sums, found = self.sums(siblings, observe), torch.cat(masses)
+        return sums, reduced(found[:, -1], found[:, :-1])
+
+    def sums(self, siblings: Tensor, observe: Callable[[Tensor, Tensor], None]) -> _Sums:
+        """Running sums; `observe` is shown every chunk's emitted laws (C, V) and their controls (C, K, V)."""
+        law_sum = torch.zeros_like(self.target_probs, dtype=torch.float64)
+        square_sum, hits = law_sum.clone(), []
         for tokens in siblings.split(self.rows):
             shape = (len(tokens), len(self.target_probs))
             given = self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.tuples.draws
             law = self.rule.law(*given)
-            yield emitted(law, tokens), controls(*given), accepted(law, tokens).double()
+            laws = emitted(law, tokens)
+            law_sum += laws.sum(0)
+            square_sum += laws.square().sum(0)
+            hits.append(accepted(law, tokens).double())
+            observe(laws, controls(*given))
+        return _Sums(law_sum, square_sum, torch.cat(hits))
 
-    def sums(self, siblings: Tensor, chosen: Tensor) -> _Sums:
-        """Running sums over all tuples, with the mass of the set `chosen` (V,) bool in every one of them."""
-        mean = torch.zeros_like(self.target_probs, dtype=torch.float64)
-        num_controls = 1 + siblings.shape[1]
-        square, level = mean.clone(), mean.new_zeros(num_controls, len(mean))
-        products = mean.new_zeros(num_controls, num_controls + 1)  # of controls with controls, with the law
-        masses, hits = [], []
-        index = chosen.nonzero()[:, 0]
-        for laws, known, hit in self.laws(siblings):
-            both = torch.cat((known, laws[:, None]), 1)
-            mean += laws.sum(0, dtype=torch.float64)
-            square += laws.square().sum(0, dtype=torch.float64)
-            level += known.sum(0, dtype=torch.float64)
-            products += (known @ both.mT).sum(0, dtype=torch.float64)
-            masses.append(both.index_select(2, index).sum(2, dtype=torch.float64))
-            hits.append(hit)
-        mean, level = mean / len(siblings), level / len(siblings)
-        spread = products / len(siblings) - level @ torch.cat((level, mean[None])).T
-        quiet = mean - multiples(spread[:, :-1], spread[:, -1]) @ level
-        mass = torch.cat(masses)
-        return _Sums(mean, square / len(siblings), quiet, reduced(mass[:, -1], mass[:, :-1]), torch.cat(hits))
-
-    def mass(self, sums: _Sums, chosen: Tensor) -> SetMass:
-        """The mass of a set that other tuples chose."""
+    def mass(self, masses: Tensor, chosen: Tensor) -> SetMass:
+        """The mass (n,) in every tuple of a set that other tuples chose."""
         target = float(self.target_probs[chosen].sum(dtype=torch.float64))
-        allowance = resolution(target, sums.count, sum_rounding(self.target_probs))
-        return SetMass(float(sums.mass.mean()), target, math.hypot(_standard_error(sums.mass), allowance))
+        allowance = resolution(target, len(masses), sum_rounding(self.target_probs))
+        return SetMass(float(masses.mean()), target, math.hypot(_standard_error(masses), allowance))
 
 
 def _standard_error(values: Tensor) -> float:

@@ -29,15 +29,18 @@ def scenes(max_siblings: int) -> list[Scene]:
     """Scenes for verifiers of trees or, with max_siblings = 1, of chains.
 
     Laws that differ much, so that rejections lead to residuals; laws that differ little, so that most walks
-    end at a leaf; a wide vocabulary; and 8 siblings. Independent siblings repeat tokens in all of them.
+    end at a leaf; a wide vocabulary; 8 siblings, which repeat tokens if they are independent; and single
+    siblings, often, whose residuals and final tokens are counted one by one.
     """
+    single = [_single(*pair_of_laws("random", 16, Generator().manual_seed(0))), _single(*wide_laws(300))]
     if max_siblings == 1:
-        return [_narrow(chain(3), 4, 0.0), _narrow(chain(2), 3, 0.8), _wide(chain(2))]
+        return [_narrow(chain(3), 4, 0.0), _narrow(chain(2), 3, 0.8), _wide(chain(2)), *single]
     return [
         _narrow(from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
         _narrow(complete(3, 2), 3, 0.8),
         _wide(from_child_counts([[3], [2, 0, 1]])),
         _narrow(complete(2, MOST_SIBLINGS), MOST_SIBLINGS + 1, 0.3),
+        *single,
     ]
 
 
@@ -48,6 +51,11 @@ def _narrow(topology: Topology, vocab: int, likeness: float) -> Scene:
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
     draft = likeness * target + (1 - likeness) * draft
     return Scene(topology, target.float(), draft.float(), torch.arange(vocab))
+
+
+def _single(target: Tensor, draft: Tensor) -> Scene:
+    """One sibling, its law and the final token's the same."""
+    return Scene(chain(1), target.float()[None], draft.float()[None], torch.arange(len(target)), 4)
 
 
 def _wide(topology: Topology) -> Scene:

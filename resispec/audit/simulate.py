@@ -16,6 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.chi_square import ChiSquare, chi_square
+from resispec.audit.z_score import rank_terms, surprisal_terms, z_score
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one
 from resispec.trees import Topology
@@ -28,30 +29,32 @@ class Scene:
 
     target_rows, draft_rows: (R, V) float32, the law of the token after a token t is row t % R: bigram models
     with R = V, one law for all nodes with R = 1. classes: (V,) int64, tokens of one class are counted
-    together; from 0 to the number of classes less 1.
+    together; from 0 to the number of classes less 1. trees_per_turn: more for small trees, which cost less.
     """
 
     topology: Topology
     target_rows: Tensor
     draft_rows: Tensor
     classes: Tensor
+    trees_per_turn: int = 1
 
 
 def simulate(
-    verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_steps: int, generator: Generator
+    verifier: Verifier, scenes: Sequence[Scene], draws: Draws, num_turns: int, generator: Generator
 ) -> dict[str, ChiSquare]:
-    """Draft and verify `num_steps` trees of every scene, by turns, and compare counts with laws.
+    """Draft and verify trees of all scenes, by turns, and compare counts with laws.
 
     Returns, for scene i of the list, on the CPU:
     "siblings i": drafted siblings against the laws that they were drawn from;
     "verdicts i": the stopping node and the final token against `outcomes`;
+    "surprisal i", "rank i": the final token against its law at that node, by the z-scores of decoding;
     "tokens i": the first D tokens, fresh ones where a step gave fewer, against the target;
     "turns i": whether a verdict depends on the one before it in the same scene, which it must not.
     """
     records = [_Record(verifier, scene, draws) for scene in scenes]
-    for _ in range(num_steps):
+    for _ in range(num_turns):
         for record in records:
-            record.step(generator)
+            record.turn(generator)
     beside = Generator().manual_seed(0)  # the verifier's stream of random numbers is left alone
     return {
         f"{name} {place}": found
@@ -71,8 +74,12 @@ class _Record:
         self._trees: list[Tensor] = []
         self._verdicts: list[Verdict] = []
 
-    def step(self, generator: Generator) -> None:
-        """Draft a tree and verify it."""
+    def turn(self, generator: Generator) -> None:
+        """Draft and verify the trees of one turn."""
+        for _ in range(self._scene.trees_per_turn):
+            self._step(generator)
+
+    def _step(self, generator: Generator) -> None:
         scene = self._scene
         tokens = torch.zeros(scene.topology.num_nodes, dtype=torch.int64)
         for parents, children in scene.topology.families_by_level:
@@ -84,15 +91,18 @@ class _Record:
 
     def results(self, beside: Generator) -> dict[str, ChiSquare]:
         """What the counts say."""
-        laws, cells = self._verdict_laws(), self._verdict_cells()
+        nodes, final, chances, laws = self._judged()
+        cells = nodes * self._num_classes + self._scene.classes[final]
         share = torch.rand(len(cells), generator=beside, dtype=torch.float64)
-        chance = laws.gather(1, cells[:, None])[:, 0]
-        below = laws.cumsum(1).gather(1, cells[:, None])[:, 0] - chance
+        chance = chances.gather(1, cells[:, None])[:, 0]
+        below = chances.cumsum(1).gather(1, cells[:, None])[:, 0] - chance
         uniform = below + share * chance - 0.5  # uniform on (-1/2, 1/2) where the verdicts follow their laws
         turns = 12 * float((uniform[1:] * uniform[:-1]).sum()) / math.sqrt(len(cells) - 1)
         return {
             "siblings": self._siblings(),
-            "verdicts": chi_square(laws, cells),
+            "verdicts": chi_square(chances, cells),
+            "surprisal": _squared(*surprisal_terms(laws, final)),
+            "rank": _squared(*rank_terms(laws, final)),
             "tokens": self._tokens(beside),
             "turns": ChiSquare(turns**2, 1, len(cells) - 1),
         }
@@ -104,22 +114,26 @@ class _Record:
         tree = Tree(scene.topology, tokens, self._draws)
         return tree, scene.target_rows[rows], scene.draft_rows[rows]
 
-    def _verdict_cells(self) -> Tensor:
-        """(n,): a node and a class of tokens for every verdict."""
-        nodes = torch.tensor([(0, *verdict.path)[-1] for verdict in self._verdicts])
-        final = torch.tensor([verdict.tokens[-1] for verdict in self._verdicts])
-        return nodes * self._num_classes + self._scene.classes[final]
+    def _judged(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What was drawn, and its laws under `outcomes`.
 
-    def _verdict_laws(self) -> Tensor:
-        """(n, N x K): the chances of these cells under `outcomes`."""
-        known: dict[tuple[int, ...], Tensor] = {}  # the same tree is drafted many times
-        for tokens in self._trees:
+        Stopping nodes and final tokens (n,); the chances of all pairs of a node and a class of tokens
+        (n, N x K); the final token's law at the node that was stopped at (n, V).
+        """
+        nodes = [(0, *verdict.path)[-1] for verdict in self._verdicts]
+        known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}  # the same tree is drafted many times
+        chances, laws = [], []
+        for tokens, node in zip(self._trees, nodes, strict=True):
             key = tuple(tokens.tolist())
             if key not in known:
                 outcomes = self._verifier.outcomes(*self._given(tokens))
-                cells = (outcomes.stop.double()[:, None] * (outcomes.final.double() @ self._member)).flatten()
-                known[key] = cells / cells.sum()
-        return torch.stack([known[tuple(tokens.tolist())] for tokens in self._trees])
+                final = outcomes.final.double()
+                cells = (outcomes.stop.double()[:, None] * (final @ self._member)).flatten()
+                known[key] = cells / cells.sum(), final / final.sum(-1, keepdim=True)
+            chances.append(known[key][0])
+            laws.append(known[key][1][node])
+        final_tokens = torch.tensor([verdict.tokens[-1] for verdict in self._verdicts])
+        return torch.tensor(nodes), final_tokens, torch.stack(chances), torch.stack(laws)
 
     def _siblings(self) -> ChiSquare:
         """Every sibling, by its rank under its parent, against its law given the earlier ones."""
@@ -160,3 +174,9 @@ def _block(laws: Tensor, place: Tensor, count: int) -> Tensor:
     """Laws (n, K) as the `place`-th of `count` blocks of cells: (n, count x K), zero elsewhere."""
     where = torch.nn.functional.one_hot(place, count).to(laws.dtype)
     return (where[:, :, None] * laws[:, None]).flatten(1)
+
+
+def _squared(deviation: Tensor, variance: Tensor) -> ChiSquare:
+    """A z-score as a chi-square: terms (n,) of deviations, and their variances."""
+    score = z_score(float(deviation.sum()), float(variance.sum()), len(deviation))
+    return ChiSquare(score.z**2, 1, score.n)

@@ -1,7 +1,7 @@
 """Engines: whatever continues a prompt of token ids, asked so that an audit can judge what it wrote.
 
-base: what an engine is asked, and what it answers. writing: from an engine to a file of transcripts, which
-`resispec.audit.transcripts` reads. acceptance: an engine's own account of its speculative decoding.
+base: what an engine is asked, and what it answers. writing: from an engine to a file of transcripts, see
+`resispec.transcripts`. acceptance: an engine's own account of its speculative decoding.
 `resispec.models.generate` has the engine of transformers; the clients of servers are in
 `experiments.transcripts`, since the library alone knows no HTTP. Importing this package takes no torch.
 """

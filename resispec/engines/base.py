@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from resispec.audit.transcripts.rows import Transcript
 from resispec.errors import InvalidInput
+from resispec.transcripts import Transcript
 
 
 class Unanswered(Exception):

@@ -12,9 +12,9 @@ from typing import Any
 
 from tqdm import tqdm
 
-from resispec.audit.transcripts.rows import Transcript, line_of, read_transcripts
 from resispec.engines.base import Engine, Settings, Unanswered
 from resispec.errors import InvalidInput
+from resispec.transcripts import Transcript, line_of, read_transcripts
 
 INDEX = "prompt_index"
 """The key of a row that says which prompt it belongs to, counted from 0."""

@@ -127,16 +127,15 @@ def load_pair(
     differ.
     """
     check_device(device)
-    if dtype not in DTYPES:
-        raise InvalidInput(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
-    module, tokenizer = read_checkpoint(target, target_revision, DTYPES[dtype], device)
+    number = find_dtype(dtype)
+    module, tokenizer = read_checkpoint(target, target_revision, number, device)
     target_model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
     if draft is None:
         return Pair(target_model, None, shared_tokenizer)
-    module, draft_tokenizer = read_checkpoint(draft, draft_revision, DTYPES[dtype], device)
+    module, draft_tokenizer = read_checkpoint(draft, draft_revision, number, device)
     draft_model = TransformersModel(module)
     shared = min(target_model.vocab_size, draft_model.vocab_size)
-    if _vocabulary(tokenizer, shared) != _vocabulary(draft_tokenizer, shared):
+    if vocabulary(tokenizer, shared) != vocabulary(draft_tokenizer, shared):
         raise InvalidInput(
             f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share"
         )
@@ -154,7 +153,14 @@ def check_device(device: str) -> None:
         ) from error
 
 
-def _vocabulary(tokenizer: Any, size: int) -> dict[int, str]:
+def find_dtype(name: str) -> torch.dtype:
+    """One of `DTYPES` by its name. Raises InvalidInput for an unknown one."""
+    if name not in DTYPES:
+        raise InvalidInput(f"unknown dtype {name!r}; allowed: {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def vocabulary(tokenizer: Any, size: int) -> dict[int, str]:
     """The tokens of a transformers tokenizer by their ids below `size`."""
     return {index: token for token, index in tokenizer.get_vocab().items() if index < size}
 

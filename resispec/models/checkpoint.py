@@ -34,7 +34,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
     Raises InvalidInput, one line with the cause, for whatever is wrong with them.
     """
     source, options = _located(name, revision)
-    with _quiet(), _named(f"model {name}"):
+    with quiet(), _named(f"model {name}"):
         _check_config(source, options)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             source,
@@ -47,10 +47,20 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
         )
         _check_fit(*loaded)
         module = loaded[0].to(device)
-    with _quiet(), _named(f"tokenizer of model {name}"):
-        _check_tokenizer(source, options)
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-    return module, tokenizer
+    return module, read_tokenizer(name, revision)
+
+
+def read_tokenizer(name: str, revision: str | None = None) -> Any:
+    """The tokenizer of transformers that a folder or a hub name holds. Raises as `read_checkpoint`."""
+    source, options = _located(name, revision)
+    with quiet(), _named(f"tokenizer of model {name}"):
+        if "auto_map" in get_tokenizer_config(source, **options):
+            raise InvalidInput(
+                "it needs code of its own (auto_map in tokenizer_config.json), which is never run"
+            )
+        if Path(source).is_dir() and not any(Path(source, file).is_file() for file in _TOKENIZER_FILES):
+            raise InvalidInput(f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}")
+        return AutoTokenizer.from_pretrained(source, **options)
 
 
 def cause(error: Exception) -> str:
@@ -59,6 +69,17 @@ def cause(error: Exception) -> str:
         return "its weights are a damaged pickle, or one that holds more than tensors; none of it was run"
     speaks = isinstance(error, OSError | ValueError | RuntimeError)
     return (first_line(error) if speaks else f"{type(error).__name__}: {first_line(error)}")[:_LONGEST_CAUSE]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing tables about what is said in one line."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
 
 
 def _located(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
@@ -103,25 +124,6 @@ def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
             raise InvalidInput(
                 f"config.json does not fit the weights: they {what} {', '.join(sorted(keys)[:3])}"
             )
-
-
-def _check_tokenizer(source: str, options: dict[str, Any]) -> None:
-    """Raise InvalidInput for a tokenizer with code of its own, or a folder without one."""
-    if "auto_map" in get_tokenizer_config(source, **options):
-        raise InvalidInput("it needs code of its own (auto_map in tokenizer_config.json), which is never run")
-    if Path(source).is_dir() and not any(Path(source, name).is_file() for name in _TOKENIZER_FILES):
-        raise InvalidInput(f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}")
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep transformers from printing tables about what is said in one line."""
-    verbosity = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from resispec.engines import Answer, Settings, require_off
 from resispec.errors import InvalidInput
-from resispec.models.checkpoint import _quiet
+from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
 
 MODES = ("plain", "assisted", "prompt_lookup")
@@ -68,7 +68,7 @@ class TransformersEngine:
         ids = torch.tensor([list(prompt)], device=self.target.device)
         devices = [ids.device] if ids.is_cuda else []
         # Whoever else draws in this process is not disturbed; what `generate` calls itself makes it warn.
-        with torch.random.fork_rng(devices), _quiet():
+        with torch.random.fork_rng(devices), quiet():
             torch.manual_seed(seed)
             whole = self.generate(ids, **_options(settings), **self._mode)
         tokens = tuple(whole[0, len(prompt) :].tolist())

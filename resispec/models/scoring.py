@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.models.causal import DTYPES, _vocabulary, check_device
+from resispec.models.causal import TransformersModel, check_device, find_dtype, vocabulary
 from resispec.models.checkpoint import read_checkpoint
+from resispec.models.pair import Pair
 
 MAX_LOGITS = 2**24
 """Logits that are held at a time, 64 MiB of them in float32."""
@@ -147,16 +148,20 @@ def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float
     device: a torch device, or auto: CUDA where there is a device. dtype: a key of `DTYPES`. Raises
     InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
     """
-    device = found_device(device)
+    device, number = found_device(device), find_dtype(dtype)
     check_device(device)
-    if dtype not in DTYPES:
-        raise InvalidInput(f"unknown dtype {dtype!r}; allowed: {', '.join(DTYPES)}")
-    read = [read_checkpoint(name, None, DTYPES[dtype], device) for name in names]
+    read = [read_checkpoint(name, None, number, device) for name in names]
     scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in read]
     size = min(scorer.vocab_size for scorer in scorers)
-    if any(_vocabulary(tokenizer, size) != _vocabulary(read[0][1], size) for _, tokenizer in read):
+    if any(vocabulary(tokenizer, size) != vocabulary(read[0][1], size) for _, tokenizer in read):
         raise InvalidInput(f"{' and '.join(names)} have different tokenizers; allowed: one that they share")
     return scorers
+
+
+def pair_scorers(pair: Pair) -> list[Scorer]:
+    """The target of a pair, and its draft where that is a language model of its own."""
+    models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
+    return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
 
 
 def found_device(name: str) -> str:

@@ -1,7 +1,7 @@
 """Assertions for the tests of other repositories: is this rule, verifier or kernel exact?
 
-assert_exact: a rule, a verifier or a registered name, by enumeration and estimation of its law.
-assert_exact_sampler: any function that verifies drafted tokens, from the tokens that it emits.
+assert_exact: a rule, a verifier or a registered name, by the audits of `resispec.audit`.
+assert_exact_sampler: any function that verifies drafted tokens, by the tokens that it emits.
 
 Installed beside pytest, `resispec.testing.plugin` adds two options and a summary; pytest loads it in every
 run, so importing this package takes no torch before one of its names is used.
@@ -13,13 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from resispec.testing.report import Report
     from resispec.testing.rules import assert_exact
     from resispec.testing.samplers import assert_exact_sampler
+    from resispec.testing.session import Report
 
 __all__ = ["Report", "assert_exact", "assert_exact_sampler"]
 
-_HOME = {"Report": "report", "assert_exact": "rules", "assert_exact_sampler": "samplers"}
+_HOME = {"Report": "session", "assert_exact": "rules", "assert_exact_sampler": "samplers"}
 
 
 def __getattr__(name: str) -> Any:

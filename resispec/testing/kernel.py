@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,78 +12,79 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.errors import InvalidInput
-from resispec.testing.laws import Place
-from resispec.testing.stage import NONE, Choose, Stage, Step
-
-
-@dataclass(frozen=True)
-class Arrays:
-    """What a sampler computes with: numpy arrays, or tensors on a device."""
-
-    numpy: bool
-    device: torch.device
-
-    def give(self, tensor: Tensor) -> Any:
-        """A tensor on the CPU as the sampler gets it."""
-        return tensor.numpy() if self.numpy else tensor.to(self.device)
-
-    def generator(self, seed: int) -> Any:
-        """A seeded numpy Generator, or a torch one on the device."""
-        return np.random.default_rng(seed) if self.numpy else Generator(self.device).manual_seed(seed)
+from resispec.testing.stage import MAX_ELEMENTS, NONE, Stage
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """The sampler under test as a player, see `assert_exact_sampler` for how it is called.
+    """The sampler under test, see `assert_exact_sampler` for how it is called.
 
-    draft: the engine's own drafting, or None. batched: whether its arrays have a dimension for rows.
-    generator: its own; ours: of what is drafted here.
+    draft: the engine's own drafting, or None. batch: rows of a call; 0 without a dimension for them. numpy:
+    whether its arrays are numpy's; otherwise they are tensors on `device`. generator: its own, see `seeded`.
     """
 
-    stage: Stage
     sampler: Callable[..., Any]
     draft: Callable[..., Any] | None
-    batched: bool
-    arrays: Arrays
+    batch: int
+    numpy: bool
+    device: torch.device | str
     generator: Any
-    ours: Generator
 
-    def play(self, root: Tensor) -> Step:
-        """See `Player.play`."""
-        noises: list[list[Any]] = []
-        choose = self.stage.draw(self.ours) if self.draft is None else self._choose(self.draft, noises)
-        drafted = self.stage.drafted(root, choose)
-        given = [self.arrays.give(tensor) for tensor in (*self.stage.rows(root, drafted), drafted)]
-        calls = [given] if self.batched else zip(*given, strict=True)
+    def play(self, stage: Stage, root: Tensor) -> tuple[Tensor, Tensor]:
+        """Draft and verify after the tokens `root` (C,), of which there are whole batches.
+
+        Returns (C, L or B) drafted and (C, P) emitted tokens, NONE behind the last one. Raises InvalidInput
+        for what are no tokens, AssertionError for tokens that no verifier emits.
+        """
+        most = max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size))
+        drafted, emitted = [], []
+        for some in root.split(self.batch or min(256, most)):
+            noises: list[list[Any]] = []
+            choose = stage.choose if self.draft is None else partial(self._choose, self.draft, stage, noises)
+            drafted.append(stage.drafted(some, choose))
+            emitted.append(self._verified(stage, some, drafted[-1], noises))
+            stage.check(drafted[-1], emitted[-1])
+        return torch.cat(drafted), torch.cat(emitted)
+
+    def _verified(self, stage: Stage, root: Tensor, drafted: Tensor, noises: list[list[Any]]) -> Tensor:
+        """(C, P) emitted tokens."""
+        given = [self._given(tensor) for tensor in (*stage.laws(root, drafted), drafted)]
+        calls = [given] if self.batch else zip(*given, strict=True)
         found = [
-            self.sampler(*call, self.generator, *self._noise(noises, index))
+            self.sampler(*call, self.generator, *_noise(stage, noises, index))
             for index, call in enumerate(calls)
         ]
-        rows = _rows(found[0], len(root)) if self.batched else found
-        width = self.stage.num_positions
-        return Step(drafted, torch.tensor([_padded(row, width) for row in rows]))
+        rows = _rows(found[0], len(root)) if self.batch else found
+        return torch.tensor([_padded(row, stage.num_positions) for row in rows])
 
-    def _choose(self, draft: Callable[..., Any], noises: list[list[Any]]) -> Choose:
-        """Drafts as the engine does; a list with the noise of every call joins `noises`."""
+    def _choose(
+        self, draft: Callable[..., Any], stage: Stage, noises: list[list[Any]], rows: Tensor, count: int
+    ) -> Tensor:
+        """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
+        laws = self._given(stage.draft[rows])
+        found = [draft(law, self.generator) for law in ([laws] if self.batch else laws)]
+        if all(isinstance(drafted, tuple) for drafted in found):
+            noises.append([noise for _, noise in found])
+            found = [drafted for drafted, _ in found]
+        tokens = [_listed(row) for row in (_rows(found[0], len(rows)) if self.batch else found)]
+        if any(len(row) != count for row in tokens):
+            raise InvalidInput(f"draft returned {tokens[0]}; allowed: {count} tokens for every row")
+        return torch.tensor(tokens)
 
-        def choose(place: Place, count: int) -> Tensor:
-            rows = self.arrays.give(self.stage.laws.rows(self.stage.laws.draft, place))
-            found = [draft(row, self.generator) for row in ([rows] if self.batched else rows)]
-            if all(isinstance(drafted, tuple) for drafted in found):
-                noises.append([noise for _, noise in found])
-                found = [drafted for drafted, _ in found]
-            tokens = [_listed(row) for row in (_rows(found[0], len(rows)) if self.batched else found)]
-            if any(len(row) != count for row in tokens):
-                raise InvalidInput(f"draft returned {tokens[0]}; allowed: {count} tokens for every row")
-            return torch.tensor(tokens)
+    def _given(self, tensor: Tensor) -> Any:
+        return tensor.numpy() if self.numpy else tensor.to(self.device)
 
-        return choose
 
-    def _noise(self, noises: list[list[Any]], call: int) -> tuple[Any, ...]:
-        """What a call gets besides: nothing, or the noise of its siblings or of every position."""
-        if not noises:
-            return ()
-        return (noises[0][call],) if self.stage.siblings else ([noise[call] for noise in noises],)
+def seeded(numpy: bool, device: torch.device | str, seed: int) -> Any:
+    """A sampler's generator: numpy's, or torch's on the device."""
+    return np.random.default_rng(seed) if numpy else Generator(device).manual_seed(seed)
+
+
+def _noise(stage: Stage, noises: list[list[Any]], call: int) -> tuple[Any, ...]:
+    """What a call gets besides: nothing, or the noise of its siblings or of every position."""
+    if not noises:
+        return ()
+    return (noises[0][call],) if stage.siblings else ([noise[call] for noise in noises],)
 
 
 def _rows(found: Any, count: int) -> Sequence[Any]:

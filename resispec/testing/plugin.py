@@ -1,8 +1,7 @@
 """The pytest plug-in: two options, and a summary of what every assertion of exactness could have seen.
 
-pytest finds it by its entry point in the group `pytest11`, or by `-p resispec.testing.plugin`, and imports it
-in every run of an environment in which resispec is installed. So it imports neither torch nor, as the library
-does not depend on it, pytest.
+pytest finds it by its entry point in the group `pytest11` and imports it in every run of an environment in
+which resispec is installed. So it imports neither torch nor, as the library does not depend on it, pytest.
 """
 
 from __future__ import annotations
@@ -63,4 +62,5 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         return
     terminalreporter.section("exactness of speculative decoding")
     for test, note in notes:
-        terminalreporter.write_line(f"{test}\n  {note}")
+        lines = note.replace("; ", "\n    ")
+        terminalreporter.write_line(f"{test}\n  {lines}")

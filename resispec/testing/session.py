@@ -1,4 +1,4 @@
-"""What a run of pytest decides for all assertions, and where they note what they found; without torch."""
+"""What a run of pytest decides for all assertions, and what they tell it; without torch."""
 
 from __future__ import annotations
 
@@ -24,3 +24,24 @@ class Session:
 
 
 SESSION = Session()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an assertion that held has seen.
+
+    subject: what was tested. details: what was found, and how much would have been. smallest_bias: the total
+    variation that would have shown in 9 of 10 such tests.
+    """
+
+    subject: str
+    details: tuple[str, ...]
+    smallest_bias: float
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {'; '.join(self.details)}"
+
+    def noted(self) -> Report:
+        """This report, once the session has been told."""
+        SESSION.note(str(self))
+        return self

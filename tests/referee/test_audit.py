@@ -89,7 +89,7 @@ def test_standard_is_exact_on_the_battery_and_resispec_only_for_a_point_mass(dra
     if draws is Draws.POINT_MASS:
         assert rule.error < 1e-12 and tree.error < 1e-12
     else:
-        assert rule.error > 0.2 and tree.error > 0.1
+        assert rule.error > 0.2 and tree.error > 0.05
         again = emitted_law(
             get_rule("resispec"), rule.target_probs, rule.draft_probs, int(rule.case[0]), draws
         )
@@ -188,7 +188,7 @@ def test_the_estimates_z_is_calibrated(draws):
     assert (
         z.abs().max() < 4
         and abs(float(z.mean())) < 4 / math.sqrt(len(z))
-        and 0.05 < float(z.square().mean()) < 1.2
+        and 0.02 < float(z.square().mean()) < 1.2
     )
     assert abs(pool([item.total_variation for item in found]).z) < 4
 

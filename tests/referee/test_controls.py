@@ -44,15 +44,23 @@ def test_the_mean_stays_and_the_noise_goes():
     assert abs(float(found.mean()) - 5) < 4 * 0.1 / 4000**0.5 and float(found.std()) == pytest.approx(
         0.1, rel=0.1
     )
-    assert torch.equal(reduced(known[:10, 0], known[:10]), known[:10, 0])  # too few to learn from
-    assert (
-        multiples(torch.eye(2).double(), torch.tensor([1.0, 2.0]).double()) == torch.tensor([1.0, 2.0])
-    ).all()
+    assert torch.equal(reduced(known[:1, 0], known[:1]), known[:1, 0])  # nothing to learn from
+
+
+def test_a_control_that_hardly_varies_is_hardly_used():
+    """Least squares, but for a ridge of RARE_EVENTS = 4 over the number of tuples."""
+    covariance, cross = torch.diag(law(1.0, 1e-6)), law(0.5, 1e-4)
+    assert multiples(covariance, cross, 4000).tolist() == pytest.approx([0.5 / 1.001, 1e-4 / 1.001e-3])
+    # One rare event in the first half tells nothing about the second, where the control is a small constant.
+    known = torch.full((2000, 1), -1e-3, dtype=torch.float64)
+    known[0] = 1
+    values = 0.5 + 0.5 * (known[:, 0] > 0).double()
+    assert abs(float(reduced(values, known).mean()) - 0.5) < 1e-2
 
 
 @pytest.mark.parametrize("name", ["optimal", "kseq", "resispec", "standard"])
 def test_estimates_become_less_noisy(monkeypatch, name):
-    """At least a third less than without controls; and nothing is left of the standard rule's own noise."""
+    """At least a third less than without controls; and hardly any of the standard rule's own noise is left."""
     p, q = (
         torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1) for seed in (0, 1)
     )
@@ -60,4 +68,4 @@ def test_estimates_become_less_noisy(monkeypatch, name):
     monkeypatch.setattr("resispec.audit.estimate.reduced", lambda values, _: values)
     plain = estimate(get_rule(name), p, q, Tuples(2, Draws.IID, 4000), rng(0)).total_variation
     assert found.error < 0.67 * plain.error
-    assert name != "standard" or abs(found.value) < 1e-12
+    assert name != "standard" or abs(found.value) < 1e-3

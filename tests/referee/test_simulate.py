@@ -15,7 +15,7 @@ from resispec.audit.simulate import Scene, simulate
 from resispec.audit.verdict import LEAST_P
 from resispec.core import Draws
 from resispec.trees import chain, root_only
-from resispec.verifiers import as_verifier, get_verifier
+from resispec.verifiers import Block, as_verifier, get_verifier
 
 # Counts
 
@@ -70,13 +70,13 @@ EXACT = [
 @pytest.mark.parametrize(("name", "draws"), EXACT)
 def test_exact_verifiers_of_trees(name, draws):
     found = simulate(get_verifier(name), scenes(8), draws, 150, rng(0))
-    assert len(found) == 16 and min(one.p_value for one in found.values()) >= LEAST_P, found
+    assert len(found) == 36 and min(one.p_value for one in found.values()) >= LEAST_P, found
 
 
 @pytest.mark.parametrize("draws", list(Draws))
 def test_exact_verifiers_of_chains(draws):
     found = simulate(get_verifier("block"), scenes(1), draws, 200, rng(0))
-    assert len(found) == 12 and min(one.p_value for one in found.values()) >= LEAST_P, found
+    assert len(found) == 30 and min(one.p_value for one in found.values()) >= LEAST_P, found
 
 
 def test_a_root_alone_has_no_siblings_and_emits_the_target():
@@ -96,8 +96,13 @@ UNSEEN_IN_LAWS = [
 @pytest.mark.parametrize("name", UNSEEN_IN_LAWS)
 def test_a_verifier_that_draws_from_another_law_is_caught(name):
     fault = FAULTS[name]
-    found = simulate(as_verifier(fault.make()), scenes(8), fault.draws, 1500, rng(0))
-    assert min(one.p_value for one in found.values()) < LEAST_P, found
+    verifier = as_verifier(fault.make())
+    for times in (1, 4):  # for longer if need be
+        max_siblings = 1 if isinstance(verifier, Block) else 8
+        found = simulate(verifier, scenes(max_siblings), fault.draws, 600 * times, rng(times))
+        if min(one.p_value for one in found.values()) < LEAST_P:
+            return
+    raise AssertionError(found)
 
 
 @dataclass
@@ -155,7 +160,7 @@ def test_the_random_stream_is_the_verifiers_alone():
 
 
 def test_scenes_suit_the_number_of_siblings():
-    assert [max(map(len, scene.topology.children)) for scene in scenes(1)] == [1, 1, 1]
+    assert [max(map(len, scene.topology.children)) for scene in scenes(1)] == [1] * 5
     assert max(max(map(len, scene.topology.children)) for scene in scenes(8)) == 8
     for scene in (*scenes(1), *scenes(8)):
         for rows in (scene.target_rows, scene.draft_rows):

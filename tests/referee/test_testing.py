@@ -1,6 +1,7 @@
 """`assert_exact_sampler`: exact kernels pass, and what a failure says."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -49,13 +50,14 @@ def right(seed, sampler, **options):
 )
 def test_exact_kernels_pass(sampler, options, seed):
     report = right(seed, sampler, **options)
-    assert 1e-4 < report.p_value <= 1 and 0 < report.smallest_bias < 0.2
-    assert report.num_samples >= 3000 and f"seed {seed}" in str(report)
+    assert 0 < report.smallest_bias < 0.2 and str(report).endswith(f"; seed {seed}")
+    p_values = [float(found) for found in re.findall(r"p = ([\d.e-]+),", str(report))]
+    assert len(p_values) == 2 and min(p_values) > 1e-3
 
 
 def test_an_exact_kernel_passes_at_the_wide_vocabulary():
     report = right(0, Kernel(), samples=3000, vocabularies=(32_000,), bias=0.3)
-    assert report.num_samples == 750 and report.p_value > 1e-4
+    assert "V = 32000: 750 calls, " in str(report)
 
 
 @pytest.mark.parametrize("vocab", [6, 16, 100])
@@ -70,7 +72,7 @@ def test_laws_depend_on_the_token_before_and_rows_of_a_batch_differ(vocab):
         assert len(p[:, 0].unique(dim=0)) > 3 and len(q[:, 1].unique(dim=0)) > 3
         return Batched()(p, q, drafted, generator)
 
-    right(0, sampler, batch=100, vocabularies=(vocab,), samples=1000, negative_control=False)
+    right(0, sampler, batch=100, vocabularies=(vocab,), samples=1000, bias=0)
 
 
 def test_going_on_behind_a_refused_token_is_no_question_of_statistics():
@@ -96,7 +98,7 @@ def test_one_token_of_probability_0_is_enough():
 
     calls: list[int] = []
     p, q = torch.tensor([[0.7, 0.0, 0.3]] * 2), torch.tensor([[0.5, 0.25, 0.25]])
-    cell = r"position 0: token 1 \(target 0, draft 0.25\): expected 0.0, found 1, \+inf standard errors"
+    cell = r"position 0: token 1 \(target 0, draft 0.25\): impossible, but emitted"
     with pytest.raises(AssertionError, match=cell):
         assert_exact_sampler(once, p, q, samples=3000)
 
@@ -114,7 +116,7 @@ def test_the_noise_that_is_handed_over_is_that_of_the_row_and_the_position(optio
         assert torch.equal(noise if siblings else torch.cat(noise, -1), drafted)
         return torch.multinomial(p if siblings else p.select(-2, 0), 1, generator=generator)
 
-    assert right(0, sampler, draft=draft, samples=1000, bias=0.5, **options).num_samples == 2000
+    assert "1000 calls" in str(right(0, sampler, draft=draft, samples=1000, bias=0.5, **options))
 
 
 def test_a_failure_names_the_cell_and_the_numbers():
@@ -140,4 +142,4 @@ def test_a_seed_reproduces_everything():
 
 def test_a_vocabulary_by_itself_repeats_what_it_was_among_others():
     report, alone = (right(0, Kernel(), vocabularies=sizes) for sizes in ((6, 16), (16,)))
-    assert report.details[1].split(", p")[0] == alone.details[0].split(", p")[0]
+    assert report.details[2].split(", p")[0] == alone.details[1].split(", p")[0]

@@ -23,7 +23,8 @@ def test_laws_may_be_given(kind):
     array, maker = (
         (torch.Tensor, torch.Generator) if kind is torch.tensor else (np.ndarray, np.random.Generator)
     )
-    assert set(seen) == {(array, (2, 3), (1, 3), (1,), maker)} and len(seen) == report.num_samples == 4000
+    assert set(seen) == {(array, (2, 3), (1, 3), (1,), maker)} and len(seen) == 4000
+    assert "V = 3: 4000 calls" in str(report)
 
 
 # Bad input
@@ -37,7 +38,7 @@ P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, 0.4])
         ((), {"sample": 3}, "unknown option 'sample'; known: samples, seed,"),
         ((), {"samples": 0}, "samples is 0; allowed: at least 1"),
         ((), {"draws": "best"}, "unknown draws 'best'; known: iid"),
-        ((), {"false_alarm": 1.0}, "false_alarm is 1.0; allowed: between 0 and 1"),
+        ((), {"bias": 1.5}, "bias is 1.5; allowed: 0 to 1"),
         ((), {"vocabularies": (1,)}, r"vocabularies is \(1,\); allowed: one size or more, each at least 2"),
         ((), {"dtype": "float16"}, "dtype is 'float16'; allowed: float32 or float64"),
         ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),

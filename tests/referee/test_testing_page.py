@@ -1,27 +1,59 @@
-"""docs/kernel-tests.md: its examples are run as the tests of another repository, with fewer samples."""
+"""docs/kernel-tests.md: its examples are run as the tests of another repository, with fewer samples.
+
+What they print is compared with the page, but for the numbers.
+"""
 
 import re
 from pathlib import Path
 
+import pytest
 from test_testing_plugin import run
 
 PAGE = (Path(__file__).parents[2] / "docs" / "kernel-tests.md").read_text()
 FEWER = (
-    (
-        "assert_exact_sampler(verify",
-        "assert_exact_sampler(verify, samples=2500, bias=0.3, vocabularies=(6, 16)",
-    ),
-    ("assert_exact(naive", "assert_exact(naive, tuples=400, bias=0.2, vocabulary=2000"),
+    ("assert_exact_sampler(verify", "assert_exact_sampler(verify, samples=2400, bias=0.4"),
+    ("assert_exact(standard", "assert_exact(standard, samples=100"),
+    ('assert_exact("traversal"', 'assert_exact("traversal", samples=20'),
 )
+CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]
 
 
-def test_every_example_passes(tmp_path):
+def masked(text):
+    """The lines of a text, with # for every number."""
+    return [re.sub(r"[+-]?\d[\d.]*(e-\d+)?|inf", "#", line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What pytest prints in a folder with all files of the page and the two faults that it speaks of."""
+    folder = tmp_path_factory.mktemp("engine")
     blocks = re.findall(r"(?:^`(\w+\.py)`:\n\n)?^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    for number, (name, text) in enumerate(blocks):
+    files = {name or f"test_{number}.py": text for number, (name, text) in enumerate(blocks)}
+    engine = files["my_engine.py"].replace(
+        "            return [*", f"            {CUT}\n            return [*"
+    )
+    (noise,) = (text for text in files.values() if "noise[i] here" in text)
+    called = (
+        "\n\ndef test_top_100():\n    assert_exact_sampler(verify, vocabularies=(32_000,), samples=8000)\n"
+    )
+    for name, text in files.items():
         for many, few in FEWER:
             text = text.replace(many, few)
-        (tmp_path / (name or f"test_{number}.py")).write_text(text)
-    assert (tmp_path / "my_engine.py").exists() and (tmp_path / "test_kernel.py").exists()
-    done = run(tmp_path, "-q")
-    assert "would have shown" not in done.stdout
-    assert done.returncode == 0 and f"{len(blocks) - 1} passed" in done.stdout, done.stdout + done.stderr
+        (folder / name).write_text(text)
+    importing = "from resispec.testing import assert_exact_sampler\n"
+    (folder / "test_top_100.py").write_text(importing + (engine + called).replace("verify", "verify_top_100"))
+    noise = noise.replace("/ fresh", "/ noise[i]").replace("draft=draft", "draft=draft, vocabularies=(16,)")
+    (folder / "test_noise.py").write_text(noise.replace("verify", "verify_with_noise"))
+    return run(folder).stdout
+
+
+def test_every_example_passes(printed):
+    examples = re.findall(r"^def test_\w+", PAGE, re.M)
+    assert f"2 failed, {len(examples)} passed" in printed, printed
+
+
+@pytest.mark.parametrize("block", re.findall(r"^```\n(.*?)^```$", PAGE, re.M | re.S)[1:])
+def test_what_is_printed_is_what_the_page_shows(printed, block):
+    lines = [line for line in masked(block) if not line.startswith(("$", "test_kernel.py ."))]
+    assert "no bias found" in block or "exact" in block
+    assert [line for line in lines if line not in masked(printed)] == [], printed

@@ -28,7 +28,7 @@ def test_biased():
 
 def test_own_seed():
     report = assert_exact_sampler(draw_from_target, vocabularies=(6,), bias=0.2, seed=2, samples=3000)
-    assert report.num_samples == 3000
+    assert "3000 calls" in str(report)
 
 def test_without_an_assertion():
     pass
@@ -43,11 +43,11 @@ def test_nothing():
 
 
 def run(folder, *options):
-    """pytest in a folder of its own, with the plug-in as its entry point would load it."""
+    """pytest in a folder of its own, where nothing but the entry point says that there is a plug-in."""
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     environment.pop("PYTEST_ADDOPTS", None)
-    command = [sys.executable, "-m", "pytest", "-p", "resispec.testing.plugin", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     return subprocess.run(
         [*command, *options], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -80,11 +80,10 @@ def test_the_summary_says_what_could_have_been_seen(done):
     lines = found.stdout.splitlines()
     (start,) = (index for index, line in enumerate(lines) if " exactness of speculative decoding " in line)
     assert lines[start + 1] == "test_kernel.py::test_exact"
-    assert lines[start + 2].startswith(
-        "  draw_from_target: no bias found; V = 6: 2500 calls, 2500 tokens, p = "
-    )
-    assert lines[start + 2].endswith("would have shown; seed 5")
-    assert lines[start + 3] == "test_kernel.py::test_own_seed" and lines[start + 4].endswith("seed 2")
+    assert lines[start + 2] == "  draw_from_target: no bias found"
+    assert lines[start + 3].startswith("    V = 6: 2500 calls, 2500 tokens, p = ")
+    assert lines[start + 3].endswith("would have shown") and lines[start + 4] == "    seed 5"
+    assert lines[start + 5] == "test_kernel.py::test_own_seed" and lines[start + 8] == "    seed 2"
     assert '<property name="resispec" value="draw_from_target: no bias found; ' in xml
 
 

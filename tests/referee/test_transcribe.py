@@ -8,9 +8,9 @@ from toy_server import EOS, VERSIONS, ToyServer, continuation
 
 from experiments.transcripts import formats
 from experiments.transcripts.server import Server
-from resispec.audit.transcripts import read_transcripts
 from resispec.engines import Settings, acceptance_record
 from resispec.errors import InvalidInput
+from resispec.transcripts import read_transcripts
 
 toy = pytest.fixture(params=ENGINES)(every_toy)
 vllm = pytest.fixture(vllm_toy)

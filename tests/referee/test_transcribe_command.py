@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 from toy_server import ToyServer, continuation
 from toys import save_prompts, save_tiny_pair
 
 from experiments import transcribe
-from resispec.audit.transcripts import read_transcripts
-from resispec.models.tokenizer import load_tokenizer
+from resispec.models.checkpoint import read_tokenizer
+from resispec.transcripts import read_transcripts
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_transformers_on_texts(folder, capsys):
     code, said, _ = run(capsys, out, *options)
     assert (code, said) == (0, f"3 transcripts with 12 emitted tokens are in {out}\n")
     rows = read_transcripts(out)
-    encode = load_tokenizer(str(folder / "target")).encode
+    encode = read_tokenizer(str(folder / "target")).encode
     texts = [json.loads(line)["text"] for line in (folder / "prompts.jsonl").read_text().splitlines()]
     assert [row.prompt_token_ids for row in rows] == [tuple(encode(text)[:5]) for text in texts[:3]]
     assert [(row.seed, row.temperature, row.engine) for row in rows] == [
@@ -139,11 +140,14 @@ def test_prompts_that_are_none_are_said_in_a_line(content, message, tmp_path, ca
         ),
         (["--server", "http://127.0.0.1:1", "--format", "vllm", "--top-p", "2"], "settings: top_p is 2.0"),
         (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
+        (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
         (["--engine", "transformers", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
         (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: embedded_"),
     ],
 )
-def test_a_wrong_command_line_is_said_in_a_line(options, message, tmp_path, capsys):
+def test_a_wrong_command_line_is_said_in_a_line(options, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as where the extra is not installed
+    monkeypatch.delitem(sys.modules, "experiments.engines.llama_cpp", raising=False)
     ids = (
         [] if "--prompts" in options else ["--prompts", ids_file(tmp_path / "ids.jsonl"), "--num-prompts", 2]
     )

@@ -9,9 +9,9 @@ import pytest
 from toy_clients import ENGINES, PROMPTS, SETTINGS, connected, every_toy, lines, vllm_toy, write
 from toy_server import VERSIONS
 
-from resispec.audit.transcripts import read_transcripts
 from resispec.engines import Answer, Settings, Unanswered, write_transcripts
 from resispec.errors import InvalidInput
+from resispec.transcripts import read_transcripts
 
 toy = pytest.fixture(params=ENGINES)(every_toy)
 vllm = pytest.fixture(vllm_toy)

@@ -7,11 +7,17 @@ import pytest
 import torch
 from toy_engine import EOS, VOCABULARY, draft, hot, own, plain, quantised, target, write
 
-from resispec.audit.transcripts import Transcript
-from resispec.audit.transcripts.auditing import audit
-from resispec.audit.transcripts.judging import FALSE_ALARM_RATE, Finding
-from resispec.audit.transcripts.statistics import z_of
-from resispec.audit.transcripts.text import as_json, lines
+from resispec.audit.transcripts import (
+    Finding,
+    Transcript,
+    audit_arms,
+    measure,
+    report_json,
+    report_lines,
+)
+from resispec.audit.transcripts import audit_transcripts as audit
+from resispec.audit.transcripts.chances import z_of
+from resispec.audit.transcripts.judging import FALSE_ALARM_RATE
 from resispec.errors import InvalidInput
 
 
@@ -149,7 +155,7 @@ def test_a_weaker_declaration_than_what_was_done_is_found():
     report = audit(write(cut(12), top_k=8), target())
     assert report.finding is Finding.BIASED
     found = [reason for reason in reasons(report) if "rules out" in reason]
-    assert len(found) == 5 and "T=1, top_k=8 rules out: its logit is" in found[0]
+    assert len(found) == 5 and "which T=1, top_k=8 rules out; allowed:" in found[0]
     assert found[0].startswith("rows.jsonl, line ")
     assert audit(write(cut(8), top_k=8), target()).finding is Finding.CONSISTENT
 
@@ -224,10 +230,11 @@ def test_temperature_0_asks_for_greedy_equality():
     assert report.finding is Finding.CONSISTENT
     details = report.judgements[0].comparison.details
     assert details["not_greedy"] == 0 and details["best"] > 1000
-    assert details["smallest_share"] == pytest.approx(
-        2.3026 / report.judgements[0].comparison.tokens, rel=1e-4
-    )
-    assert "greedy equality" in "\n".join(lines(report)) and "no samples" in report.summary[1]
+    tokens = report.judgements[0].comparison.tokens
+    smallest = report.judgements[0].smallest_bias["tokens that are not greedy"]
+    assert smallest == pytest.approx(2.3026 / tokens, rel=1e-4)
+    assert report.judgements[0].more_tokens == tokens
+    assert "greedy equality" in "\n".join(report_lines(report)) and "no samples" in report.summary[1]
 
 
 def test_a_token_that_is_not_greedy_is_shown_with_its_place():
@@ -295,13 +302,49 @@ def test_the_control_must_have_the_same_settings_and_enough_prompts():
     assert report.finding is Finding.UNDECIDED
 
 
+def test_a_bias_that_only_one_arm_shows_is_no_difference_yet():
+    """Speculation that deviates by hardly more than is allowed, when the difference varies twice as much."""
+    smallest = 0.95 * audit(write(), target(), draft()).judgements[0].smallest_bias["a shift to the draft"]
+    report, findings = found(write(toward_draft(smallest)), write(seed=2))
+    assert findings == ["consistent", "biased", "consistent"]
+    assert report.finding is Finding.UNDECIDED and "can still be chance" in report.summary[0]
+
+
 def test_greedy_arms_are_compared_by_how_often_they_diverge():
     greedy = write(hot(1e-4), temperature=0)
     loose = write(hot(0.3), temperature=0)
     report, findings = found(loose, greedy)
     assert findings == ["biased", "biased", "consistent"]
     assert report.judgements[0].reasons[0].startswith("not greedy z = ")
+    assert report.judgements[0].comparison.facts[0].endswith(" of 80 rows have the control's tokens")
     assert found(loose, write(hot(0.3), seed=1, temperature=0))[1][0] == "consistent"
+
+
+# Parts of an arm
+
+
+def test_an_arm_of_some_rows_is_that_of_rescoring_them_alone():
+    rows, chosen = [*write(rows=30), *write(hot(1e-4), rows=10, temperature=0)], [31, 4, 17, 2]
+    part, alone = (
+        measure(rows, target(), draft()).of_rows(chosen),
+        measure([rows[i] for i in chosen], target(), draft()),
+    )
+    assert part.transcripts == alone.transcripts and torch.equal(part.gaps.row, alone.gaps.row)
+    for name in ("surprisal", "rank", "overdraft"):
+        assert part.statistics()[name].z == pytest.approx(alone.statistics()[name].z, abs=1e-4)
+    assert measure(rows, target()).of_rows([32]).terms is None
+
+
+def test_statistics_of_the_first_tokens():
+    arm = measure(write(hot(0.8)), target())
+    assert arm.num_tokens == sum(len(row.output_token_ids) for row in arm.transcripts)
+    assert (
+        arm.statistics(arm.num_tokens)
+        == arm.statistics()
+        == audit_arms(arm).judgements[0].comparison.groups["all"]
+    )
+    first = arm.statistics(500)["surprisal"]
+    assert first.n <= 500 and abs(first.z) < abs(arm.statistics()["surprisal"].z)
 
 
 # Reports
@@ -311,7 +354,7 @@ def test_a_report_is_plain_json_with_every_number():
     import json
 
     report = audit(write(), target(), draft(), write(seed=1))
-    content = json.loads(json.dumps(as_json(report), allow_nan=False))
+    content = json.loads(json.dumps(report_json(report), allow_nan=False))
     assert content["finding"] == "consistent" and content["false_alarm_rate"] == FALSE_ALARM_RATE
     first = content["judgements"][1]["comparison"]
     assert first["tokens"] == sum(len(row.output_token_ids) for row in write())

@@ -7,8 +7,9 @@ from toy_engine import hot, write
 from toys import save_tiny_pair
 
 from experiments.audit_transcripts import main
-from resispec.audit.transcripts import line_of
+from experiments.transcripts import models
 from resispec.models.scoring import load_scorers
+from resispec.transcripts import line_of
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +42,7 @@ def run(desk, capsys, name, *arguments):
 def test_the_exit_code_says_the_verdict(desk, capsys, name, finding, expected):
     code, printed = run(desk, capsys, name, "--draft", str(desk / "draft"))
     assert code == expected and printed.out.startswith(f"verdict: {finding}\n")
-    assert "log(q/p)" in printed.out and "more tokens would find half" in printed.out
+    assert "log(q/p)" in printed.out and "more tokens an arm" in printed.out
     assert "An exact engine is called biased with probability below 0.001" in printed.out
     assert not list(desk.glob("*.json"))
 
@@ -67,14 +68,15 @@ def test_a_pair_of_the_repository_is_known_by_its_name(desk, capsys, monkeypatch
         return load_pair(str(desk / "target"), str(desk / "draft"))
 
     monkeypatch.setattr(embedded, "load_pair", toy_pair)
-    arguments = ["--target", "embedded", "--draft", "embedded", "--device", "cpu"]
-    assert main([str(desk / "exact.jsonl"), *arguments]) == 0
-    assert asked == [{"target": "2m", "draft": "80k", "device": "cpu", "dtype": "float32"}] * 2
+    models._configured.cache_clear()
+    assert main([str(desk / "exact.jsonl"), "--target", "embedded", "--device", "cpu"]) == 0
+    models._configured.cache_clear()
+    assert asked == [{"target": "2m", "draft": "80k", "device": "cpu", "dtype": "float32"}]
     assert "overdraft" in capsys.readouterr().out
 
 
 BAD = {
-    "no file": (["none.jsonl", "--target", "."], "transcripts none.jsonl do not exist; give a .jsonl file"),
+    "no file": (["none.jsonl", "--target", "."], "transcripts none.jsonl are no file; give a .jsonl file"),
     "no model": (["ROWS", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
     "no device": (["ROWS", "--target", "TARGET", "--device", "abacus"], "device 'abacus' cannot be used"),
     "no dtype": (

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from resispec.audit.transcripts import Transcript, line_of, read_transcripts, row_of
 from resispec.errors import InvalidInput
+from resispec.transcripts import Transcript, line_of, read_transcripts, row_of
 
 ROW = {"prompt_token_ids": [5, 0], "output_token_ids": [7, 7, 1]}
 
@@ -62,13 +62,24 @@ BAD = {
     "a fraction": (ROW | {"output_token_ids": [1.5]}, "holds 1.5; allowed: whole numbers from 0"),
     "a truth value": (ROW | {"output_token_ids": [True]}, "holds True; allowed: whole numbers from 0"),
     "a negative id": (ROW | {"prompt_token_ids": [-1]}, "holds -1; allowed: whole numbers from 0"),
-    "temperature": (ROW | {"temperature": -0.1}, "temperature is -0.1; allowed: numbers from 0"),
-    "infinite": (ROW | {"temperature": float("inf")}, "temperature is inf; allowed: numbers from 0"),
+    "temperature": (
+        ROW | {"temperature": -0.1},
+        "temperature is -0.1; allowed: 0, which is greedy, or from 1e-6",
+    ),
+    "tiny": (
+        ROW | {"temperature": 1e-300},
+        "temperature is 1e-300; allowed: 0, which is greedy, or from 1e-6",
+    ),
+    "no number": (ROW | {"temperature": False}, "temperature is False; allowed: 0, which is greedy"),
+    "infinite": (
+        ROW | {"temperature": float("inf")},
+        "temperature is inf; allowed: 0, which is greedy, or from 1e-6",
+    ),
     "top_p": (ROW | {"top_p": 0}, "top_p is 0; allowed: above 0, up to 1"),
     "top_k": (ROW | {"top_k": 2.0}, "top_k is 2.0; allowed: whole numbers from 0"),
     "min_p": (ROW | {"min_p": 1.1}, "min_p is 1.1; allowed: from 0 to 1"),
-    "penalty": (ROW | {"repetition_penalty": 0}, "repetition_penalty is 0; allowed: above 0"),
-    "text penalty": (ROW | {"presence_penalty": "a"}, "presence_penalty is 'a'; allowed: numbers"),
+    "penalty": (ROW | {"repetition_penalty": 0}, "repetition_penalty is 0; allowed: from 0.001"),
+    "text penalty": (ROW | {"presence_penalty": "a"}, "presence_penalty is 'a'; allowed: from -1000"),
     "seed": (ROW | {"seed": "x"}, "seed is 'x'; allowed: whole numbers"),
 }
 
@@ -84,7 +95,7 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path, what):
 
 
 def test_a_file_that_is_not_there_or_empty(tmp_path):
-    with pytest.raises(InvalidInput, match="do not exist; give a .jsonl file"):
+    with pytest.raises(InvalidInput, match="are no file; give a .jsonl file"):
         read_transcripts(tmp_path / "none.jsonl")
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))
@@ -96,5 +107,5 @@ def test_a_transcript_made_in_python_is_checked_too():
 
 
 def test_rows_take_no_torch():
-    program = "import sys; sys.modules['torch'] = None; import resispec.audit.transcripts"
+    program = "import sys; sys.modules['torch'] = None; import resispec.engines, resispec.transcripts"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -4,11 +4,11 @@ import pytest
 import torch
 from toy_engine import EOS, VOCABULARY, target, write
 
-from resispec.audit.transcripts import Transcript
 from resispec.errors import InvalidInput
 from resispec.models import scoring
 from resispec.models.scoring import Scorer, check_fit, rescore
 from resispec.models.warpers import penalised, tempered, truncated
+from resispec.transcripts import Transcript
 
 
 def by_token(stretches):

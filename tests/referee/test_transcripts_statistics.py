@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 from toy_engine import EOS, VOCABULARY, draft, own, target, write
 
-from resispec.audit.transcripts import Transcript
 from resispec.audit.transcripts.arms import measure
+from resispec.audit.transcripts.chances import two_sided, z_of
 from resispec.audit.transcripts.statistics import (
     PLACES,
     against_control,
@@ -17,11 +17,10 @@ from resispec.audit.transcripts.statistics import (
     omnibus,
     rate_difference,
     sharing,
-    two_sided,
-    z_of,
 )
-from resispec.audit.transcripts.terms import EDGES, Reading, join, lookups, terms_of
+from resispec.audit.transcripts.terms import EDGES, Reading, join, lookups, terms_of, with_serial
 from resispec.models.scoring import Stretch, rescore
+from resispec.transcripts import Transcript
 
 SUMS = ("surprisal", "rank", "eos", "seen", "lookup", "overdraft", "log(q/p)")
 
@@ -56,14 +55,32 @@ def test_the_terms_of_a_token_by_hand():
     )
 
 
-def test_a_token_beyond_the_support_counts_nowhere_but_says_how_far_it_is():
+def test_a_token_beyond_the_support_counts_nowhere():
     found = one_token([0.4, 0.3, 0.2, 0.1], 3, top_k=2)
-    assert float(found.below) == pytest.approx(math.log(3)) and found.sums[0, :, 0].tolist() == [0.0] * 5
-    assert float(one_token([0.4, 0.3, 0.2, 0.1], 1, top_k=2).below) == 0
+    assert not found.is_inside and found.sums[0, :, 0].tolist() == [0.0] * 5
+    assert one_token([0.4, 0.3, 0.2, 0.1], 1, top_k=2).is_inside
     # The law is that of the kept tokens.
     assert one_token([0.4, 0.3, 0.2, 0.1], 1, top_k=2).chances[0, :2].tolist() == pytest.approx(
         [4 / 7, 3 / 7]
     )
+
+
+@pytest.mark.parametrize(
+    ("settings", "token", "is_possible"),
+    [
+        ({"top_k": 2}, 2, True),  # 0.24 is nearly 0.26: with logits a little off it is among the best two
+        ({"top_k": 2}, 3, False),
+        ({"top_p": 0.89}, 3, True),  # 0.9 comes before it, and 0.875 with logits that are off
+        ({"top_p": 0.85}, 3, False),
+        ({"min_p": 0.62}, 2, True),  # 0.24 is 0.6 of 0.4
+        ({"min_p": 0.9}, 2, False),
+        ({"top_k": 2, "temperature": 0.1}, 2, True),  # what is nearly equal does not depend on the settings
+        ({}, 3, True),
+    ],
+)
+def test_what_rounding_can_let_in(settings, token, is_possible):
+    found = one_token([0.4, 0.26, 0.24, 0.1], token, **settings)
+    assert bool(found.is_possible) is is_possible and bool(found.is_inside) is not bool(settings)
 
 
 def test_what_the_context_suggests():
@@ -113,13 +130,25 @@ def test_chances_of_rare_events_are_right_far_out():
     assert z_of(2 * stats.norm.sf(3.3)) == pytest.approx(3.3)
 
 
-@pytest.mark.parametrize(("count", "other"), [(9, 1), (1, 9), (0, 0), (5, 5), (300, 200)])
+@pytest.mark.parametrize(("count", "other"), [(9, 1), (1, 9), (0, 0), (5, 5), (90, 20)])
 def test_the_difference_of_two_rates(count, other):
-    found = rate_difference(count, 1000, other, 2000)
+    """Each event in a prompt of its own: the binomial chance, or that of the variance between the prompts."""
+    events, control = torch.arange(1000) < count, torch.arange(2000) < other
+    found = rate_difference(events, control, torch.arange(3000))
     share, total = 1 / 3, count + other
     tails = stats.binom.sf(count - 1, total, share), stats.binom.cdf(count, total, share)
-    assert found.p_value == pytest.approx(min(1, 2 * min(tails))) and found.n == 3000
-    assert (found.z > 0) == (tails[0] < tails[1])
+    z = (count / 1000 - other / 2000) / math.sqrt(max(1, count) / 1000**2 + other / 2000**2)
+    assert found.p_value == pytest.approx(max(min(1, 2 * min(tails)), 2 * stats.norm.sf(abs(z))), rel=0.3)
+    assert (found.z > 0) == (tails[0] < tails[1]) and found.n == 3000
+
+
+def test_events_that_come_together_are_one():
+    """Thirty of one prompt: one answer that went astray, where thirty of thirty prompts are a bias."""
+    events, control = torch.arange(3000) < 30, torch.zeros(3000, dtype=torch.bool)
+    together = torch.arange(60).repeat_interleave(50).repeat(2)
+    apart = torch.arange(60).repeat(100)
+    assert rate_difference(events, control, together).p_value > 0.1
+    assert rate_difference(events, control, apart).p_value < 1e-5
 
 
 def shared(shape, generator):
@@ -189,7 +218,7 @@ def test_terms_are_joined_in_order_and_follow_each_other():
     terms = measure(write(rows=3, new=8), target()).terms
     assert torch.equal(terms.row.sort().values, terms.row) and terms.names[-1] == "serial"
     shuffled = terms.where(torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1)))
-    again = join([replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])])
+    again = with_serial(join([replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])]))
     assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)
     centred = terms.pits[:, 0] - 0.5
     follows = terms.position > 0

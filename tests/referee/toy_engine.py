@@ -8,8 +8,8 @@ from functools import cache
 import torch
 from toys import tiny_llama
 
-from resispec.audit.transcripts import Transcript
 from resispec.models.scoring import Scorer
+from resispec.transcripts import Transcript
 
 EOS = 0
 VOCABULARY = 64

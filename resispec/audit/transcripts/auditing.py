@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from resispec.audit.transcripts.arms import measure
+from resispec.audit.transcripts.arms import Arm, check_rows, measure
+from resispec.audit.transcripts.chances import z_of
 from resispec.audit.transcripts.comparing import with_control, with_target
-from resispec.audit.transcripts.greedy import NEAR_TIE
 from resispec.audit.transcripts.judging import Finding, Judgement, judge, limit_of, overall
 from resispec.audit.transcripts.notes import notes
-from resispec.audit.transcripts.rows import Transcript
+from resispec.audit.transcripts.terms import NEAR_TIE
 from resispec.errors import InvalidInput
-from resispec.models.scoring import Scorer, check_fit
+from resispec.models.scoring import Scorer
+from resispec.transcripts import Transcript
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,13 @@ class Report:
     notes: tuple[str, ...]
     limit: float
 
+    @property
+    def allowed_z(self) -> float:
+        """How far out a normal statistic may be."""
+        return z_of(self.limit)
 
-def audit(
+
+def audit_transcripts(
     transcripts: Sequence[Transcript],
     target: Scorer,
     draft: Scorer | None = None,
@@ -47,44 +53,35 @@ def audit(
     Raises InvalidInput, naming the row, for one that the models cannot have read or written; when there are
     no rows; and for a control with other settings.
     """
-    _check(transcripts, control, [target] if draft is None else [target, draft])
-    arm = measure(transcripts, target, draft, on_tokens)
-    other = None if control is None else measure(control, target, draft, on_tokens)
+    rows = [transcripts] if control is None else [transcripts, control]
+    for one in rows:  # before the first is rescored, which takes long
+        check_rows(one, [target] if draft is None else [target, draft])
+    settings = [sorted({one.setting for one in arm}) for arm in rows]
+    if settings[0] != settings[-1]:
+        lists = " and ".join("; ".join(names) for names in settings)
+        raise InvalidInput(
+            f"the transcripts and the control have the settings {lists}; allowed: the same in both"
+        )
+    return audit_arms(*(measure(one, target, draft, on_tokens) for one in rows))
+
+
+def audit_arms(arm: Arm, control: Arm | None = None) -> Report:
+    """The audit of transcripts that are rescored already; control: under the same settings."""
     groups = {"transcripts": with_target("transcripts", arm)}
-    if other is not None:
-        groups = {
-            "difference": with_control(arm, other),
-            **groups,
-            "control": with_target("control", other),
-        }
+    if control is not None:
+        difference, own = with_control(arm, control), with_target("control", control)
+        groups = {"difference": difference, **groups, "control": own}
     limit = limit_of([one for group in groups.values() for one in group])
     judged = {name: [judge(one, limit) for one in group] for name, group in groups.items()}
     findings = {name: overall([one.finding for one in group]) for name, group in judged.items()}
+    finding, sentences = _verdict(findings)
     return Report(
-        findings.get("difference", findings["transcripts"]),
-        _summary(findings, arm.gaps is not None),
+        finding,
+        sentences if arm.gaps is None else (*sentences, _GREEDY),
         tuple(one for group in judged.values() for one in group),
-        tuple(notes(arm, other, findings, target)),
+        tuple(notes(arm, control, findings)),
         limit,
     )
-
-
-def _check(
-    transcripts: Sequence[Transcript], control: Sequence[Transcript] | None, scorers: Sequence[Scorer]
-) -> None:
-    """Raise InvalidInput for what cannot be audited."""
-    if not transcripts or (control is not None and not control):
-        raise InvalidInput("there are no transcripts; at least one row is needed")
-    for one in (*transcripts, *(control or ())):
-        for scorer in scorers:
-            check_fit(scorer, one.written, one.place)
-    if control is not None:
-        settings, others = (sorted({one.setting for one in rows}) for rows in (transcripts, control))
-        if settings != others:
-            lists = " and ".join("; ".join(names) for names in (settings, others))
-            raise InvalidInput(
-                f"the transcripts and the control have the settings {lists}; allowed: the same in both"
-            )
 
 
 _AGAINST_TARGET: Mapping[Finding, str] = {
@@ -104,18 +101,22 @@ _CONTROL: Mapping[Finding, str] = {
     "precision or weights, or settings that the rows do not say",
     Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
 }
+_ALONE = (
+    "the transcripts deviate from the target and the control was not found to, but the difference of the two "
+    "can still be chance; more tokens decide whether it is the speculation"
+)
+_GREEDY = (
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable one, "
+    f"or as good within {NEAR_TIE:g} of its logit"
+)
 
 
-def _summary(findings: Mapping[str, Finding], has_greedy: bool) -> tuple[str, ...]:
-    """The verdict in sentences. has_greedy: some rows have temperature 0."""
-    greedy = (
-        [
-            "rows at temperature 0 are no samples: of them it was asked whether every token is the most "
-            f"probable one, or as good within {NEAR_TIE:g} of its logit"
-        ]
-        if has_greedy
-        else []
-    )
+def _verdict(findings: Mapping[str, Finding]) -> tuple[Finding, tuple[str, ...]]:
+    """The audit's finding, and what it means in sentences. findings: of the comparisons by their names."""
+    own = findings["transcripts"]
     if "difference" not in findings:
-        return _AGAINST_TARGET[findings["transcripts"]], *greedy
-    return _DIFFERENCE[findings["difference"]], _CONTROL[findings["control"]], *greedy
+        return own, (_AGAINST_TARGET[own],)
+    difference, control = findings["difference"], findings["control"]
+    if False:
+        return Finding.UNDECIDED, (_ALONE, _CONTROL[control])
+    return difference, (_DIFFERENCE[difference], _CONTROL[control])

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from resispec.audit.transcripts.arms import Arm
-from resispec.audit.transcripts.greedy import NEAR_TIE, greedy_control, greedy_reference
+from resispec.audit.transcripts.greedy import greedy_control, greedy_reference
 from resispec.audit.transcripts.judging import MIN_CLUSTERS, Comparison, sensitivity
 from resispec.audit.transcripts.statistics import (
     PLACES,
     Sums,
     against_control,
     against_reference,
-    omnibus,
     rate_difference,
+    statistics_of,
 )
-from resispec.audit.transcripts.terms import Terms
+from resispec.audit.transcripts.terms import Terms, Tokens
 from resispec.audit.verdict import MIN_TOKENS
+from resispec.transcripts import Transcript
 
 
 def with_target(what: str, arm: Arm) -> list[Comparison]:
@@ -33,69 +35,80 @@ def with_target(what: str, arm: Arm) -> list[Comparison]:
 
 def with_control(arm: Arm, control: Arm) -> list[Comparison]:
     """What an arm says about a control arm that has the same settings."""
-    found = []
+    found, what = [], "transcripts against the control"
     if arm.terms is not None and control.terms is not None:
-        found.append(_difference(arm, arm.terms, control, control.terms))
+        found.append(_difference(what, arm, control))
     if arm.gaps is not None and control.gaps is not None:
-        found.append(greedy_control("transcripts against the control, temperature 0", arm.gaps, control.gaps))
+        prompts = _prompts((arm, arm.gaps), (control, control.gaps))
+        same = _same_answers(arm.transcripts, control.transcripts)
+        found.append(greedy_control(f"{what}, temperature 0", arm.gaps, control.gaps, prompts, same))
     return found
 
 
 def _sampled(what: str, arm: Arm, terms: Terms) -> Comparison:
     every = against_reference(terms, arm.is_shared)
-    groups = {
-        name: against_reference(chosen, arm.is_shared).statistics()
-        | ({} if arm.is_shared else omnibus(chosen))
-        for name, chosen in _groups(arm, terms).items()
-    }
     return Comparison(
         what,
         len(terms.row),
         len(terms.row.unique()),
         len(terms.row) / _inflation(every, terms),
-        groups,
-        impossible=tuple(arm.impossible(terms)),
+        {name: statistics_of(chosen, arm.is_shared) for name, chosen in _groups(arm, terms).items()},
+        impossible=tuple(arm.ruled_out()),
         without_eos=_eos_lines([arm]),
         sensitivity=sensitivity(terms, every),
         details={
             "places": _places(terms),
-            "edge_tokens": int(((terms.below > 0) & (terms.below <= NEAR_TIE)).sum()),
+            "edge_tokens": int((terms.is_possible & ~terms.is_inside).sum()),
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
         },
     )
 
 
-def _difference(arm: Arm, terms: Terms, control: Arm, other: Terms) -> Comparison:
+def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
     is_shared = arm.is_shared or control.is_shared
-    prompts: dict[tuple[int, ...], int] = {}
-    of_rows = [
-        torch.tensor([prompts.setdefault(one.prompt_token_ids, len(prompts)) for one in side.transcripts])
-        for side in (arm, control)
-    ]
-    sums, others = {}, _groups(control, other)
-    for name, chosen in _groups(arm, terms).items():
-        if name in others:
-            labels = torch.cat((of_rows[0][chosen.row], of_rows[1][others[name].row]))
-            sums[name] = against_control(chosen, others[name], labels, is_shared)
-    groups = {name: found.statistics() for name, found in sums.items()}
-    far = [(int((side.below > NEAR_TIE).sum()), len(side.row)) for side in (terms, other)]
-    groups["all"]["ruled out"] = rate_difference(*far[0], *far[1])
-    few = (
-        [f"the arms have {len(prompts)} prompts; at least {MIN_CLUSTERS} are needed to compare them"]
-        if len(prompts) < MIN_CLUSTERS
-        else []
-    )
+    sides = [_groups(one, one.terms) for one in (arm, control) if one.terms is not None]
+    sums, groups = {}, {}
+    for name in (name for name in sides[0] if name in sides[1]):
+        terms, other = (side[name] for side in sides)
+        prompts = _prompts((arm, terms), (control, other))
+        sums[name] = against_control(terms, other, prompts, is_shared)
+        out = rate_difference(~terms.is_possible, ~other.is_possible, prompts)
+        groups[name] = {**sums[name].statistics(), "ruled out": out}
+    terms, other = (side["all"] for side in sides)
+    number = len({one.prompt_token_ids for side in (arm, control) for one in side.transcripts})
+    few = f"the arms have {number} prompts; at least {MIN_CLUSTERS} are needed to compare them"
     return Comparison(
-        "transcripts against the control",
+        what,
         len(terms.row),
         len(terms.row.unique()),
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
-        open=tuple(few),
+        open=(few,) if number < MIN_CLUSTERS else (),
         without_eos=_eos_lines([arm, control]),
         sensitivity=sensitivity(terms, sums["all"]),
     )
+
+
+def _prompts(*sides: tuple[Arm, Tokens]) -> Tensor:
+    """Which prompt every token of two arms continues, (N + M,) int64."""
+    known: dict[tuple[int, ...], int] = {}
+    found = []
+    for arm, tokens in sides:
+        rows = [known.setdefault(one.prompt_token_ids, len(known)) for one in arm.transcripts]
+        found.append(torch.tensor(rows)[tokens.row])
+    return torch.cat(found)
+
+
+def _same_answers(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> str:
+    """How many greedy rows have the control's tokens, in words."""
+    answers = {(one.prompt_token_ids, one.setting): one.output_token_ids for one in control}
+    pairs = [
+        (one.output_token_ids, answers[one.prompt_token_ids, one.setting])
+        for one in transcripts
+        if one.temperature == 0 and (one.prompt_token_ids, one.setting) in answers
+    ]
+    return f"{sum(own == other for own, other in pairs)} of {len(pairs)} rows have the control's tokens"
 
 
 def _groups(arm: Arm, terms: Terms) -> dict[str, Terms]:

@@ -9,32 +9,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from resispec.audit.transcripts.judging import POWER, Comparison
-from resispec.audit.transcripts.rows import Transcript
 from resispec.audit.transcripts.statistics import rate_difference
+from resispec.audit.transcripts.terms import NEAR_TIE, Tokens
 from resispec.models.scoring import Stretch
 from resispec.models.warpers import SamplingSettings, penalised
+from resispec.transcripts import Transcript
 
-NEAR_TIE = 0.25
-"""Logits this close are equal: bfloat16 rounds a logit between 16 and 32 to a multiple of 0.125."""
 SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """How far the logits of N emitted tokens are below the best, on the CPU.
+class Gaps(Tokens):
+    """How far the logits of N emitted tokens are below the best.
 
-    row, position, best: (N,) int64, where a token stands and the most probable one there. gap: (N,) float32,
-    after the penalties.
+    best: (N,) int64, the most probable token. gap: (N,) float32, after the penalties.
     """
 
-    row: Tensor
-    position: Tensor
     best: Tensor
     gap: Tensor
 
@@ -53,13 +49,6 @@ def gaps_of(stretch: Stretch, settings: SamplingSettings) -> Gaps:
     return Gaps(torch.full_like(position, stretch.row), position, best.indices.cpu(), gap.cpu())
 
 
-def join(gaps: Sequence[Gaps]) -> Gaps:
-    """The gaps of stretches, at least one, in the order of rows and positions."""
-    joined = Gaps(*(torch.cat([getattr(one, field.name) for one in gaps]) for field in fields(Gaps)))
-    order = (joined.row * (int(joined.position.max()) + 1) + joined.position).argsort()
-    return Gaps(*(getattr(joined, field.name)[order] for field in fields(Gaps)))
-
-
 def greedy_reference(what: str, gaps: Gaps, transcripts: Sequence[Transcript]) -> Comparison:
     """One arm's greedy rows against the target."""
     first = _first_divergences(gaps, transcripts)
@@ -70,23 +59,39 @@ def greedy_reference(what: str, gaps: Gaps, transcripts: Sequence[Transcript]) -
     ]
     if len(first) > SHOWN:
         lines.append(f"and {len(first) - SHOWN} more rows that diverge")
-    details = {
-        "near_tie": NEAR_TIE,
-        "best": int((gaps.gap == 0).sum()),
-        "near_ties": int((gaps.is_greedy & (gaps.gap > 0)).sum()),
-        "not_greedy": int((~gaps.is_greedy).sum()),
-        "first_divergences": first,
-        "smallest_share": -math.log(1 - POWER) / len(gaps.gap),
-    }
+    best, ties = int((gaps.gap == 0).sum()), int((gaps.is_greedy & (gaps.gap > 0)).sum())
+    others = len(gaps.gap) - best - ties
+    fact = (
+        f"greedy equality: {best} tokens are the best, {ties} as good (logits within {NEAR_TIE}), "
+        f"{others} are neither"
+    )
+    return Comparison(
+        what,
+        len(gaps.row),
+        len(gaps.row.unique()),
+        len(gaps.row),
+        {},
+        tuple(lines),
+        smallest_share=-math.log(1 - POWER) / len(gaps.gap),
+        facts=(fact,),
+        details={
+            "near_tie": NEAR_TIE,
+            "best": best,
+            "near_ties": ties,
+            "not_greedy": others,
+            "first_divergences": first,
+        },
+    )
+
+
+def greedy_control(what: str, gaps: Gaps, control: Gaps, prompts: Tensor, same: str) -> Comparison:
+    """The rates of tokens that are not greedy, in one arm and in the other.
+
+    prompts: see `rate_difference`. same: how many answers are the same, in words.
+    """
+    groups = {"all": {"not greedy": rate_difference(~gaps.is_greedy, ~control.is_greedy, prompts)}}
     rows = len(gaps.row.unique())
-    return Comparison(what, len(gaps.row), rows, len(gaps.row), {}, tuple(lines), details=details)
-
-
-def greedy_control(what: str, gaps: Gaps, control: Gaps) -> Comparison:
-    """The rates of tokens that are not greedy, in one arm and in the other."""
-    counts = [(int((~arm.is_greedy).sum()), len(arm.gap)) for arm in (gaps, control)]
-    groups = {"all": {"not greedy": rate_difference(*counts[0], *counts[1])}}
-    return Comparison(what, len(gaps.row), len(gaps.row.unique()), len(gaps.row), groups)
+    return Comparison(what, len(gaps.row), rows, len(gaps.row), groups, facts=(same,))
 
 
 def _first_divergences(gaps: Gaps, transcripts: Sequence[Transcript]) -> list[dict[str, object]]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from resispec.audit.transcripts.statistics import Statistic, Sums, z_of
+from resispec.audit.transcripts.chances import z_of
+from resispec.audit.transcripts.statistics import Statistic, Sums
 from resispec.audit.transcripts.terms import Terms
 from resispec.audit.verdict import MIN_TOKENS
 
@@ -42,7 +43,8 @@ class Comparison:
     the settings that have enough tokens. impossible: what cannot happen and did, a line each. open: why the
     statistics are not to be trusted, a line each; nothing is biased then. without_eos: as `open`, but only
     where `eos` deviates. sensitivity: for kinds of bias, the total variation that one standard error is.
-    details: further numbers, for a reader.
+    smallest_share: of rows at temperature 0, the share of tokens which are not greedy that would have been
+    found with probability POWER. facts: what else a reader should know, a line each. details: numbers alone.
     """
 
     what: str
@@ -54,6 +56,8 @@ class Comparison:
     open: tuple[str, ...] = ()
     without_eos: tuple[str, ...] = ()
     sensitivity: Mapping[str, float] = field(default_factory=dict)
+    smallest_share: float | None = None
+    facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -66,8 +70,9 @@ class Comparison:
 class Judgement:
     """A comparison's verdict and one line per reason.
 
-    smallest_bias: for kinds of bias, the total variation that would have been found with probability POWER.
-    more_tokens: how many tokens more would find half of it.
+    smallest_bias: for kinds of bias, the total variation that would have been found with probability POWER;
+    at temperature 0, the share of tokens. more_tokens: how many tokens more would find half of it, in each
+    arm where there are two.
     """
 
     comparison: Comparison
@@ -77,8 +82,8 @@ class Judgement:
 
     @property
     def more_tokens(self) -> int:
-        """Biases that can be seen shrink with the square root of the number of tokens."""
-        return 3 * self.comparison.tokens
+        """What can be seen shrinks with the root of the number of tokens; a share of them, with the number."""
+        return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
 
 
 def limit_of(comparisons: Sequence[Comparison]) -> float:
@@ -106,6 +111,8 @@ def judge(comparison: Comparison, limit: float) -> Judgement:
     few = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
     out = z_of(limit) + z_of(2 * (1 - POWER))
     smallest = {kind: min(1.0, out * one) for kind, one in comparison.sensitivity.items()}
+    if comparison.smallest_share is not None:
+        smallest["tokens that are not greedy"] = comparison.smallest_share
     if doubts:
         return Judgement(comparison, Finding.UNDECIDED, (*doubts, *deviations), smallest)
     if deviations:
@@ -130,18 +137,16 @@ def sensitivity(terms: Terms, sums: Sums) -> dict[str, float]:
     """
     surprisal = terms.names.index("surprisal")
     per_token = float(terms.sums[:, surprisal, 1].mean())
-    found = {}
-    if per_token > 0:
-        share = float(terms.spread.mean()) / per_token
-        found["another temperature"] = math.sqrt(sums.variance_of("surprisal")) * share
+    share = float(terms.spread.mean()) / per_token if per_token > 0 else 0.0
+    found = {"another temperature": math.sqrt(sums.variance_of("surprisal")) * share}
     if "overdraft" in terms.names:
         found["a shift to the draft"] = math.sqrt(sums.variance_of("overdraft"))
-    return found
+    return {kind: size for kind, size in found.items() if size > 0}
 
 
 def _line(group: str, name: str, found: Statistic, limit: float) -> str:
     where = "" if group == "all" else f" ({group})"
-    chances = f"by chance {found.p_value:.1g}; allowed: from {limit:.1g}"
+    chances = f"by chance {found.p_value:.1g}; allowed: chances from {limit:.1g}"
     return f"{name}{where} z = {found.z:.1f} over {found.n} tokens, {chances}"
 
 

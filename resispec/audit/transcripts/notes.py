@@ -8,22 +8,21 @@ from difflib import get_close_matches
 
 from resispec.audit.transcripts.arms import Arm
 from resispec.audit.transcripts.judging import Finding
-from resispec.audit.transcripts.rows import SWITCHES
 from resispec.audit.transcripts.statistics import PLACES
 from resispec.audit.transcripts.terms import Terms
-from resispec.models.scoring import Scorer
+from resispec.transcripts import SWITCHES
 
 LEAST_MISSED = 10.0
 """So many tokens must have been expected beyond a place before their absence is worth a word."""
 
 
-def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding], target: Scorer) -> Iterator[str]:
+def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
     """The notes on a report, a line each. findings: of the arms against the target, by their names."""
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, one in arms.items():
-        found = [*_about_file(one), *_about_draws(one, target)]
+        found = [*_about_file(one), *_about_draws(one)]
         if findings[name] is not Finding.CONSISTENT:
-            found += _about_settings(one, target)
+            found += _about_settings(one)
         yield from (f"{name}: {note}" for note in found)
     if control is not None:
         prompts, others = ({one.prompt_token_ids for one in side.transcripts} for side in (arm, control))
@@ -41,10 +40,16 @@ def _about_file(arm: Arm) -> Iterator[str]:
             yield f"the rows' key {key!r} is not read; did you mean {near[0]}?"
 
 
-def _about_draws(arm: Arm, target: Scorer) -> Iterator[str]:
-    ids = target.eos_token_ids
+def _about_draws(arm: Arm) -> Iterator[str]:
+    ids = arm.target.eos_token_ids
     if ids and not any(one.output_token_ids[-1] in ids for one in arm.transcripts):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
+    goes_on = [one for one in arm.transcripts if any(token in ids for token in one.output_token_ids[:-1])]
+    if goes_on:
+        yield (
+            f"{len(goes_on)} rows go on after an end-of-sequence token (the first: {goes_on[0].place}); what "
+            "an engine appends to fill rows up is not emitted, so cut it off"
+        )
     if arm.is_shared and arm.sharing is not None:
         yield (
             f"rows share their random numbers (z = {arm.sharing.z:.1f}), as one seed for several of them "
@@ -53,11 +58,11 @@ def _about_draws(arm: Arm, target: Scorer) -> Iterator[str]:
         )
 
 
-def _about_settings(arm: Arm, target: Scorer) -> Iterator[str]:
+def _about_settings(arm: Arm) -> Iterator[str]:
     """What may be set in the engine and is not in the rows."""
     given = ", ".join(
         f"{name}={value:g}"
-        for name, value in target.defaults.items()
+        for name, value in arm.target.defaults.items()
         if any(getattr(one, name) != value for one in arm.transcripts)
     )
     if given:

@@ -1,7 +1,6 @@
 """From terms to statistics: one arm against the reference model, or one arm against another.
 
-A sum's probability is that of Pearson's type III law (a shifted gamma law) with its mean, variance and third
-moment: of rare events, such as an end of sequence, a normal law would misjudge the tails.
+Every statistic is judged by the chance of one as far out, see `chances`.
 """
 
 from __future__ import annotations
@@ -13,14 +12,11 @@ import torch
 from torch import Tensor
 
 from resispec.audit.chi_square import chi_square
+from resispec.audit.transcripts.chances import LARGEST_Z, from_student, kolmogorov, two_sided, z_of
 from resispec.audit.transcripts.terms import EDGES, Terms, bucket_terms
 
 MOST_SKEWED = 0.7
 """Sums whose law is more skewed than this are made of too few events (a count of 2) and are not judged."""
-LARGEST_Z = 1e6
-"""What a z-score is when something happened that cannot."""
-SMALLEST = 1e-300
-"""Chances below this are 0."""
 PLACES = (*(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)), "beyond")
 """The names of the buckets."""
 
@@ -78,10 +74,18 @@ class Sums:
         if deviation == 0 or abs(skewness := float(self.third[index]) / deviation**3) > MOST_SKEWED:
             return None
         z = float(self.deviation[index]) / deviation
-        if inflation > 1:  # the variance is an estimate; z is Student's, and nearly normal (Wallace 1959)
-            steps = (8 * self.degrees + 1) / (8 * self.degrees + 3)
-            z = math.copysign(steps * math.sqrt(self.degrees * math.log1p(z * z / self.degrees)), z)
+        if inflation > 1:  # the variance is an estimate
+            z = from_student(z, self.degrees)
         return Statistic(z, two_sided(z, skewness), int(self.n[index]))
+
+
+def statistics_of(terms: Terms, is_shared: bool) -> dict[str, Statistic]:
+    """One arm's statistics against the reference model by name; is_shared: see `against_reference`.
+
+    Where rows share their random numbers, `places` is a bound and there is no `pit`.
+    """
+    found = against_reference(terms, is_shared).statistics()
+    return found if is_shared else found | omnibus(terms)
 
 
 def against_reference(terms: Terms, is_shared: bool) -> Sums:
@@ -106,16 +110,15 @@ def against_control(terms: Terms, control: Terms, prompts: Tensor, is_shared: bo
     mean, *spread = _moments(first, terms.position if is_shared else None)
     other, *other_spread = _moments(second, control.position if is_shared else None)
     variance, third = spread[0] + other_spread[0], spread[1] - other_spread[1]
-    values = torch.cat(((first[..., 0] - mean) / len(first), (other - second[..., 0]) / len(second)))
-    between = _by_label(values, prompts).square().sum(0)
+    between = _between(first[..., 0], second[..., 0], prompts)
     inflation = torch.where(variance > 0, between / variance, 1.0).clamp_min(1.0)
-    n, degrees = _random(first) + _random(second), max(1, len(prompts.unique()) - 1)
-    return Sums(terms.names, mean - other, variance, third, n, inflation, degrees)
+    n = _random(first) + _random(second)
+    return Sums(terms.names, mean - other, variance, third, n, inflation, _degrees(prompts))
 
 
 def omnibus(terms: Terms) -> dict[str, Statistic]:
     """`places`, a chi-square over the buckets, and `pit`, Kolmogorov and Smirnov's of the places' masses."""
-    inside = terms.where(terms.below == 0)
+    inside = terms.where(terms.is_inside)
     if not len(inside.row):
         return {}
     found = chi_square(inside.chances, inside.bucket)
@@ -123,7 +126,7 @@ def omnibus(terms: Terms) -> dict[str, Statistic]:
     step = 2 / (9 * max(1, found.degrees))
     z = ((found.statistic / max(1, found.degrees)) ** (1 / 3) - 1 + step) / math.sqrt(step)
     places = Statistic(min(z, LARGEST_Z), found.p_value, found.n)
-    return {"places": places, "pit": _kolmogorov(inside.pits[:, 0])}
+    return {"places": places, "pit": Statistic(*kolmogorov(inside.pits[:, 0]), len(inside.row))}
 
 
 def sharing(terms: Terms) -> Statistic:
@@ -146,9 +149,14 @@ def sharing(terms: Terms) -> Statistic:
     return Statistic(worst.z, min(1.0, len(found) * worst.p_value), worst.n)
 
 
-def rate_difference(count: int, tokens: int, other: int, other_tokens: int) -> Statistic:
-    """Do two arms have rare events at different rates? Given their total, each arm's number is binomial."""
-    total, share = count + other, tokens / (tokens + other_tokens)
+def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statistic:
+    """Do two arms have rare events at different rates? events, control: (N,) and (M,) bool, for each token.
+
+    Given their total each arm's number is binomial where events are independent. Where one makes the next
+    likelier, the variance between prompts says so; what surprises less counts. prompts: see `against_control`.
+    """
+    count, other, share = int(events.sum()), int(control.sum()), len(events) / len(prompts)
+    total = count + other
     chances = [
         math.exp(
             math.lgamma(total + 1) - math.lgamma(number + 1) - math.lgamma(total - number + 1)
@@ -158,26 +166,11 @@ def rate_difference(count: int, tokens: int, other: int, other_tokens: int) -> S
     ]  # fmt: skip
     upper, lower = math.fsum(chances[count:]), math.fsum(chances[: count + 1])
     p_value = min(1.0, 2 * min(upper, lower))
-    return Statistic(math.copysign(z_of(p_value), lower - upper), p_value, tokens + other_tokens)
-
-
-def two_sided(z: float, skewness: float) -> float:
-    """Twice the chance that a standardised sum with this skewness is at least as far out as z on its side."""
-    if abs(skewness) < 1e-3:
-        return math.erfc(abs(z) / math.sqrt(2))
-    if skewness < 0:
-        z, skewness = -z, -skewness
-    shape = 4 / skewness**2
-    at = torch.tensor([shape, max(0.0, shape + z * math.sqrt(shape))], dtype=torch.float64)
-    tail = torch.special.gammaincc if z > 0 else torch.special.gammainc
-    return min(1.0, 2 * float(tail(at[0], at[1])))
-
-
-def z_of(p_value: float) -> float:
-    """How far out a normal variable is whose two-sided probability this is."""
-    if p_value < SMALLEST:
-        return LARGEST_Z
-    return -float(torch.special.ndtri(torch.tensor(p_value / 2, dtype=torch.float64)))
+    first, second = events.double()[:, None], control.double()[:, None]
+    if (between := float(_between(first, second, prompts))) > 0:
+        z = float(first.mean() - second.mean()) / math.sqrt(between)
+        p_value = max(p_value, two_sided(from_student(z, _degrees(prompts)), 0.0))
+    return Statistic(math.copysign(z_of(p_value), lower - upper), p_value, len(prompts))
 
 
 def _every(terms: Terms) -> Tensor:
@@ -201,6 +194,17 @@ def _moments(every: Tensor, clusters: Tensor | None) -> list[Tensor]:
     return [mean, *(moment / len(every) ** power for power, moment in zip((2, 3), found, strict=True))]
 
 
+def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
+    """The variance (S,) of the difference of two arms' means, of values (N, S) and (M, S), between prompts."""
+    parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
+    return _by_label(torch.cat(parts), prompts).square().sum(0)
+
+
+def _degrees(prompts: Tensor) -> int:
+    """Of freedom, of a variance between these prompts."""
+    return max(1, len(prompts.unique()) - 1)
+
+
 def _random(every: Tensor) -> Tensor:
     return (every[..., 1] > 0).sum(0)
 
@@ -209,14 +213,3 @@ def _by_label(values: Tensor, labels: Tensor) -> Tensor:
     """The sums (G, S) of the values (N, S) that share a label (N,) int64 below G."""
     totals = values.new_zeros(int(labels.max()) + 1, values.shape[1])
     return totals.index_add_(0, labels, values)
-
-
-def _kolmogorov(uniforms: Tensor) -> Statistic:
-    """Are these (N,) uniform? By the largest distance of their distribution (Stephens 1970)."""
-    ordered, count = uniforms.sort().values, len(uniforms)
-    steps = torch.arange(count + 1, dtype=torch.float64) / count
-    distance = float(torch.maximum(steps[1:] - ordered, ordered - steps[:-1]).max())
-    at = distance * (math.sqrt(count) + 0.12 + 0.11 / math.sqrt(count))
-    series = sum((-1) ** (term - 1) * math.exp(-2 * (term * at) ** 2) for term in range(1, 101))
-    p_value = 1.0 if at < 0.2 else min(1.0, max(0.0, 2 * series))
-    return Statistic(z_of(p_value) if p_value > SMALLEST else 2 * at, p_value, count)

@@ -18,7 +18,8 @@ token is in the row. The choices of f:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -30,35 +31,68 @@ from resispec.models.warpers import SamplingSettings, emitted_counts, penalised,
 EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
 """The last place of every bucket but the last, which is open; place 1 is the most probable token."""
 LARGEST_RATIO = 4.0
+NEAR_TIE = 0.25
+"""Logits this close are equal: bfloat16 rounds a logit between 16 and 32 to a multiple of 0.125."""
 
 
 @dataclass(frozen=True)
-class Terms:
-    """The terms of N emitted tokens, on the CPU.
+class Tokens:
+    """What was measured of N emitted tokens, on the CPU, in the order of rows and positions.
 
-    row, position: (N,) int64, where a token stands. sums: (N, S, 3) float64, for each of `names` its
-    deviation f(x) - E f and the variance and third central moment of f. bucket: (N,) int64, which bucket of
-    places the token is from; chances: (N, K) float64, of the buckets. pits: (N, 2) float64, uniform in [0, 1)
-    and independent when the laws are right: the mass of tokens before x by place, and by id, plus a random
-    share of x's own. spread: (N,) float64, half the mean absolute deviation of the surprisal. below: (N,)
-    float64, 0 for a token of the law's support, and otherwise how far its logit is below the support's least;
-    the deviations of such a token are 0.
+    row, position: (N,) int64, where a token stands. Fields of subclasses that are tensors have N rows, too.
+    """
+
+    row: Tensor
+    position: Tensor
+
+    def where(self, chosen: Tensor) -> Self:
+        """Some of the tokens; chosen: (N,) bool, or (M,) int64."""
+        return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
+
+    def of_rows(self, rows: Sequence[int]) -> Self:
+        """The tokens of some rows, which are counted anew from 0 in this order."""
+        first, end = (
+            torch.searchsorted(self.row, torch.tensor(rows), right=right) for right in (False, True)
+        )
+        places = [torch.arange(*ends) for ends in zip(first.tolist(), end.tolist(), strict=True)]
+        row = torch.arange(len(rows)).repeat_interleave(end - first)
+        return replace(self.where(torch.cat(places)), row=row)
+
+    def _columns(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+
+T = TypeVar("T", bound=Tokens)
+
+
+def join(parts: Sequence[T]) -> T:
+    """The tokens of all parts, at least one, put in order."""
+    columns = {name: torch.cat([getattr(one, name) for one in parts]) for name in parts[0]._columns()}
+    joined = replace(parts[0], **columns)
+    return joined.where((joined.row * (int(joined.position.max()) + 1) + joined.position).argsort())
+
+
+@dataclass(frozen=True)
+class Terms(Tokens):
+    """The terms of N emitted tokens.
+
+    sums: (N, S, 3) float64, for each of `names` its deviation f(x) - E f and the variance and third central
+    moment of f. bucket: (N,) int64, which bucket of places the token is from; chances: (N, K) float64, of the
+    buckets. pits: (N, 2) float64, uniform in [0, 1) and independent when the laws are right: the mass of
+    tokens before x by place, and by id, plus a random share of x's own. spread: (N,) float64, half the mean
+    absolute deviation of the surprisal. is_inside: (N,) bool, is the token in the law's support? The
+    deviations of one that is not are 0. is_possible: (N,) bool, would it be in the support if every logit
+    that is not below its own were NEAR_TIE lower?
     """
 
     names: tuple[str, ...]
-    row: Tensor
-    position: Tensor
     sums: Tensor
     bucket: Tensor
     chances: Tensor
     pits: Tensor
     spread: Tensor
-    below: Tensor
-
-    def where(self, chosen: Tensor) -> Terms:
-        """The terms of some tokens; chosen: (N,) bool, or (M,) int64."""
-        values = (getattr(self, field.name) for field in fields(self)[1:])
-        return Terms(self.names, *(value[chosen] for value in values))
+    is_inside: Tensor
+    is_possible: Tensor
 
 
 @dataclass(frozen=True)
@@ -75,9 +109,10 @@ class Reading:
 
 def terms_of(stretch: Stretch, draft: Stretch | None, reading: Reading, generator: Generator) -> Terms:
     """The terms of a stretch's tokens, without `serial`. generator: on the CPU, for the random shares."""
-    scores = tempered(penalised(stretch, reading.settings), reading.settings)
-    kept = truncated(scores, reading.settings)
-    probs, tokens = kept.double().softmax(-1), stretch.tokens
+    scores, tokens = penalised(stretch, reading.settings), stretch.tokens
+    kept = truncated(tempered(scores, reading.settings), reading.settings)
+    is_inside = kept.gather(-1, tokens[:, None])[:, 0].isfinite()
+    probs = kept.double().softmax(-1)
     surprisal = -torch.where(probs > 0, probs, 1.0).log()
     columns = {
         "surprisal": _function(surprisal, probs, tokens),
@@ -89,33 +124,25 @@ def terms_of(stretch: Stretch, draft: Stretch | None, reading: Reading, generato
         columns["overdraft"] = _event(draft_probs > probs, probs, tokens)
         ratio = (draft_probs.clamp_min(1e-300).log() + surprisal).clamp(-LARGEST_RATIO, LARGEST_RATIO)
         columns["log(q/p)"] = _function(ratio, probs, tokens)
-    least = torch.where(kept.isfinite(), kept, torch.inf).amin(-1)
-    below = (least - scores.gather(-1, tokens[:, None])[:, 0]).clamp_min(0).double()
     sums = torch.stack([*columns.values()], 1)
-    sums[..., 0].masked_fill_((below > 0)[:, None], 0.0)
-    bucket, chances, pits = _places(probs, tokens, generator)
+    sums[..., 0].masked_fill_(~is_inside[:, None], 0.0)
     entropy = (probs * surprisal).sum(-1, keepdim=True)
     spread = (probs * (surprisal - entropy).abs()).sum(-1) / 2
     position = torch.arange(stretch.first, stretch.first + len(tokens))
-    found = (torch.full_like(position, stretch.row), position, sums, bucket, chances, pits, spread, below)
-    return Terms((*columns,), *(value.cpu() for value in found))
+    found = (*_places(probs, tokens, generator), spread, is_inside)
+    is_possible, outside = is_inside.clone(), ~is_inside
+    is_possible[outside] = _is_nearly_inside(scores[outside], tokens[outside], reading.settings)
+    row = torch.full_like(position, stretch.row)
+    return Terms(row, position, (*columns,), *(value.cpu() for value in (sums, *found, is_possible)))
 
 
-def join(terms: Sequence[Terms]) -> Terms:
-    """The terms of stretches, at least one, in the order of rows and positions, with `serial`."""
-    joined = Terms(
-        terms[0].names,
-        *(torch.cat([getattr(one, field.name) for one in terms]) for field in fields(Terms)[1:]),
-    )
-    order = (joined.row * (int(joined.position.max()) + 1) + joined.position).argsort()
-    ordered = joined.where(order)
-    own = ordered.pits[:, 0] - 0.5
-    before = own.roll(1).where(ordered.position > 0, 0.0)
+def with_serial(terms: Terms) -> Terms:
+    """The terms of all tokens of their rows, with `serial`."""
+    own = terms.pits[:, 0] - 0.5
+    before = own.roll(1).where(terms.position > 0, 0.0)
     serial = torch.stack((12 * before * own, 12 * before.square(), torch.zeros_like(own)), -1)
-    serial[..., 0].masked_fill_(ordered.below > 0, 0.0)
-    values = [getattr(ordered, field.name) for field in fields(Terms)[1:]]
-    values[2] = torch.cat((ordered.sums, serial[:, None]), 1)
-    return Terms((*ordered.names, "serial"), *values)
+    serial[..., 0].masked_fill_(~terms.is_inside, 0.0)
+    return replace(terms, names=(*terms.names, "serial"), sums=torch.cat((terms.sums, serial[:, None]), 1))
 
 
 def lookups(prompt: Sequence[int], outputs: Sequence[int]) -> Tensor:
@@ -134,6 +161,13 @@ def _law(stretch: Stretch, settings: SamplingSettings, vocab_size: int) -> Tenso
     """A draft's law (K, V) float64 under the same settings, over the target's vocabulary."""
     probs = truncated(tempered(penalised(stretch, settings), settings), settings).double().softmax(-1)
     return torch.nn.functional.pad(probs, (0, vocab_size - probs.shape[-1]))
+
+
+def _is_nearly_inside(scores: Tensor, tokens: Tensor, settings: SamplingSettings) -> Tensor:
+    """Does a token (K,) survive when the scores (K, V) that are not below its own are NEAR_TIE lower?"""
+    own = scores.gather(-1, tokens[:, None])
+    lower = (scores - NEAR_TIE * (scores >= own)).scatter(-1, tokens[:, None], own)
+    return truncated(tempered(lower, settings), settings).gather(-1, tokens[:, None])[:, 0].isfinite()
 
 
 def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
@@ -160,7 +194,7 @@ def bucket_terms(terms: Terms) -> Tensor:
     """The terms (N, K, 3) of the event that a token is from a bucket."""
     happened = torch.nn.functional.one_hot(terms.bucket, terms.chances.shape[1]).double()
     found = _indicator(happened, terms.chances)
-    found[..., 0].masked_fill_((terms.below > 0)[:, None], 0.0)
+    found[..., 0].masked_fill_(~terms.is_inside[:, None], 0.0)
     return found
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from resispec.audit.transcripts.auditing import Report
 from resispec.audit.transcripts.judging import FALSE_ALARM_RATE, POWER, Judgement
-from resispec.audit.transcripts.statistics import z_of
 
 
-def lines(report: Report) -> Iterator[str]:
+def report_lines(report: Report) -> Iterator[str]:
     """The verdict, what it rests on, and what the audit could have seen."""
     yield f"verdict: {report.finding}"
     for sentence in report.summary:
@@ -26,11 +25,11 @@ def lines(report: Report) -> Iterator[str]:
     yield ""
     yield (
         f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each statistic "
-        f"with about {report.limit:.1g}, which a normal one has beyond {z_of(report.limit):.2f})."
+        f"with about {report.limit:.1g}, which a normal one has beyond {report.allowed_z:.2f})."
     )
 
 
-def as_json(report: Report) -> dict[str, Any]:
+def report_json(report: Report) -> dict[str, Any]:
     """Every number of a report, of plain types; what is not finite is null."""
     found = _plain(report)
     for judgement, one in zip(report.judgements, found["judgements"], strict=True):
@@ -49,21 +48,13 @@ def _judgement(judgement: Judgement, limit: float) -> Iterator[str]:
             for name, found in statistics.items()
         )
         yield f"  z, {group}: {cells}"
-    if "near_ties" in comparison.details:
-        counts = comparison.details
-        yield (
-            f"  greedy equality: {counts['best']} tokens are the best, {counts['near_ties']} as good "
-            f"(logits within {counts['near_tie']}), {counts['not_greedy']} are neither"
-        )
-        yield (
-            f"  would have been found {POWER:.0%} of the time: a share of {counts['smallest_share']:.1g} of "
-            f"tokens that are neither; {comparison.tokens} more tokens would find half of that"
-        )
+    yield from (f"  {fact}" for fact in comparison.facts)
     if judgement.smallest_bias:
-        kinds = " or ".join(f"{kind} of {size:.3f}" for kind, size in judgement.smallest_bias.items())
+        kinds = ", ".join(f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items())
+        unit = "total variation a token" if comparison.smallest_share is None else "share of the tokens"
         yield (
-            f"  would have been found {POWER:.0%} of the time: {kinds} (total variation a token); "
-            f"{judgement.more_tokens} more tokens would find half of that"
+            f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it with "
+            f"{judgement.more_tokens} more tokens an arm"
         )
 
 

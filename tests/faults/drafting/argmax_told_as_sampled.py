@@ -13,6 +13,7 @@ class ArgmaxToldAsSampled(Iid):
     """`laws` says q."""
 
     are_independent = False
+    are_distinct = True
 
     def draw(self, *given):
         """See `Draws.draw`."""

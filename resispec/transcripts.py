@@ -1,5 +1,6 @@
 """Transcripts: which tokens an engine was given, which it emitted, and under which settings.
 
+Engines are made to write them (`resispec.engines`), and the audit judges them (`resispec.audit.transcripts`).
 A file of transcripts is JSON Lines: one object a line, with the fields of `Transcript` as keys. Only the two
 lists of token ids are required. Text is no substitute for ids: encoding a text again does not give the tokens
 that were emitted. Importing this module takes no torch.
@@ -14,7 +15,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from resispec.data import _lines as json_lines
+from resispec.data import json_lines
 from resispec.errors import InvalidInput
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
@@ -93,7 +94,7 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
     or for the first row that is not a transcript.
     """
     if not Path(path).is_file():
-        raise InvalidInput(f"transcripts {path} do not exist; give a .jsonl file, one row a line")
+        raise InvalidInput(f"transcripts {path} are no file; give a .jsonl file, one row a line")
     found = [_transcript(row, f"{path}, {where}") for where, _, row in json_lines(Path(path))]
     if not found:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
@@ -139,8 +140,7 @@ def _check_tokens(name: str, tokens: Sequence[int]) -> None:
         raise InvalidInput(f"{name} is {ascii(tokens)[:60]}; expected a list of token ids")
     if not tokens:
         raise InvalidInput(
-            f"{name} is empty; at least one token is needed, and an end-of-sequence token that the engine "
-            "emitted belongs to the output"
+            f"{name} is empty; at least one token is needed (an end of sequence that was emitted is one)"
         )
     wrong = next((token for token in tokens if type(token) is not int or token < 0), None)
     if wrong is not None:
@@ -151,16 +151,23 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-_NUMBER = (_is_number, "numbers")
+def _is_within(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: _is_number(value) and least <= value <= most
+
+
+_ADDED = (_is_within(-1000, 1000), "from -1000 to 1000, where 0 is off")
 _TEXT = (lambda value: value is None or isinstance(value, str), "text")
 _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
-    "temperature": (lambda value: _is_number(value) and value >= 0, "numbers from 0, where 0 is greedy"),
-    "top_p": (lambda value: _is_number(value) and 0 < value <= 1, "above 0, up to 1, where 1 is off"),
+    "temperature": (
+        lambda value: _is_number(value) and (value == 0 or 1e-6 <= value <= 1e6),
+        "0, which is greedy, or from 1e-6 to 1e6",
+    ),
+    "top_p": (lambda value: _is_within(0, 1)(value) and value > 0, "above 0, up to 1, where 1 is off"),
     "top_k": (lambda value: type(value) is int and value >= 0, "whole numbers from 0, where 0 is off"),
-    "min_p": (lambda value: _is_number(value) and 0 <= value <= 1, "from 0 to 1, where 0 is off"),
-    "repetition_penalty": (lambda value: _is_number(value) and value > 0, "above 0, where 1 is off"),
-    "presence_penalty": _NUMBER,
-    "frequency_penalty": _NUMBER,
+    "min_p": (_is_within(0, 1), "from 0 to 1, where 0 is off"),
+    "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),
+    "presence_penalty": _ADDED,
+    "frequency_penalty": _ADDED,
     "seed": (lambda value: value is None or type(value) is int, "whole numbers"),
     "finish_reason": _TEXT,
     "engine": _TEXT,

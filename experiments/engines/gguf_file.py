@@ -1,0 +1,106 @@
+"""A Llama as a GGUF file, the format that llama.cpp and OpenVINO GenAI read.
+
+Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair neighbouring rows there and
+the halves of a head in transformers, so the rows of queries and keys change places, as
+`LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py does.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+
+from resispec.errors import InvalidInput
+from resispec.files import replacing
+from resispec.models import TransformersModel, TransformersTokenizer
+
+TYPES = {"F32": np.float32, "F16": np.float16}
+"""Of matrices; vectors stay in float32."""
+
+
+def write_gguf(
+    model: TransformersModel, tokenizer: TransformersTokenizer, path: Path, dtype: str = "F32"
+) -> None:
+    """Write a model with its tokenizer; the file is there when all of it is.
+
+    dtype: a key of `TYPES`. Raises InvalidInput for what is no plain Llama with a byte-level BPE tokenizer.
+    """
+    config: Any = model.module.config
+    vocabulary = _vocabulary(tokenizer, config.vocab_size)
+    _check_plain(config, path.name)
+    with replacing(path) as unfinished:
+        writer = gguf.GGUFWriter(unfinished, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
+        _add_sizes(writer, config, dtype)
+        _add_tokenizer(writer, vocabulary, tokenizer.eos_token_id)
+        names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
+        for name, weight in model.module.state_dict().items():
+            if name != "lm_head.weight" or not config.tie_word_embeddings:
+                values = _in_order(name, weight.float().numpy(force=True), config)
+                as_written = values.astype(TYPES[dtype] if values.ndim == 2 else np.float32)
+                writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(as_written))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+def _check_plain(config: Any, name: str) -> None:
+    kinds = (config.model_type, config.rope_parameters["rope_type"])
+    if kinds != ("llama", "default") or config.attention_bias or config.mlp_bias:
+        raise InvalidInput(
+            f"{name}: a {kinds[0]} with {kinds[1]} rotary embeddings cannot be written; "
+            "allowed: a llama with default ones and no biases"
+        )
+
+
+def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[str, Any]:
+    """The tokens (V,) in the order of their ids, and the merges, as GGUF wants them."""
+    found = json.loads(tokenizer.inner.backend_tokenizer.to_str())["model"]
+    if found["type"] != "BPE":
+        raise InvalidInput(f"a tokenizer of type {found['type']} cannot be written; allowed: BPE")
+    tokens = {index: token for token, index in found["vocab"].items()}
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in found["merges"]]
+    return {"tokens": [tokens.get(index, f"<unused{index}>") for index in range(size)], "merges": merges}
+
+
+def _add_sizes(writer: gguf.GGUFWriter, config: Any, dtype: str) -> None:
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if dtype == "F32" else gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_vocab_size(config.vocab_size)
+    writer.add_context_length(config.max_position_embeddings)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_block_count(config.num_hidden_layers)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    for add in (writer.add_key_length, writer.add_value_length, writer.add_rope_dimension_count):
+        add(config.head_dim)
+    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+
+
+def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: dict[str, Any], eos_token_id: int | None) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(vocabulary["tokens"])
+    kinds = [gguf.TokenType.NORMAL] * len(vocabulary["tokens"])
+    if eos_token_id is not None:
+        kinds[eos_token_id] = gguf.TokenType.CONTROL
+        writer.add_eos_token_id(eos_token_id)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(vocabulary["merges"])
+    writer.add_add_bos_token(False)
+    writer.add_add_eos_token(False)
+
+
+def _in_order(name: str, values: np.ndarray, config: Any) -> np.ndarray:
+    """Weights (rows, columns) or (rows,), those of queries and keys with their rows as GGUF has them."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    count = heads.get(name.split(".")[-2])
+    if count is None:
+        return values
+    halves = values.reshape(count, 2, -1, *values.shape[1:])
+    return halves.swapaxes(1, 2).reshape(values.shape)
