@@ -154,7 +154,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     """How far out the audit's farthest statistic lies, against the number of tokens, both logarithmic."""
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     axes = figure.subplots()
+    every = engines(frame)
     done = frame[frame.status == "done"]
+    done = done[done.tokens <= 1.1 * done.groupby("engine").tokens.max().median()]  # where most of them end
     top = np.log10(1.3 * max(done.normal_z.max(), 10))
     bottom = np.log10(0.8 * min(done.normal_z.min(), 1))
     axes.set_ylim(bottom, top)
@@ -162,18 +164,25 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.axhspan(limit, top, color="0.96", zorder=0)
     axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
     said = f"called biased above {10**limit:.1f}"
-    axes.text(done.tokens.min(), limit + 0.01, said, va="bottom", fontsize=figures.SIZE)
-    ends = list(_lines(axes, done))
+    place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
+    axes.text(0.65, limit + 0.01, said, **place, fontsize=figures.SIZE, color="0.3")
+    later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > done.tokens.max()}
+    ends = list(_lines(axes, done, later))
     figures.label_ends(axes, ends, (top - bottom) / 25)
     _ticks(axes, done.tokens.max(), top)
     axes.set_xlabel("emitted tokens that were audited", fontsize=figures.SIZE + 0.5)
     axes.set_ylabel("standard deviations of the statistic that is farthest out", fontsize=figures.SIZE + 0.5)
-    figure.suptitle(message(engines(frame)), fontsize=figures.SIZE + 2)
+    figure.suptitle(message(every), fontsize=figures.SIZE + 2)
     return figure
 
 
-def _lines(axes: Axes, done: pd.DataFrame) -> Iterator[tuple[float, float, str, str]]:
-    """Draw every engine's line; gives its end for `figures.label_ends`."""
+def _lines(
+    axes: Axes, done: pd.DataFrame, later: Mapping[str, float]
+) -> Iterator[tuple[float, float, str, str]]:
+    """Draw every engine's line; gives its end for `figures.label_ends`.
+
+    later: engines that are called biased beyond the figure, and with how many tokens.
+    """
     is_exact = {name: not rows.thread.iloc[0] for name, rows in done.groupby("engine", sort=False)}
     exact = iter([Look(GREY, marker) for marker in EXACT] * len(is_exact))
     faults = iter(FAULTS * len(is_exact))
@@ -182,7 +191,8 @@ def _lines(axes: Axes, done: pd.DataFrame) -> Iterator[tuple[float, float, str, 
         heights = np.log10(rows.normal_z)
         size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
         axes.plot(rows.tokens, heights, color=look.colour, marker=look.marker, linestyle=look.line, **size)
-        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), str(name), look.colour
+        more = f"\n(biased from {later[name]:,.0f} tokens)" if name in later else ""
+        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{more}", look.colour
 
 
 def _ticks(axes: Axes, most: float, top: float) -> None:

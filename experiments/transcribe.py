@@ -36,7 +36,7 @@ ENGINES = {
     "llama_cpp": "experiments.engines.llama_cpp:LlamaCppEngine",
     "openvino_genai": "experiments.engines.openvino_genai:OpenVinoEngine",
 }
-"""The engines in this process; all but the first need the extra `engines`, and a folder to write models to."""
+"""The engines in this process; all but the first need the extra `engines` and a folder for models."""
 EMBEDDED = "embedded"
 """The pair of conf/pair that serves where no target is named."""
 KEY = "RESISPEC_SERVER_KEY"
@@ -76,13 +76,13 @@ def _server(options: argparse.Namespace) -> Engine:
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`; importing it takes seconds. folder: for models in a format of the engine's own."""
+    """An engine of `ENGINES`; importing it takes seconds. folder: for models in the engine's own format."""
     module, name = ENGINES[options.engine].split(":")
     try:
         engine = getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         raise InvalidInput(
-            f"--engine {options.engine} needs the package {error.name}; pip install 'resispec[engines]' has it"
+            f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
         ) from error
     import torch
 

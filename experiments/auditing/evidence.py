@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from statistics import mean
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Generator
 
@@ -23,13 +23,13 @@ from resispec.audit.battery import (
     worst_tree_error,
 )
 from resispec.audit.checked import CheckedRule
-from resispec.audit.chi_square import ChiSquare
 from resispec.audit.estimate import Deviation, Tuples, estimate, pool
 from resispec.audit.first_token import rule_of
 from resispec.audit.scenes import scenes
+from resispec.audit.settled import settled
 from resispec.audit.simulate import simulate
 from resispec.audit.verdict import Evidence, Judgement, judge
-from resispec.audit.z_score import Terms, ZScore, cut, join, step_terms
+from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
@@ -37,13 +37,8 @@ from resispec.trees import complete
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, as_verifier
 
 DECODED_SIBLINGS = 3  # of a node of the trees that are decoded with
-NUM_TURNS = 1000  # of the scenes that are simulated
-SUSPICIOUS_P = 0.003  # what is less likely is measured again, with fresh random numbers
-AGAIN = 4  # and this many times as long
-CERTAIN_P = 1e-9  # but what is even less likely than this is certain enough
+NUM_TURNS = 800  # of the scenes that are simulated
 STREAMS = 8  # of random numbers an audit has, at most
-
-Found = TypeVar("Found", Deviation, ChiSquare, ZScore)
 
 
 @dataclass(frozen=True)
@@ -130,31 +125,6 @@ def _audit(name: str, verifier: Verifier, draws: Draws, material: Material) -> A
     return Audit(
         name, draws, evidence, judge(evidence), highest + evidence.excesses["recorded"].value, highest
     )
-
-
-def settled(measure: Callable[[int], Mapping[str, Found]]) -> Mapping[str, Found]:
-    """What `measure(times)` finds at once or, where that looks suspicious, anew and AGAIN times as long.
-
-    Then the first measurement does not count. So an exact verifier is hardly ever accused by chance, and one
-    that has a small bias is measured for longer.
-    """
-    found = measure(1)
-    if CERTAIN_P <= min(one.p_value for one in found.values()) < SUSPICIOUS_P:
-        return measure(AGAIN)
-    return found
-
-
-def false_alarm_rate(evidence: Evidence) -> float:
-    """A bound of the probability that an exact verifier is called biased by what was `settled`.
-
-    Twice something must be unlikely: once suspicious, and then, in fresh random numbers, beyond its limit.
-    """
-    together = [
-        Evidence(total_variations={kind: found}, excesses={kind: evidence.excesses[kind]})
-        for kind, found in evidence.total_variations.items()
-    ]
-    together += [Evidence(simulations=evidence.simulations), Evidence(z_scores=evidence.z_scores)]
-    return sum(part.num_statistics * (CERTAIN_P + SUSPICIOUS_P * part.false_alarm_rate) for part in together)
 
 
 def _deviations(

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from analysis.report import Table
-from experiments.auditing.evidence import Audit, false_alarm_rate
+from experiments.auditing.evidence import Audit
 from experiments.provenance import device_name
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.verdict import LEAST_P, TOLERANCE
@@ -76,7 +76,7 @@ def frame_of(audits: Sequence[Audit]) -> pd.DataFrame:
                 "ceiling": found.ceiling,
                 "verdict": str(found.judgement.finding),
                 "reasons": "; ".join(found.judgement.reasons),
-                "false_alarm_rate": false_alarm_rate(evidence),
+                "false_alarm_rate": evidence.false_alarm_rate,
             }
         )
     return pd.DataFrame(rows)

@@ -2,8 +2,8 @@
 
     python -m experiments.engines.openvino_law
 
-It is about the three tokens of `openvino_reproduction`, of which the second is drafted. A hypothesis gives the
-exact law of the first two by enumeration, for a chi-square over their 16 values. `replay` is what the source
+It is about the three tokens of `openvino_reproduction`, the second of which is drafted. A hypothesis gives
+the exact law of the first two by enumeration, for a chi-square over 16 values. `replay` is what the source
 says, run with the random numbers of the engine's seed: it gives the three tokens themselves.
 """
 

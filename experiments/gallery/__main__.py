@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,8 @@ def rows_of(exhibit: Exhibit, pair: Pair, asked: Asked, folder: Path) -> Iterato
     try:
         greedy = write_greedy(TransformersEngine(pair), asked, folder / "target_alone")
         engine = exhibit.make(pair, folder / "models")
-        written = write(engine, asked, folder / exhibit.stem)
+        many = replace(asked, prompts=asked.prompts * exhibit.times)  # each time with other seeds
+        written = write(engine, many, folder / exhibit.stem)
     except (ModuleNotFoundError, InvalidInput, Unanswered) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from resispec.audit.chi_square import ChiSquare
 from resispec.audit.estimate import Deviation
+from resispec.audit.settled import CERTAIN_P, SUSPICIOUS_P
 from resispec.audit.z_score import ZScore
 
 TOLERANCE = 1e-5
@@ -18,8 +19,10 @@ LIMIT = 4.0
 """Statistics further out than this many standard errors are bias."""
 LEAST_P = 1e-5
 """Counts that are less likely than this are bias. There are many of them, so it is stricter than LIMIT."""
+SUSPICIOUS = 2.75
+"""A normal lies so many standard errors above 0 with probability SUSPICIOUS_P."""
 POWER = 1.28
-"""A deviation of LIMIT + POWER standard errors is seen nine times in ten."""
+"""What lies so many standard errors above a limit in the mean is beyond it nine times in ten."""
 MIN_TOKENS = 1000
 """Fewer audited tokens than this are never enough for `exact`."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
@@ -59,23 +62,27 @@ class Evidence:
 
     @property
     def false_alarm_rate(self) -> float:
-        """A bound of the probability that an exact verifier is called biased.
+        """A bound of the probability that an exact verifier is called biased by what was `settled`.
 
-        A normal lies more than LIMIT standard errors above 0 with probability 3.2e-5, and beyond it on either
-        side with 6.3e-5. However dependent the statistics are, their probabilities add up (union bound).
+        Two accidents must meet: a statistic that is suspicious and, in fresh random numbers, one of those
+        measured with it that is beyond its limit. A normal lies more than LIMIT standard errors above 0 with
+        probability 3.2e-5, on either side of it with 6.3e-5. However dependent the statistics are, their
+        probabilities add up (union bound).
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
-        one_sided = len(self.total_variations) + len(self.excesses)
-        return min(1.0, tail * (one_sided + 2 * len(self.z_scores)) + LEAST_P * len(self.simulations))
+        together = [(2, tail)] * len({*self.total_variations, *self.excesses})
+        together += [(len(self.simulations), LEAST_P), (len(self.z_scores), 2 * tail)]
+        return sum(n * (CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in together)
 
     @property
     def smallest_seen(self) -> float:
-        """The total variation at one node that would have been seen nine times in ten; NaN without estimates.
+        """The total variation at one node that is seen nine times in ten; NaN without estimates.
 
-        It holds on the laws that were tried, if the tuples that choose a set find where the bias is.
+        It looks suspicious then, and measured AGAIN times as long it is beyond LIMIT. It holds on the laws
+        that were tried, if the tuples that choose a set find where the bias is.
         """
         errors = [found.error for found in self.total_variations.values()]
-        return (LIMIT + POWER) * max(errors) if errors else math.nan
+        return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
 
 
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")

@@ -41,7 +41,7 @@ def assert_exact(
     *,
     draws: str = "iid",
     chain: bool = False,
-    samples: int = 1200,
+    samples: int = 600,
     seed: int | None = None,
 ) -> Report:
     """Fail unless a rule or a verifier is exact for one kind of draws.

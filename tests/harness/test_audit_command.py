@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
 import subprocess
 import sys
 
 import pytest
 import torch
-from scipy.stats import norm
 from toys import save_prompts, save_tiny_pair, table_pair
 
 from experiments import audit
 from experiments.auditing import evidence, processes
-from experiments.auditing.evidence import (
-    AGAIN,
-    CERTAIN_P,
-    SUSPICIOUS_P,
-    Candidate,
-    decode_terms,
-    false_alarm_rate,
-    settled,
-)
+from experiments.auditing.evidence import Candidate, decode_terms
 from experiments.auditing.evidence import audit as audit_one
 from experiments.auditing.material import Material, Nodes, gather
 from experiments.configuration.single import axes_of, run_single, with_implied
 from experiments.plan import cells_of
 from resispec.audit.battery import pair_of_laws
-from resispec.audit.chi_square import ChiSquare
-from resispec.audit.estimate import Deviation
-from resispec.audit.verdict import LEAST_P, Evidence
-from resispec.audit.z_score import ZScore
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -112,35 +98,6 @@ def test_too_few_tokens_are_undecided(material, monkeypatch, capsys):
     only_iid(monkeypatch)
     code, printed = run(monkeypatch, capsys, "verifier=standard")
     assert "**undecided**" in printed.out and code == 1  # a baseline that is not found exact
-
-
-def test_what_looks_suspicious_is_measured_again_and_only_that_counts():
-    def measured(first):
-        asked = []
-
-        def measure(times):
-            asked.append(times)
-            return {"a": Deviation(first if times == 1 else 0.5, 1.0), "b": Deviation(-1.0, 1.0)}
-
-        return settled(measure)["a"].value, asked
-
-    assert measured(2.5) == (2.5, [1])
-    assert measured(3.0) == (0.5, [1, AGAIN]) and measured(5.0) == (0.5, [1, AGAIN])
-    assert measured(7.0) == (7.0, [1]) and measured(math.inf) == (math.inf, [1])
-
-
-def test_false_alarms_need_two_accidents():
-    """Two deviations of one kind of node, a simulation and a z-score, by hand."""
-    clean = Evidence(
-        0.0,
-        {"x": Deviation(0.0, 1.0)},
-        {"verdicts 0": ChiSquare(1.0, 1, 9)},
-        {"rank": ZScore(0.0, 9, 9.0)},
-        {"x": Deviation(0.0, 1.0)},
-    )
-    tail = norm.sf(4)
-    wanted = 4 * CERTAIN_P + SUSPICIOUS_P * (2 * 2 * tail + LEAST_P + 2 * tail)
-    assert false_alarm_rate(clean) == pytest.approx(wanted, rel=1e-3)
 
 
 def rule_file(folder, body, before=""):

@@ -15,7 +15,8 @@ from resispec.audit.checked import CheckedRule
 from resispec.audit.chi_square import ChiSquare
 from resispec.audit.enumerate import emitted_law
 from resispec.audit.estimate import Deviation, Tuples, estimate
-from resispec.audit.verdict import Evidence, Finding, judge
+from resispec.audit.settled import AGAIN, CERTAIN_P, SUSPICIOUS_P, settled
+from resispec.audit.verdict import LEAST_P, SUSPICIOUS, Evidence, Finding, judge
 from resispec.audit.z_score import (
     ZScore,
     cut,
@@ -126,7 +127,7 @@ def altered(**changes):
 @pytest.mark.parametrize(
     ("evidence", "finding", "reason"),
     [
-        (CLEAN, Finding.EXACT, r"no deviation in 5 statistics .* 0.013 at one node would have been seen"),
+        (CLEAN, Finding.EXACT, r"no deviation in 5 statistics .* 0.01 at one node would have been seen"),
         (altered(enumerated_error=9e-6), Finding.EXACT, "no deviation"),  # computed in float32
         (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
         (altered(enumerated_error=math.nan), Finding.BIASED, "enumerated"),
@@ -174,8 +175,26 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
         judge(only).finding is Finding.UNDECIDED
         and judge(only, required=("z_scores",)).finding is Finding.EXACT
     )
-    assert CLEAN.false_alarm_rate == pytest.approx((2 + 2 * 2) * norm.sf(4) + 1e-5, rel=1e-2)
+    # By hand: two deviations of one kind of node, one simulation, two z-scores; two accidents must meet.
+    two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + LEAST_P + 2 * 2 * 2 * norm.sf(4))
+    assert CLEAN.false_alarm_rate == pytest.approx(5 * CERTAIN_P + two, rel=1e-3)
     assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
+    assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
+
+
+def test_what_looks_suspicious_is_measured_again_and_only_that_counts():
+    def measured(first):
+        asked = []
+
+        def measure(times):
+            asked.append(times)
+            return {"a": Deviation(first if times == 1 else 0.5, 1.0), "b": Deviation(-1.0, 1.0)}
+
+        return settled(measure)["a"].value, asked
+
+    assert measured(2.5) == (2.5, [1])
+    assert measured(3.0) == (0.5, [1, AGAIN]) and measured(5.0) == (0.5, [1, AGAIN])
+    assert measured(7.0) == (7.0, [1]) and measured(math.inf) == (math.inf, [1])
 
 
 # Checked rules

@@ -330,6 +330,7 @@ def test_an_arm_of_some_rows_is_that_of_rescoring_them_alone():
         measure([rows[i] for i in chosen], target(), draft()),
     )
     assert part.transcripts == alone.transcripts and torch.equal(part.gaps.row, alone.gaps.row)
+    assert torch.equal(part.terms.row, alone.terms.row) and torch.equal(part.terms.bucket, alone.terms.bucket)
     for name in ("surprisal", "rank", "overdraft"):
         assert part.statistics()[name].z == pytest.approx(alone.statistics()[name].z, abs=1e-4)
     assert measure(rows, target()).of_rows([32]).terms is None

@@ -212,6 +212,11 @@ def test_a_difference_uses_the_variance_between_prompts_where_it_is_larger():
     assert plain.variance_of("surprisal") < 2 * float(plain.variance[0])
     assert drifting.variance_of("surprisal") > 5 * float(drifting.variance[0])
     assert abs(drifting.statistics()["surprisal"].z) < 4
+    # What drifts in both arms alike cancels, but for rows of unequal lengths.
+    beside = other.sums.clone()
+    beside[:, 0, 0] += 3 * drift[other.row]
+    both = against_control(replace(terms, sums=moved), replace(other, sums=beside), rows, is_shared=False)
+    assert both.variance_of("surprisal") < 0.7 * drifting.variance_of("surprisal")
 
 
 def test_terms_are_joined_in_order_and_follow_each_other():

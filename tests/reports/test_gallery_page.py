@@ -90,7 +90,9 @@ def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
     figure = gallery.draw(frame)
     [axes] = figure.axes
     texts = {text.get_text() for text in axes.texts}
-    assert {"right", "slow", "hot", "cool", "deaf"} <= texts and "absent" not in texts
+    # Most end at 100 tokens, and so does the figure.
+    assert {"right", "slow\n(biased from 200 tokens)", "hot", "cool", "deaf"} <= texts
+    assert "absent" not in texts and all(max(line.get_xdata()) <= 100 for line in axes.lines)
     assert figure.get_suptitle() == (
         "2 of 3 faults are called biased within 200 tokens, and none of 2 exact engines"
     )

@@ -48,7 +48,7 @@ class Arm:
         return 0 if self.terms is None else len(self.terms.row)
 
     def statistics(self, num_tokens: int | None = None) -> dict[str, Statistic]:
-        """Every statistic by its name, of all tokens that were sampled or of the first `num_tokens` of them."""
+        """Every statistic by its name, of all tokens that were sampled or of the first `num_tokens`."""
         if self.terms is None:
             return {}
         return statistics_of(self.terms.where(torch.arange(self.num_tokens)[:num_tokens]), self.is_shared)

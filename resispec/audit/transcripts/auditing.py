@@ -102,12 +102,12 @@ _CONTROL: Mapping[Finding, str] = {
     Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
 }
 _ALONE = (
-    "the transcripts deviate from the target and the control was not found to, but the difference of the two "
-    "can still be chance; more tokens decide whether it is the speculation"
+    "the transcripts deviate from the target and the control was not found to, but the difference of the "
+    "two can still be chance; more tokens decide whether it is the speculation"
 )
 _GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable one, "
-    f"or as good within {NEAR_TIE:g} of its logit"
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
+    f"one, or as good within {NEAR_TIE:g} of its logit"
 )
 
 
@@ -117,6 +117,6 @@ def _verdict(findings: Mapping[str, Finding]) -> tuple[Finding, tuple[str, ...]]
     if "difference" not in findings:
         return own, (_AGAINST_TARGET[own],)
     difference, control = findings["difference"], findings["control"]
-    if False:
+    if own is Finding.BIASED and Finding.BIASED not in (difference, control):
         return Finding.UNDECIDED, (_ALONE, _CONTROL[control])
     return difference, (_DIFFERENCE[difference], _CONTROL[control])

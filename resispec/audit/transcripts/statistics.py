@@ -195,7 +195,7 @@ def _moments(every: Tensor, clusters: Tensor | None) -> list[Tensor]:
 
 
 def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
-    """The variance (S,) of the difference of two arms' means, of values (N, S) and (M, S), between prompts."""
+    """The variance (S,) between prompts of the difference of two arms' means, of values (N, S) and (M, S)."""
     parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
     return _by_label(torch.cat(parts), prompts).square().sum(0)
 

@@ -1,0 +1,89 @@
+"""How often an exact verifier looks biased: `make faults` writes results/PROFILE/false_alarms.{csv,md}."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from analysis.report import Table, markdown, write
+from experiments.audit import candidates, settings, texts_of
+from experiments.auditing import evidence
+from experiments.auditing.evidence import Audit, Candidate
+from experiments.auditing.processes import audit_all
+from experiments.configuration.single import run_single
+from resispec.audit.verdict import Finding
+from resispec.verifiers import Verifier
+
+SEEDS = (1, 2, 3)
+LEVELS = (0.1, 0.01, 0.001)
+
+
+class MeasuredOnce(Candidate):
+    """Nothing is measured again, so that every p-value is that of a first measurement."""
+
+    def build(self) -> Verifier:
+        """See `Candidate.build`."""
+        evidence.settled = lambda measure: measure(1)
+        return super().build()
+
+
+def run_false_alarms(_config: DictConfig) -> None:
+    """Audit the exact verifiers with several seeds, print and write what their p-values are."""
+    choices = HydraConfig.get().runtime.choices
+    configs = settings(HydraConfig.get().overrides.task, choices)
+    config, texts = configs[0], texts_of(configs)
+    exact = [MeasuredOnce(one.name, one.node) for one in candidates(config, None) if one.name != "resispec"]
+    audits = [found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, texts)]
+    frame = pd.DataFrame([row for audit in audits for row in p_values(audit)])
+    table = table_of(frame, audits)
+    sys.stdout.write(markdown(table) + "\n")
+    write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
+
+
+def p_values(audit: Audit) -> Iterator[dict[str, object]]:
+    """A row for every statistic."""
+    found = audit.evidence
+    kinds = {
+        "total variation": found.total_variations.values(),
+        "acceptance above its ceiling": found.excesses.values(),
+        **{f"decoding, {name}": [score] for name, score in found.z_scores.items()},
+    }
+    for name, one in found.simulations.items():
+        kinds.setdefault(f"simulation, {name.split()[0]}", []).append(one)
+    for kind, statistics in kinds.items():
+        for one in statistics:
+            yield {"verifier": audit.name, "draws": str(audit.draws), "kind": kind, "p_value": one.p_value}
+
+
+def table_of(frame: pd.DataFrame, audits: list[Audit]) -> Table:
+    """The table: of every kind of statistic how many p-values lie below what share should."""
+    groups = [*frame.groupby("kind", sort=False), ("all", frame)]
+    shown = pd.DataFrame(
+        [
+            {
+                "statistic": kind,
+                "number": len(part),
+                **{f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS},
+                "least p": f"{part.p_value.min():.1g}",
+            }
+            for kind, part in groups
+        ]
+    )
+    biased = sum(found.judgement.finding is Finding.BIASED for found in audits)
+    bound = max(found.evidence.false_alarm_rate for found in audits)
+    notes = (
+        f"Made by: make faults. {len(audits)} audits of exact verifiers, with seeds {SEEDS[0]} to {SEEDS[-1]}; "
+        f"measured once, without the second measurement that suspicious statistics get, {biased} are called "
+        f"biased. With it an audit of one kind of draws calls an exact verifier biased with probability below "
+        f"{bound:.0e}, by a union bound.",
+    )
+    return Table("false_alarms", frame, shown, 1, "p-values of exact verifiers", notes)
+
+
+if __name__ == "__main__":
+    sys.exit(run_single(run_false_alarms, "audit", {"pair": "pairs"}))
