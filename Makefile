@@ -111,6 +111,18 @@ transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or S
 audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file]
 	@$(PY) -m experiments.audit_transcripts $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
+.PHONY: gallery
+gallery: profile .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engines]'
+	@$(PY) -m experiments.gallery --results $(RESULTS)
+	@$(PY) -m analysis.gallery --profile embedded --results $(RESULTS)
+
+# The faults are planted by the tests.
+.PHONY: faults
+faults: profile .venv/installed ## audit the verifiers: does it find every planted fault, does it accuse exact ones? half an hour
+	@PYTHONPATH=tests $(PY) -m faults_table $(OWN)
+	@PYTHONPATH=tests $(PY) -m false_alarms $(OWN)
+
 .PHONY: bench
 bench: .venv/installed ## our loops against transformers' generate, and what every rule costs, as ratios
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)

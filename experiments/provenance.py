@@ -35,6 +35,13 @@ def provenance(device: torch.device) -> dict[str, Any]:
     }
 
 
+def origin(device: torch.device) -> str:
+    """The device and the commit in words, for the foot of a table that is made in the run itself."""
+    found = provenance(device)
+    changed = " (changed)" if found["git_is_dirty"] else ""
+    return f"Device: {found['device']}. Commit: {found['git_commit'][:10] or 'unknown'}{changed}."
+
+
 def device_name(device: torch.device) -> str:
     """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
     if device.type == "cuda":

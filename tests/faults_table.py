@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import torch
 from faults import FAULTS, Fault
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
@@ -17,6 +18,7 @@ from experiments.audit import settings, texts_of
 from experiments.auditing.evidence import Audit, Candidate
 from experiments.auditing.processes import audit_all
 from experiments.configuration.single import run_single
+from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Finding
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
@@ -43,7 +45,7 @@ def run_faults(_config: DictConfig) -> None:
     config = configs[0]
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, texts_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]
-    table = table_of(pd.DataFrame(rows), choices["pair"])
+    table = table_of(pd.DataFrame(rows), choices["pair"], origin(torch.device(config["device"])))
     sys.stdout.write(markdown(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     accused = [row["fault"] for row in rows if row["total_variation"] == 0 and row["verdict"] == "biased"]
@@ -84,7 +86,7 @@ def caught_by(audit: Audit) -> dict[str, str]:
     return found
 
 
-def table_of(frame: pd.DataFrame, pair: str) -> Table:
+def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
     """The table."""
     shown = pd.DataFrame(
         {
@@ -100,8 +102,8 @@ def table_of(frame: pd.DataFrame, pair: str) -> Table:
     accused = int((frame[frame.total_variation == 0].verdict == Finding.BIASED).sum())
     caught = [int((part.verdict == Finding.BIASED).sum()) for part in (large, biased)]
     notes = (
-        f"Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation of at "
-        f"least .02 {caught[0]} are found biased, of all {len(biased)} {caught[1]}; of "
+        f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation of "
+        f"at least .02 {caught[0]} are found biased, of all {len(biased)} {caught[1]}; of "
         f"{len(frame) - len(biased)} exact cases {accused}.",
         "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by simulation. "
         "Outcomes and tokens: about as many as the statistic needs to reach its limit.",

@@ -11,7 +11,7 @@ import torch
 
 from analysis.report import Table
 from experiments.auditing.evidence import Audit
-from experiments.provenance import device_name
+from experiments.provenance import origin
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.verdict import LEAST_P, TOLERANCE
 
@@ -39,9 +39,8 @@ def table_of(audits: Sequence[Audit], config: Mapping[str, Any], pair: str) -> T
     """The table, a row for every verifier and kind of draws."""
     frame = frame_of(audits)
     shown = pd.DataFrame([_printed(row) for row in frame.to_dict("records")], columns=list(COLUMNS.values()))
-    device = device_name(torch.device(config["device"]))
     notes = (
-        f"Profile: {config['profile']}. Device: {device}. Made by: make audit. "
+        f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
         f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
         "Enumerated error: worst total variation over a battery of small laws; exact rules stay below "
         f"{TOLERANCE:g}. TV: total variation between the emitted law and the target's, as a set of tokens "

@@ -14,7 +14,7 @@ import openvino
 import openvino_genai
 
 from experiments.engines.gguf_file import write_gguf
-from resispec.engines import Answer, Settings, require_off
+from resispec.engines import Answer, Settings, require_fit, require_off
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.models.generate import MODES
@@ -65,24 +65,13 @@ class OpenVinoEngine:
 
     def answer(self, prompt: Sequence[int], settings: Settings, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""
-        self._check_fit(prompt, settings)
+        require_fit(prompt, settings, self._vocab_size, self._context)
         asked = _generation(settings, seed, self._eos)
         for name, value in self._asked.items():
             setattr(asked, name, value)
         given = openvino.Tensor(np.array([prompt], dtype=np.int64))
         tokens = tuple(map(int, self._pipeline.generate(given, asked).tokens[0]))
         return Answer(tokens, "stop" if tokens[-1] == self._eos else "length", seed)
-
-    def _check_fit(self, prompt: Sequence[int], settings: Settings) -> None:
-        if max(prompt) >= self._vocab_size:
-            raise InvalidInput(
-                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {self._vocab_size - 1}"
-            )
-        if (needed := len(prompt) + settings.max_new_tokens) > self._context:
-            raise InvalidInput(
-                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
-                f"positions; the model has {self._context}"
-            )
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:

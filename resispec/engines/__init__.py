@@ -7,7 +7,7 @@ base: what an engine is asked, and what it answers. writing: from an engine to a
 """
 
 from resispec.engines.acceptance import acceptance_record
-from resispec.engines.base import Answer, Engine, Settings, Unanswered, require_off
+from resispec.engines.base import Answer, Engine, Settings, Unanswered, require_fit, require_off
 from resispec.engines.writing import write_transcripts
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "Settings",
     "Unanswered",
     "acceptance_record",
+    "require_fit",
     "require_off",
     "write_transcripts",
 ]

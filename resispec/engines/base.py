@@ -92,3 +92,16 @@ def require_off(engine: str, settings: Settings, reasons: Mapping[str, str]) -> 
         value, off = getattr(settings, name), getattr(NEUTRAL, name)
         if value != off:
             raise InvalidInput(f"{engine}: {name} is {value}, and {reason}; allowed: {off:g}")
+
+
+def require_fit(prompt: Sequence[int], settings: Settings, vocab_size: int, context: int) -> None:
+    """Raise InvalidInput unless a model of so many tokens and positions can continue a prompt."""
+    if max(prompt) >= vocab_size:
+        raise InvalidInput(
+            f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
+        )
+    if (needed := len(prompt) + settings.max_new_tokens) > context:
+        raise InvalidInput(
+            f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
+            f"positions; the model has {context}"
+        )

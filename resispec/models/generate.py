@@ -10,7 +10,7 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig
 
-from resispec.engines import Answer, Settings, require_off
+from resispec.engines import Answer, Settings, require_fit, require_off
 from resispec.errors import InvalidInput
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
@@ -64,7 +64,7 @@ class TransformersEngine:
 
     def answer(self, prompt: Sequence[int], settings: Settings, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
-        self._check_fit(prompt, settings)
+        require_fit(prompt, settings, self._vocab_size, self._context)
         ids = torch.tensor([list(prompt)], device=self.target.device)
         devices = [ids.device] if ids.is_cuda else []
         # Whoever else draws in this process is not disturbed; what `generate` calls itself makes it warn.
@@ -77,17 +77,6 @@ class TransformersEngine:
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
         return self.target.generate(ids, attention_mask=torch.ones_like(ids), **options)
-
-    def _check_fit(self, prompt: Sequence[int], settings: Settings) -> None:
-        if max(prompt) >= self._vocab_size:
-            raise InvalidInput(
-                f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {self._vocab_size - 1}"
-            )
-        if (needed := len(prompt) + settings.max_new_tokens) > self._context:
-            raise InvalidInput(
-                f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
-                f"positions; the model has {self._context}"
-            )
 
 
 def _options(settings: Settings) -> dict[str, Any]:

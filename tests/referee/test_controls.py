@@ -60,7 +60,7 @@ def test_a_control_that_hardly_varies_is_hardly_used():
 
 @pytest.mark.parametrize("name", ["optimal", "kseq", "resispec", "standard"])
 def test_estimates_become_less_noisy(monkeypatch, name):
-    """At least a third less than without controls; and hardly any of the standard rule's own noise is left."""
+    """At least a third less than without controls; hardly any of the standard rule's noise is left."""
     p, q = (
         torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1) for seed in (0, 1)
     )

@@ -15,7 +15,7 @@ FEWER = (
     ("assert_exact(standard", "assert_exact(standard, samples=100"),
     ('assert_exact("traversal"', 'assert_exact("traversal", samples=20'),
 )
-CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]
+CUT = re.search(r"The same kernel with `(.*)` before the draw", PAGE)[1]  # the fault that the page speaks of
 
 
 def masked(text):
@@ -52,8 +52,11 @@ def test_every_example_passes(printed):
     assert f"2 failed, {len(examples)} passed" in printed, printed
 
 
-@pytest.mark.parametrize("block", re.findall(r"^```\n(.*?)^```$", PAGE, re.M | re.S)[1:])
-def test_what_is_printed_is_what_the_page_shows(printed, block):
-    lines = [line for line in masked(block) if not line.startswith(("$", "test_kernel.py ."))]
-    assert "no bias found" in block or "exact" in block
-    assert [line for line in lines if line not in masked(printed)] == [], printed
+FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.M | re.S)
+OUTPUTS = [text for language, text in FENCED if not language and "pip install" not in text]
+
+
+@pytest.mark.parametrize("output", OUTPUTS, ids=range(len(OUTPUTS)))
+def test_what_is_printed_is_what_the_page_shows(printed, output):
+    lines = [line for line in masked(output) if not line.startswith(("$", "test_"))]
+    assert len(lines) > 3 and [line for line in lines if line not in masked(printed)] == [], printed

@@ -82,7 +82,7 @@ class Judgement:
 
     @property
     def more_tokens(self) -> int:
-        """What can be seen shrinks with the root of the number of tokens; a share of them, with the number."""
+        """What is seen shrinks with the root of the number of tokens; a share of them, with the number."""
         return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
 
 

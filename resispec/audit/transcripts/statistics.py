@@ -153,7 +153,8 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
     """Do two arms have rare events at different rates? events, control: (N,) and (M,) bool, for each token.
 
     Given their total each arm's number is binomial where events are independent. Where one makes the next
-    likelier, the variance between prompts says so; what surprises less counts. prompts: see `against_control`.
+    likelier, the variance between prompts says so; what surprises less counts. prompts: as in
+    `against_control`.
     """
     count, other, share = int(events.sum()), int(control.sum()), len(events) / len(prompts)
     total = count + other
