@@ -79,7 +79,7 @@ def table_of(frame: pd.DataFrame, audits: list[Audit], source: str) -> Table:
     biased = sum(found.judgement.finding is Finding.BIASED for found in audits)
     bound = max(found.evidence.false_alarm_rate for found in audits)
     notes = (
-        f"{source} Made by: make faults. {len(audits)} audits of exact verifiers, with {len(SEEDS)} seeds; "
+        f"{source} Made by: make faults. {len(audits)} audits of exact verifiers, {len(SEEDS)} seeds; "
         f"measured once, without the second measurement that suspicious statistics get, {biased} are called "
         f"biased. With it an audit of one kind of draws calls an exact one biased with probability below "
         f"{bound:.0e}, by a union bound.",

@@ -102,8 +102,8 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
     accused = int((frame[frame.total_variation == 0].verdict == Finding.BIASED).sum())
     caught = [int((part.verdict == Finding.BIASED).sum()) for part in (large, biased)]
     notes = (
-        f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation of "
-        f"at least .02 {caught[0]} are found biased, of all {len(biased)} {caught[1]}; of "
+        f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation "
+        f"of at least .02 {caught[0]} are found biased, of all {len(biased)} {caught[1]}; of "
         f"{len(frame) - len(biased)} exact cases {accused}.",
         "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by simulation. "
         "Outcomes and tokens: about as many as the statistic needs to reach its limit.",

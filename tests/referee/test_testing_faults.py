@@ -78,7 +78,7 @@ def test_faults_are_found(fault):
         ("residual cut to 100, wide", "places, by falling p"),
         ("bonus at T = .9, wide", "mean place, at the last position by falling p"),
         ("the draft's noise again", "places, by falling p / q"),
-        ("the accept test's number again", "mean place, by token"),
+        ("the accept test's number again", "places, by token"),
     ],
 )
 def test_what_an_order_is_for(fault, order):
