@@ -28,6 +28,7 @@ WITH = {
     "figure2": ("figure2_context",),
     "table6": ("table6_drafts",),
     "bench": ("bench_rules",),
+    "faults": ("false_alarms",),
 }
 """Further tables that an artefact writes."""
 
