@@ -56,7 +56,7 @@ def p_values(audit: Audit) -> Iterator[dict[str, object]]:
         **{f"decoding, {name}": [score] for name, score in found.z_scores.items()},
     }
     for name, one in found.simulations.items():
-        kinds.setdefault(f"simulation, {name.split()[0]}", []).append(one)
+        kinds.setdefault(f"simulation, {name.split(',')[0]}", []).append(one)
     for kind, statistics in kinds.items():
         for one in statistics:
             yield {"verifier": audit.name, "draws": str(audit.draws), "kind": kind, "p_value": one.p_value}

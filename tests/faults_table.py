@@ -79,7 +79,7 @@ def caught_by(audit: Audit) -> dict[str, str]:
     if worst[1].p_value < LEAST_P:
         # A chi-square grows in proportion to the outcomes; LEAST_P is at about 20 more than its degrees.
         share = 1.0 if math.isinf(worst[1].statistic) else 20 / max(20, worst[1].statistic - worst[1].degrees)
-        found[f"simulation, {worst[0].split()[0]}"] = f"{math.ceil(share * worst[1].n)} outcomes"
+        found[f"simulation, {worst[0]}"] = f"{math.ceil(share * worst[1].n)} outcomes"
     for name, score in evidence.z_scores.items():
         if not abs(score.z) <= LIMIT:
             found[f"decoding, {name}"] = f"{math.ceil(score.n * (LIMIT / score.z) ** 2)} tokens"

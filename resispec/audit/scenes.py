@@ -32,30 +32,37 @@ def scenes(max_siblings: int) -> list[Scene]:
     end at a leaf; a wide vocabulary; 8 siblings, which repeat tokens if they are independent; and single
     siblings, often, whose residuals and final tokens are counted one by one.
     """
-    single = [_single(*pair_of_laws("random", 16, Generator().manual_seed(0))), _single(*wide_laws(300))]
+    few = pair_of_laws("random", 16, Generator().manual_seed(0))
+    single = [_single("single, 16 tokens", *few), _single("single, 300 tokens", *wide_laws(300))]
     if max_siblings == 1:
-        return [_narrow(chain(3), 4, 0.0), _narrow(chain(2), 3, 0.8), _wide(chain(2)), *single]
+        return [
+            _narrow("far", chain(3), 4, 0.0),
+            _narrow("near", chain(2), 3, 0.8),
+            _wide(chain(2)),
+            *single,
+        ]
     return [
-        _narrow(from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
-        _narrow(complete(3, 2), 3, 0.8),
+        _narrow("far", from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
+        _narrow("near", complete(3, 2), 3, 0.8),
         _wide(from_child_counts([[3], [2, 0, 1]])),
-        _narrow(complete(2, MOST_SIBLINGS), MOST_SIBLINGS + 1, 0.3),
+        _narrow("many siblings", complete(2, MOST_SIBLINGS), MOST_SIBLINGS + 1, 0.3),
         *single,
     ]
 
 
-def _narrow(topology: Topology, vocab: int, likeness: float) -> Scene:
+def _narrow(name: str, topology: Topology, vocab: int, likeness: float) -> Scene:
     """A bigram pair; likeness: by what share the draft is the target."""
     generator = Generator().manual_seed(vocab)
     rows = [pair_of_laws("random", vocab, generator) for _ in range(vocab)]
     target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
     draft = likeness * target + (1 - likeness) * draft
-    return Scene(topology, target.float(), draft.float(), torch.arange(vocab))
+    return Scene(name, topology, target.float(), draft.float(), torch.arange(vocab))
 
 
-def _single(target: Tensor, draft: Tensor) -> Scene:
+def _single(name: str, target: Tensor, draft: Tensor) -> Scene:
     """One sibling, its law and the final token's the same."""
-    return Scene(chain(1), target.float()[None], draft.float()[None], torch.arange(len(target)), 4)
+    rows = target.float()[None], draft.float()[None]
+    return Scene(name, chain(1), *rows, torch.arange(len(target)), trees_per_turn=6)
 
 
 def _wide(topology: Topology) -> Scene:
@@ -63,4 +70,4 @@ def _wide(topology: Topology) -> Scene:
     place = torch.empty(WIDE, dtype=torch.int64)
     place[target.argsort(descending=True)] = torch.arange(WIDE)
     classes = torch.bucketize(place, torch.tensor(PLACES), right=True)
-    return Scene(topology, target[None], draft[None], classes)
+    return Scene("wide", topology, target[None], draft[None], classes)

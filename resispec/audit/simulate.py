@@ -27,11 +27,13 @@ from resispec.verifiers.base import Draws, Verifier
 class Scene:
     """A topology and the laws of its tokens.
 
+    name: for people, such as "wide".
     target_rows, draft_rows: (R, V) float32, the law of the token after a token t is row t % R: bigram models
     with R = V, one law for all nodes with R = 1. classes: (V,) int64, tokens of one class are counted
     together; from 0 to the number of classes less 1. trees_per_turn: more for small trees, which cost less.
     """
 
+    name: str
     topology: Topology
     target_rows: Tensor
     draft_rows: Tensor
@@ -44,12 +46,12 @@ def simulate(
 ) -> dict[str, ChiSquare]:
     """Draft and verify trees of all scenes, by turns, and compare counts with laws.
 
-    Returns, for scene i of the list, on the CPU:
-    "siblings i": drafted siblings against the laws that they were drawn from;
-    "verdicts i": the stopping node and the final token against `outcomes`;
-    "surprisal i", "rank i": the final token against its law at that node, by the z-scores of decoding;
-    "tokens i": the first D tokens, fresh ones where a step gave fewer, against the target;
-    "turns i": whether a verdict depends on the one before it in the same scene, which it must not.
+    Returns, for every scene, such as "wide", what was counted on the CPU:
+    "siblings, wide": drafted siblings against the laws that they were drawn from;
+    "verdicts, wide": the stopping node and the final token against `outcomes`;
+    "surprisal, wide", "rank, wide": the final token against its law at that node, by decoding's z-scores;
+    "tokens, wide": the first D tokens, fresh ones where a step gave fewer, against the target;
+    "turns, wide": whether a verdict depends on the one before it in the same scene, which it must not.
     """
     records = [_Record(verifier, scene, draws) for scene in scenes]
     for _ in range(num_turns):
@@ -57,8 +59,8 @@ def simulate(
             record.turn(generator)
     beside = Generator().manual_seed(0)  # the verifier's stream of random numbers is left alone
     return {
-        f"{name} {place}": found
-        for place, record in enumerate(records)
+        f"{name}, {scene.name}": found
+        for scene, record in zip(scenes, records, strict=True)
         for name, found in record.results(beside).items()
     }
 

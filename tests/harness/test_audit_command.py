@@ -45,7 +45,7 @@ def material(monkeypatch):
 
     monkeypatch.setattr(processes, "audit_all", audit_all)
     monkeypatch.setattr(audit, "texts_of", lambda _: [])
-    monkeypatch.setattr(evidence, "NUM_TURNS", 60)  # simulation has tests of its own
+    monkeypatch.setattr(evidence, "NUM_TURNS", 25)  # simulation has tests of its own
     return found
 
 

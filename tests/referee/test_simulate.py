@@ -80,9 +80,9 @@ def test_exact_verifiers_of_chains(draws):
 
 
 def test_a_root_alone_has_no_siblings_and_emits_the_target():
-    scene = Scene(root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2))
+    scene = Scene("it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2))
     found = simulate(get_verifier("standard"), [scene], Draws.IID, 100, rng(0))
-    assert found["siblings 0"] == ChiSquare(0.0, 0, 0) and found["tokens 0"].n == 100
+    assert found["siblings, it"] == ChiSquare(0.0, 0, 0) and found["tokens, it"].n == 100
     assert min(one.p_value for one in found.values()) > 0.01
 
 
@@ -127,8 +127,8 @@ class Alternating:
 
 def test_verdicts_that_follow_one_another_are_caught_by_turns():
     laws = law(0.6, 0.3, 0.1).float()[None], law(0.1, 0.3, 0.6).float()[None]
-    found = simulate(Alternating(), [Scene(chain(1), *laws, torch.arange(3))], Draws.IID, 1000, rng(0))
-    assert found["turns 0"].p_value < LEAST_P <= found["verdicts 0"].p_value
+    found = simulate(Alternating(), [Scene("it", chain(1), *laws, torch.arange(3))], Draws.IID, 1000, rng(0))
+    assert found["turns, it"].p_value < LEAST_P <= found["verdicts, it"].p_value
 
 
 def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
@@ -139,7 +139,7 @@ def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
             return super().draw(draft_probs.sqrt(), count, generator)
 
     found = simulate(get_verifier("standard"), scenes(8)[:1], Flat(), 300, rng(0))
-    assert found["siblings 0"].p_value < LEAST_P
+    assert found["siblings, far"].p_value < LEAST_P
 
 
 def test_the_random_stream_is_the_verifiers_alone():
