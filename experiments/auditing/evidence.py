@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,12 +23,10 @@ from resispec.audit.battery import (
     worst_tree_error,
 )
 from resispec.audit.checked import CheckedRule
-from resispec.audit.chi_square import ChiSquare
 from resispec.audit.estimate import Deviation, Tuples, estimate, pool
 from resispec.audit.first_token import rule_of
 from resispec.audit.scenes import scenes
-from resispec.audit.settled import settled
-from resispec.audit.simulate import Scene, simulate
+from resispec.audit.settled import settled, simulated
 from resispec.audit.verdict import Evidence, Judgement, judge
 from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Step
@@ -117,7 +115,7 @@ def _audit(name: str, verifier: Verifier, draws: Draws, material: Material) -> A
     evidence = Evidence(
         enumerated_error=worst.error,
         total_variations={kind: found["total variation"] for kind, found in estimates.items()},
-        simulations=_simulations(verifier, draws, scenes(max_siblings), simulating),
+        simulations=simulated(verifier, scenes(max_siblings), draws, NUM_TURNS, simulating),
         z_scores=settled(lambda times: decode_terms(decoder, material, times).scores()),
         excesses={kind: found["excess"] for kind, found in estimates.items()},
     )
@@ -140,23 +138,6 @@ def _deviations(
         "total variation": pool([one.total_variation for one in found]),
         "excess": pool([one.excess(bound) for one, bound in zip(found, bounds, strict=True)]),
     }
-
-
-def _simulations(
-    verifier: Verifier, draws: Draws, stages: Sequence[Scene], generator: Generator
-) -> dict[str, ChiSquare]:
-    """What `simulate` counts: all scenes by turns, and then those alone that look suspicious."""
-    first = simulate(verifier, stages, draws, NUM_TURNS, generator)
-    found: dict[str, ChiSquare] = {}
-    for stage in stages:
-
-        def measure(times: int, stage: Scene = stage) -> dict[str, ChiSquare]:
-            if times == 1:
-                return {name: one for name, one in first.items() if name.endswith(f", {stage.name}")}
-            return simulate(verifier, [stage], draws, times * NUM_TURNS, generator)
-
-        found.update(settled(measure))
-    return found
 
 
 def decode_terms(decoder: Decoder, material: Material, times: int) -> Terms:
