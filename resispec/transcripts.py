@@ -20,34 +20,17 @@ from resispec.errors import InvalidInput
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
-SWITCHES = (
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
-"""The fields that decide which law the tokens should have."""
 
 
-@dataclass(frozen=True)
-class Transcript:
-    """One request to an engine, and every token that it emitted.
+@dataclass(frozen=True, kw_only=True)
+class LawSettings:
+    """What decides the law of a token besides the model and the tokens before it.
 
-    prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
-    emitted, in order, the end-of-sequence token included where there was one.
     temperature: 0 means greedy. top_p, top_k, min_p: 1, 0 and 0 mean that they are off.
     repetition_penalty: as transformers defines it, 1 is off. presence_penalty, frequency_penalty: as OpenAI
     and vLLM define them, 0 is off.
-    extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
-    place: where the row stands, for messages; it is not written.
-    Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
 
-    prompt_token_ids: tuple[int, ...]
-    output_token_ids: tuple[int, ...]
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
@@ -55,6 +38,36 @@ class Transcript:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+
+    def law(self) -> dict[str, Any]:
+        """These settings by name."""
+        return {name: getattr(self, name) for name in SWITCHES}
+
+    def check(self, place: str) -> None:
+        """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
+        for name, (holds, allowed) in _ALLOWED.items():
+            if hasattr(self, name) and not holds(value := getattr(self, name)):
+                raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
+
+
+SWITCHES = tuple(item.name for item in fields(LawSettings))
+"""The names of the settings that decide which law the tokens should have."""
+
+
+@dataclass(frozen=True)
+class Transcript(LawSettings):
+    """One request to an engine, and every token that it emitted.
+
+    prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
+    emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
+    that applied.
+    extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
+    place: where the row stands, for messages; it is not written.
+    Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
+    """
+
+    prompt_token_ids: tuple[int, ...]
+    output_token_ids: tuple[int, ...]
     seed: int | None = None
     finish_reason: str | None = None
     engine: str | None = None
@@ -65,10 +78,7 @@ class Transcript:
     def __post_init__(self) -> None:
         for name in TOKENS:
             _check_tokens(f"{self.place}: {name}", getattr(self, name))
-        for name, (holds, allowed) in _ALLOWED.items():
-            value = getattr(self, name)
-            if not holds(value):
-                raise InvalidInput(f"{self.place}: {name} is {value!r}; allowed: {allowed}")
+        self.check(self.place)
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -112,7 +122,8 @@ def line_of(transcript: Transcript) -> str:
     return json.dumps(row_of(transcript), separators=(",", ":")) + "\n"
 
 
-_KEYS = tuple(item.name for item in fields(Transcript) if item.name not in ("extra", "place"))
+_OWN = [item.name for item in fields(Transcript) if item.name not in (*SWITCHES, "extra", "place")]
+_KEYS = (*TOKENS, *SWITCHES, *(name for name in _OWN if name not in TOKENS))
 _DEFAULTS = {item.name: item.default for item in fields(Transcript) if item.default is not MISSING}
 
 

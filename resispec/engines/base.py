@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from resispec.errors import InvalidInput
-from resispec.transcripts import Transcript
+from resispec.transcripts import LawSettings
 
 
 class Unanswered(Exception):
     """An engine gave no answer, and one line says why; asking again later may help."""
 
 
-@dataclass(frozen=True)
-class Settings:
+@dataclass(frozen=True, kw_only=True)
+class Settings(LawSettings):
     """How an engine is asked to sample, and how long.
 
-    All but max_new_tokens: as in `Transcript`, and all of them are always asked for, so that no default of an
-    engine or of a model folder applies in silence. max_new_tokens: tokens of an answer at most.
+    The settings of the law are always asked for, all of them, so that no default of an engine or of a model
+    folder applies in silence. max_new_tokens: tokens of an answer at most.
     Raises InvalidInput for a value that is not allowed.
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     max_new_tokens: int = 64
 
     def __post_init__(self) -> None:
-        Transcript((0,), (0,), **self.law(), place="settings")  # it knows what is allowed
+        self.check("settings")
         if type(self.max_new_tokens) is not int or self.max_new_tokens < 1:
             raise InvalidInput(f"settings: max_new_tokens is {self.max_new_tokens!r}; allowed: from 1")
-
-    def law(self) -> dict[str, Any]:
-        """The settings that decide the law of a token, by the names that a transcript gives them."""
-        return {name: value for name, value in asdict(self).items() if name != "max_new_tokens"}
 
 
 NEUTRAL = Settings()

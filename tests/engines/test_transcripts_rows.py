@@ -22,18 +22,18 @@ def test_a_row_is_read_as_it_was_written(tmp_path):
     given = Transcript(
         (1, 2),
         (3,),
-        0.7,
-        0.9,
-        50,
-        0.05,
-        1.1,
-        -0.5,
-        0.25,
-        7,
-        "stop",
-        "vllm",
-        "0.11",
-        {"spec_decode": {"n": 3}},
+        temperature=0.7,
+        top_p=0.9,
+        top_k=50,
+        min_p=0.05,
+        repetition_penalty=1.1,
+        presence_penalty=-0.5,
+        frequency_penalty=0.25,
+        seed=7,
+        finish_reason="stop",
+        engine="vllm",
+        engine_version="0.11",
+        extra={"spec_decode": {"n": 3}},
     )
     path = tmp_path / "rows.jsonl"
     path.write_text(line_of(given) + line_of(Transcript((4,), (5, 6))))
@@ -47,8 +47,8 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
     [found] = read_transcripts(written(tmp_path, ROW | {"top_k": -1, "top_p": None, "latency_s": 0.3}))
     assert found == Transcript((5, 0), (7, 7, 1), extra={"latency_s": 0.3})
     assert found.setting == "T=1" and found.written == ((5, 0), (7, 7, 1))
-    assert Transcript((1,), (2,), 0.7, 0.9, 5).setting == "T=0.7, top_p=0.9, top_k=5"
-    assert Transcript((1,), (2,), 1).setting == Transcript((1,), (2,), 1.0, 1).setting
+    assert Transcript((1,), (2,), temperature=0.7, top_p=0.9, top_k=5).setting == "T=0.7, top_p=0.9, top_k=5"
+    assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
 
 
 BAD = {
