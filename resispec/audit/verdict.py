@@ -130,7 +130,8 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
         return Judgement(Finding.BIASED, tuple(biased))
     if undecided:
         return Judgement(Finding.UNDECIDED, tuple(undecided))
-    found = f"no deviation in {evidence.num_statistics} statistics ({tokens} audited tokens)"
+    audited = f" ({tokens} audited tokens)" if evidence.z_scores else ""
+    found = f"no deviation in {evidence.num_statistics} statistics{audited}"
     if not math.isnan(evidence.smallest_seen):
         found += f"; a total variation of {evidence.smallest_seen:.2g} at one node would have been seen"
     return Judgement(Finding.EXACT, (found,))

@@ -19,10 +19,10 @@ from resispec.audit.battery import (
     worst_tree_error,
 )
 from resispec.audit.checked import CheckedRule
-from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.estimate import Deviation, Tuples, estimate
 from resispec.audit.first_token import rule_of
 from resispec.audit.scenes import scenes, wide_laws
-from resispec.audit.simulate import simulate
+from resispec.audit.settled import settled, simulated
 from resispec.audit.verdict import TOLERANCE, Evidence, Finding, judge
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
@@ -52,8 +52,9 @@ def assert_exact(
     and averaged over drafted siblings at a wide one; trees are drafted and verified, and what comes out is
     counted. `resispec.audit.verdict.judge` says what follows.
     draws: how siblings are drawn, a kind or its name, see `resispec.draws`. chain: whether the rule is only
-    for one sibling, as in a chain; found out for what refuses two with InvalidInput. samples: trees that are
-    verified on each of the audit's scenes, and tuples of siblings at the wide vocabulary. seed: by default
+    for one sibling, as in a chain; found out for what refuses two with InvalidInput. samples: turns in which
+    trees of the audit's scenes are verified, and tuples of siblings at the wide vocabulary; what looks
+    suspicious is measured again, four times as long. seed: by default
     that of the run of pytest.
 
     Returns what could have been seen. Raises AssertionError for a bias, and InvalidInput for what is no rule,
@@ -68,10 +69,14 @@ def assert_exact(
     is_chain = chain or kind not in supported_draws(rule)
     worst = _enumerated(rule, verifier, kind, is_chain, chosen)
     generator = Generator().manual_seed(chosen)
-    tuples = Tuples(1 if is_chain else 2, kind, samples)
-    found = estimate(rule, *wide_laws(VOCABULARY, seed=chosen), tuples, generator)
-    counts = simulate(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
-    evidence = Evidence(worst.error, {f"V = {VOCABULARY}": found.total_variation}, counts)
+    laws = wide_laws(VOCABULARY, seed=chosen)
+
+    def variation(times: int) -> dict[str, Deviation]:
+        tuples = Tuples(1 if is_chain else 2, kind, times * samples)
+        return {f"V = {VOCABULARY:,}": estimate(rule, *laws, tuples, generator).total_variation}
+
+    counts = simulated(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
+    evidence = Evidence(worst.error, settled(variation), counts)
     judgement = judge(evidence, REQUIRED)
     if judgement.finding is not Finding.EXACT:
         lines = [f"{name} is not exact: {kind} draws, seed={chosen}, samples={samples}", *judgement.reasons]

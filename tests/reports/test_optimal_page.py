@@ -9,7 +9,6 @@ from test_rules import emitted_law
 from test_traversal import accepted_tokens
 
 from resispec.audit.ceiling import ceiling
-from resispec.audit.enumerate import _tuples
 from resispec.audit.laws import accepted
 from resispec.core import Draws
 from resispec.trees import chain
@@ -26,7 +25,7 @@ def figures(pattern):
 
 
 def acceptance(name):
-    pairs = _tuples(3, 2)
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
     law = get_rule(name).law(P.expand(9, -1), Q.expand(9, -1), pairs, Draws.IID)
     return float(Q[pairs].prod(-1) @ accepted(law, pairs))
 
