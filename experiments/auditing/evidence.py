@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +14,7 @@ from torch import Generator
 
 from experiments.auditing.material import Material, Nodes
 from experiments.configuration.build import build
-from resispec.audit.battery import (
-    CHAINS,
-    MOST_SIBLINGS,
-    TREES,
-    supported_draws,
-    worst_error,
-    worst_tree_error,
-)
+from resispec.audit.battery import MOST_SIBLINGS, supported_draws, worst_of
 from resispec.audit.checked import CheckedRule
 from resispec.audit.estimate import Deviation, Tuples, estimate, pool
 from resispec.audit.first_token import rule_of
@@ -33,7 +26,7 @@ from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
 from resispec.trees import complete
-from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, as_verifier
+from resispec.verifiers import Draws, SiblingRule, Verifier, as_verifier
 
 DECODED_SIBLINGS = 3  # of a node of the trees that are decoded with
 NUM_TURNS = 500  # of the scenes that are simulated
@@ -103,40 +96,44 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> Audit:
 
 def _audit(name: str, verifier: Verifier, draws: Draws, material: Material) -> Audit:
     rule = CheckedRule(rule_of(verifier), name)
-    max_siblings, trees = (MOST_SIBLINGS, TREES) if supported_draws(rule) else (1, CHAINS)
-    is_rule = isinstance(verifier, TopDown)
-    worst = worst_error(rule, draws) if is_rule else worst_tree_error(verifier, draws, trees=trees)
+    is_chain = not supported_draws(rule)
+    max_siblings = 1 if is_chain else MOST_SIBLINGS
     estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
+    nodes = {kind: some.narrowed(max_siblings) for kind, some in material.nodes.items()}
+    ceilings = {kind: some.ceilings(draws) for kind, some in nodes.items()}
     estimates = {
-        kind: settled(partial(_deviations, rule, draws, nodes.narrowed(max_siblings), estimating))
-        for kind, nodes in material.nodes.items()
+        kind: settled(partial(_deviations, rule, draws, nodes[kind], ceilings[kind], estimating))
+        for kind in nodes
     }
     decoder = Decoder(DraftModel(complete(3, min(DECODED_SIBLINGS, max_siblings)), draws), verifier)
     evidence = Evidence(
-        enumerated_error=worst.error,
+        enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
         total_variations={kind: found["total variation"] for kind, found in estimates.items()},
         simulations=simulated(verifier, scenes(max_siblings), draws, NUM_TURNS, simulating),
         z_scores=settled(lambda times: decode_terms(decoder, material, times).scores()),
         excesses={kind: found["excess"] for kind, found in estimates.items()},
     )
-    highest = mean(material.nodes["recorded"].narrowed(max_siblings).ceilings(draws))
-    return Audit(
-        name, draws, evidence, judge(evidence), highest + evidence.excesses["recorded"].value, highest
-    )
+    highest = mean(ceilings["recorded"])
+    acceptance = highest + evidence.excesses["recorded"].value
+    return Audit(name, draws, evidence, judge(evidence), acceptance, highest)
 
 
 def _deviations(
-    rule: SiblingRule, draws: Draws, nodes: Nodes, generator: Generator, times: int
+    rule: SiblingRule,
+    draws: Draws,
+    nodes: Nodes,
+    ceilings: Sequence[float],
+    generator: Generator,
+    times: int,
 ) -> dict[str, Deviation]:
     """Means over nodes: the total variation, and the acceptance above its ceiling."""
     found = [
         estimate(rule, p, q, Tuples(width, draws, times * nodes.num_tuples), generator)
         for (p, q), width in zip(nodes.laws, nodes.siblings, strict=True)
     ]
-    bounds = nodes.ceilings(draws)
     return {
         "total variation": pool([one.total_variation for one in found]),
-        "excess": pool([one.excess(bound) for one, bound in zip(found, bounds, strict=True)]),
+        "excess": pool([one.excess(bound) for one, bound in zip(found, ceilings, strict=True)]),
     }
 
 

@@ -13,6 +13,7 @@ from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tr
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts, root_only
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
+from resispec.verifiers.top_down import TopDown
 
 KINDS = ("random", "sparse", "peaked", "one-hot", "p = q", "disjoint")
 MOST_SIBLINGS = 8
@@ -87,6 +88,19 @@ def worst_tree_error(
             error = total_variation(law, chain_law(target, topology.num_levels))
             found.append(Worst(_number(error), kind, f"tree of {topology.num_nodes} nodes", target, draft))
     return max(found, key=lambda worst: worst.error)
+
+
+def worst_of(rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0) -> Worst:
+    """The worst error of a verifier: of its rule at one node if it has one, otherwise on whole trees.
+
+    rule: that of the verifier, see `rule_of`. is_chain: nothing is defined for two siblings, so that chains
+    are all there is.
+    """
+    is_rule = isinstance(verifier, TopDown)
+    if is_rule and not is_chain:
+        return worst_error(rule, draws, seed)
+    checked = TopDown(rule) if is_rule else verifier
+    return worst_tree_error(checked, draws, seed, trees=CHAINS if is_chain else TREES)
 
 
 def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import NormalDist
 
 from resispec.audit.chi_square import ChiSquare
 from resispec.audit.estimate import Deviation
@@ -19,7 +20,7 @@ LIMIT = 4.0
 """Statistics further out than this many standard errors are bias."""
 LEAST_P = 1e-5
 """Counts that are less likely than this are bias. There are many of them, so it is stricter than LIMIT."""
-SUSPICIOUS = 2.75
+SUSPICIOUS = NormalDist().inv_cdf(1 - SUSPICIOUS_P)
 """A normal lies so many standard errors above 0 with probability SUSPICIOUS_P."""
 POWER = 1.28
 """What lies so many standard errors above a limit in the mean is beyond it nine times in ten."""

@@ -9,15 +9,7 @@ from typing import Any
 import torch
 from torch import Generator
 
-from resispec.audit.battery import (
-    CHAINS,
-    MOST_SIBLINGS,
-    TREES,
-    Worst,
-    supported_draws,
-    worst_error,
-    worst_tree_error,
-)
+from resispec.audit.battery import MOST_SIBLINGS, Worst, supported_draws, worst_of
 from resispec.audit.checked import CheckedRule
 from resispec.audit.estimate import Deviation, Tuples, estimate
 from resispec.audit.first_token import rule_of
@@ -67,7 +59,7 @@ def assert_exact(
     kind, chosen = Draws(draws), SESSION.seed if seed is None else seed
     rule = CheckedRule(rule_of(verifier), name)
     is_chain = chain or kind not in supported_draws(rule)
-    worst = _enumerated(rule, verifier, kind, is_chain, chosen)
+    worst = worst_of(rule, verifier, kind, is_chain, chosen)
     generator = Generator().manual_seed(chosen)
     laws = wide_laws(VOCABULARY, seed=chosen)
 
@@ -100,15 +92,6 @@ class _Function:
     """A function with the contract of `SiblingRule.law`, as a rule."""
 
     law: Callable[..., Law]
-
-
-def _enumerated(rule: CheckedRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int) -> Worst:
-    """The worst error of a rule at one node, or of a verifier, and of a rule for one sibling, on trees."""
-    is_rule = isinstance(verifier, TopDown)
-    if is_rule and not is_chain:
-        return worst_error(rule, draws, seed)
-    checked = TopDown(rule) if is_rule else verifier
-    return worst_tree_error(checked, draws, seed, trees=CHAINS if is_chain else TREES)
 
 
 def _shown(worst: Worst) -> list[str]:

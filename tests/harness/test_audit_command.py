@@ -100,6 +100,24 @@ def test_too_few_tokens_are_undecided(material, monkeypatch, capsys):
     assert "**undecided**" in printed.out and code == 1  # a baseline that is not found exact
 
 
+def test_a_rule_for_one_sibling_is_audited_on_chains(material, tmp_path):
+    """It was enumerated with as many siblings as any other rule, and refused."""
+    path = tmp_path / "single.py"
+    path.write_text(
+        "from resispec.errors import InvalidInput\n"
+        "from resispec.verifiers import Standard\n\n"
+        "class Rule(Standard):\n"
+        "    def law(self, p, q, siblings, draws):\n"
+        "        if siblings.shape[-1] > 1:\n"
+        "            raise InvalidInput('one sibling')\n"
+        "        return super().law(p, q, siblings, draws)\n"
+    )
+    name = f"{path}:Rule"
+    one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
+    found = audit_one(one, Draws.IID, material)
+    assert found.judgement.finding == "exact" and found.evidence.enumerated_error < 1e-12
+
+
 def rule_file(folder, body, before=""):
     path = folder / "mine.py"
     head = f"import os, sys\nfrom resispec.verifiers import Law\n\n{before}\nclass Rule:\n"

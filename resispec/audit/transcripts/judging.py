@@ -17,8 +17,8 @@ FALSE_ALARM_RATE = 1e-3
 NOMINAL_RATE = FALSE_ALARM_RATE / 2
 """What all statistics may spend together, in equal shares (union bound).
 
-The other half is for chances that are not exact so far out: those of a chi-square with counts of 8 were
-found 6 times too small at 2e-5.
+The other half is for chances that are not exact so far out: those of a chi-square with cells expected 8
+times were found 6 times too small at 2e-5, which is why `chi_square` expects more of a cell.
 """
 MIN_CLUSTERS = 20
 """A variance between fewer prompts than this is no estimate."""
