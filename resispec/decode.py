@@ -1,4 +1,4 @@
-"""The one decode loop: draft a tree, forward it through the target once, verify it, commit what was accepted.
+"""The one decode loop, step by step until a limit; `resispec.step` has what a step does.
 
 Autoregressive decoding drafts nothing, plain speculative decoding a chain, SpecInfer a complete tree:
 configurations of `Decoder`, not other loops. Batch size is one.
@@ -7,20 +7,23 @@ configurations of `Decoder`, not other loops. Batch size is one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
-from resispec.core import Draft, Verdict
-from resispec.distributions import probabilities
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
-from resispec.models import Pair, behind_anything, extend
-from resispec.timing import Stopwatch, measuring, now, part
-from resispec.trees import Topology
+from resispec.models import Pair
+from resispec.step import Step, Stepper
+from resispec.timing import Stopwatch, measuring, now
 from resispec.verifiers import Verifier, as_verifier
+
+__all__ = ["Decoder", "Generation", "Sampling", "Step"]
+
+ROUND_TO = 16
+"""Caches hold multiples of so many tokens, so that prompts of nearly equal length share one."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,14 @@ class Sampling:
         """The most tokens that both limits allow after a prompt."""
         return min(self.max_new_tokens, self.max_length - prompt_length)
 
+    def cut(self, tokens: list[int], most: int, eos: int | None) -> tuple[tuple[int, ...], str]:
+        """Of all emitted tokens those to return, and why decoding stopped.
 
-@dataclass(frozen=True)
-class Step:
-    """Everything that one step decided, for whoever observes the loop.
-
-    target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
-    """
-
-    draft: Draft
-    target_probs: Tensor
-    verdict: Verdict
+        most: as `num_returned` says. eos: the token that ends a sequence, None where none does.
+        """
+        if eos is not None and eos in tokens[:most]:
+            return tuple(tokens[: tokens.index(eos) + 1]), "eos"
+        return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class Decoder:
     drafter: Drafter
     verifier: Verifier
     cache_length: int | None = None
+    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verifier", as_verifier(self.verifier))
@@ -111,23 +112,35 @@ class Decoder:
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
-        device = pair.target.device
+        device, most = pair.target.device, sampling.num_returned(len(prompt))
+        eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
         started = now(device)
-        sequence = _Sequence(self, pair, prompt, sampling)
+        stepper = self._stepper(pair, sampling.temperature, len(prompt) + most)
+        stepper.begin(prompt, generator)
         decoding = now(device)
-        most = sampling.num_returned(len(prompt))
         tokens: list[int] = []
         num_emitted: list[int] = []
         with measuring(stopwatch):
-            while len(tokens) < most and not sequence.ended(tokens):
-                step = sequence.step(generator)
+            # The end of the sequence may lie before the last token of a step.
+            while len(tokens) < most and (not tokens or eos not in tokens[-num_emitted[-1] :]):
+                step = stepper.step()
                 tokens += step.verdict.tokens
                 num_emitted.append(step.verdict.num_emitted)
                 if on_step is not None:
                     on_step(step)
         finished = now(device)
-        returned, reason = sequence.cut(tokens, most)
+        stepper.end(generator)
+        returned, reason = sampling.cut(tokens, most, eos)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
+
+    def _stepper(self, pair: Pair, temperature: float, length: int) -> Stepper:
+        """The stepper for a pair and sequences of this length; kept, since prompts are often alike."""
+        # The last step may commit as many tokens past the length as the tree has levels.
+        capacity = -(-(length + self.drafter.topology.num_levels) // ROUND_TO) * ROUND_TO
+        if self._kept.get("for") != (wanted := (pair, temperature, capacity)):
+            stepper = Stepper(self.drafter, self.verifier, pair, temperature, capacity)
+            self._kept.update({"for": wanted, "stepper": stepper})
+        return self._kept["stepper"]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
         """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits."""
@@ -167,51 +180,3 @@ class Decoder:
         The last step starts one token short of the limit, and its root is not cached yet.
         """
         return prompt_length + sampling.num_returned(prompt_length) - 2 + self.drafter.topology.num_nodes
-
-
-class _Sequence:
-    """One prompt being decoded: the two models' sessions and the last committed token."""
-
-    def __init__(self, decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> None:
-        self._decoder, self._target, self._sampling = decoder, pair.target, sampling
-        self._eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
-        self._root = prompt[-1]
-        self._capacity = capacity = decoder.positions(len(prompt), sampling)
-        self._session = pair.target.session(capacity)
-        features = extend(self._session, prompt[:-1], pair.target.device) if prompt[:-1] else None
-        self._drafts = decoder.drafter.start(pair, prompt, sampling.temperature, capacity, features)
-
-    def step(self, generator: Generator) -> Step:
-        """Draft, forward, verify, commit."""
-        with part("draft"):
-            draft = self._drafts.draft(self._root, generator)
-        with part("target"):
-            past = self._session.length
-            visible, depths = _placed(draft.tree.topology, self._target.device, self._capacity)
-            visible = visible[:, -past - len(depths) :]
-            features = self._session.forward(draft.tree.tokens, depths + past, visible)
-            target_probs = probabilities(self._target.head(features), self._sampling.temperature)
-        with part("verify"):
-            verdict = self._decoder.verifier.verify(draft.tree, target_probs, draft.probs, generator)
-        with part("commit"):
-            self._session.keep(past, (0, *verdict.path))
-            self._drafts.commit(verdict, features)
-            self._root = verdict.tokens[-1]
-        return Step(draft, target_probs, verdict)
-
-    def ended(self, tokens: list[int]) -> bool:
-        """Whether the last step emitted the end of the sequence (it may lie before the last token)."""
-        return self._eos is not None and self._eos in tokens[-self._decoder.drafter.topology.num_levels :]
-
-    def cut(self, tokens: list[int], most: int) -> tuple[tuple[int, ...], str]:
-        """The tokens to return, at most `most` and up to the sequence's end, and why decoding stopped."""
-        if self._eos is not None and self._eos in tokens[:most]:
-            return tuple(tokens[: tokens.index(self._eos) + 1]), "eos"
-        reason = "max_new_tokens" if most == self._sampling.max_new_tokens else "max_length"
-        return tuple(tokens[:most]), reason
-
-
-@lru_cache(maxsize=8)
-def _placed(topology: Topology, device: torch.device, capacity: int) -> tuple[Tensor, Tensor]:
-    """A topology's mask (N, capacity + N), see `behind_anything`, and its depths (N,), on a device."""
-    return behind_anything(topology.ancestors.to(device), capacity), topology.depths.to(device)

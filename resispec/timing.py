@@ -64,6 +64,11 @@ def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
         _running.reset(token)
 
 
+def is_measuring() -> bool:
+    """Whether a stopwatch runs."""
+    return _running.get() is not None
+
+
 def part(name: str) -> AbstractContextManager[None]:
     """Name what is inside as a part of what is being timed.
 

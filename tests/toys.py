@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -34,35 +33,46 @@ class TableModel:
         self.device = torch.device("cpu")
         self.forwarded: list[list[int]] = []
 
-    def session(self, capacity: int) -> TableSession:
-        return TableSession(self, capacity)
+    def session(self, capacity: int, drafted: int = 0) -> TableSession:
+        return TableSession(self, capacity, drafted)
 
     def head(self, features: Tensor) -> Tensor:
         return features
 
 
 class TableSession:
-    """Checks what a real cache would silently get wrong: mask widths, positions, capacity."""
+    """Checks what a real cache would silently get wrong: mask widths, depths, capacities."""
 
-    def __init__(self, model: TableModel, capacity: int) -> None:
-        self.model, self.capacity, self.positions = model, capacity, torch.empty(0, dtype=torch.int64)
+    def __init__(self, model: TableModel, capacity: int, drafted: int) -> None:
+        self.model, self.capacity, self.drafted = model, capacity, drafted
+        self.clear()
 
-    @property
-    def length(self) -> int:
-        return len(self.positions)
+    def clear(self) -> None:
+        self.length, self.depths = 0, torch.empty(0, dtype=torch.int64)
 
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        known = torch.cat((self.positions, positions))
-        assert visible.shape == (len(tokens), len(known)) and len(known) <= self.capacity
-        for row, position in zip(visible, positions, strict=True):
-            # one token at every earlier position
-            assert known[row].sort().values.tolist() == list(range(int(position) + 1))
-        self.positions = known
+    def extend(self, tokens: Tensor) -> Tensor:
+        self.length, self.depths = self.length + len(tokens), self.depths[:0]
+        assert self.length <= self.capacity
+        return self._forward(tokens)
+
+    def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
+        so_far = visible.shape[1] - len(tokens)  # 0 starts a step
+        known = torch.cat((self.depths[:so_far], depths))
+        assert visible.shape == (len(tokens), len(known)) and len(known) <= self.drafted
+        for row, depth in zip(visible, depths, strict=True):
+            # one token at every depth above
+            assert known[row].sort().values.tolist() == list(range(int(depth) + 1))
+        self.depths = known
+        return self._forward(tokens)
+
+    def _forward(self, tokens: Tensor) -> Tensor:
         self.model.forwarded.append(tokens.tolist())
         return self.model.logits[tokens]
 
-    def keep(self, past: int, rows: Sequence[int]) -> None:
-        self.positions = torch.cat((self.positions[:past], self.positions[past:][list(rows)]))
+    def keep(self, rows: Tensor) -> None:
+        assert self.depths[rows].tolist() == list(range(len(rows)))  # a path, in order
+        self.length, self.depths = self.length + len(rows), self.depths[:0]
+        assert self.length <= self.capacity
 
 
 def table_pair(vocab: int = 3, seed: int = 0, gap: float = 1.0, eos: int | None = None) -> Pair:

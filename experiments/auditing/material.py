@@ -16,7 +16,7 @@ from resispec.audit.ceiling import ceiling
 from resispec.audit.scenes import wide_laws
 from resispec.decode import Sampling
 from resispec.distributions import probabilities
-from resispec.models import Pair, extend
+from resispec.models import Pair, features_of
 from resispec.verifiers import Draws
 
 POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
@@ -82,7 +82,7 @@ def recorded_laws(pair: Pair, prompt: list[int], temperature: float) -> tuple[Te
     """
     place = min(POSITION, len(prompt) - 1)
     target, draft = (
-        probabilities(model.head(extend(model.session(len(prompt)), prompt, model.device)), temperature)[
+        probabilities(model.head(features_of(model, prompt)), temperature)[
             place
         ].cpu()
         for model in (pair.target, pair.draft_model())

@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
 from experiments.bench.contest import Timed, contest
-from experiments.bench.options import Options, count
+from experiments.bench.options import Options, count, stem_of
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Generation, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
@@ -44,9 +44,10 @@ class TimedModel:
         self.inner, self.seconds = inner, 0.0
         self.vocab_size, self.context, self.device = inner.vocab_size, inner.context, inner.device
 
-    def session(self, capacity: int) -> Session:
+    def session(self, capacity: int, drafted: int = 0) -> Session:
         """A session of the inner model whose forwards are timed."""
-        session = self.inner.session(capacity)
+        session = self.inner.session(capacity, drafted)
+        session.extend = self._timed(session.extend)  # type: ignore[method-assign]
         session.forward = self._timed(session.forward)  # type: ignore[method-assign]
         return session
 
@@ -179,7 +180,10 @@ def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
 
 
 def main() -> None:
-    """Measure, print, and write results/embedded/bench.md."""
+    """Measure, print, and write results/embedded/bench.md.
+
+    On CUDA the file is results/timing/bench_DEVICE.md.
+    """
     parser = Options(__doc__, "cpu")
     parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
     options = parser.parse_args()
@@ -190,10 +194,9 @@ def main() -> None:
     contestants = entrants(pair, prompts)
     contest("bench", contestants, len(prompts), pair.target.device)
     text = page(contestants, step_split(pair, prompts), pair.target.device)
-    folder = options.results / "embedded"
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "bench.md", text)
-    sys.stdout.write(f"{text}\nwritten: {folder / 'bench.md'}\n")
+    path = stem_of("bench", options.results, pair.target.device).with_suffix(".md")
+    write_atomically(path, text)
+    sys.stdout.write(f"{text}\nwritten: {path}\n")
 
 
 if __name__ == "__main__":

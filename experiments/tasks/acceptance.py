@@ -14,7 +14,7 @@ from experiments.tasks.prefixes import PrefixRow, written
 from resispec.audit.first_token import rule_of
 from resispec.distributions import probabilities
 from resispec.draws import Draws
-from resispec.models import extend
+from resispec.models import features_of
 
 BLOCK = 32  # positions whose laws are in memory at once
 
@@ -80,10 +80,7 @@ def _laws(workload: Workload, prompt: list[int], tokens: list[int]) -> Iterator[
     """Both models' laws (C, V) of every token that was written, in blocks of at most BLOCK positions."""
     target, draft = workload.pair.target, workload.pair.draft_model()
     sequence, temperature = [*prompt, *tokens[:-1]], workload.sampling.temperature
-    features = [
-        extend(model.session(len(sequence)), sequence, model.device)[len(prompt) - 1 :]
-        for model in (target, draft)
-    ]
+    features = [features_of(model, sequence)[len(prompt) - 1 :] for model in (target, draft)]
     for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
         yield (
             probabilities(target.head(of_target), temperature),

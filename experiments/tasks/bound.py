@@ -60,8 +60,8 @@ class Bound:
         paths = parallel_chains(self.rollouts, topology.num_levels - 1)
         emitted, trees, rollouts = 0.0, [], []
         for prefix in prefixes:
-            capacity = len(prefix) + max(topology.num_nodes, paths.num_nodes)
-            root = Root(workload.pair, prefix, workload.sampling.temperature, capacity)
+            num_nodes = max(topology.num_nodes, paths.num_nodes)
+            root = Root(workload.pair, prefix, workload.sampling.temperature, num_nodes)
             draft = root.draft(topology, generator)
             target_probs = root.read(workload.pair.target).laws(draft.tree)
             emitted += expected_emitted(workload.decoder.verifier, draft, target_probs)

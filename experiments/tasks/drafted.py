@@ -8,13 +8,14 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.audit.path_bound import tree_log_ratios
+from resispec.capture import upload
 from resispec.core import Draft, Tree
 from resispec.decode import Decoder
 from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, Session, behind_anything, extend
+from resispec.models import Model, Pair, Session
 from resispec.trees import Topology, chain
 from resispec.verifiers.base import Verifier
 
@@ -35,14 +36,13 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    temperature: of both models' laws. capacity: positions of a session, which must hold the prefix and the
-    tree.
+    temperature: of both models' laws. num_nodes: of the trees, at most.
     """
 
     pair: Pair
     prefix: list[int]
     temperature: float
-    capacity: int
+    num_nodes: int
 
     def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
         """Let the draft model fill a topology, as decoding does."""
@@ -50,9 +50,9 @@ class Root:
 
     def read(self, model: Model) -> Reader:
         """A model that has read the prefix, up to its last token."""
-        session = model.session(self.capacity)
+        session = model.session(len(self.prefix), drafted=self.num_nodes)
         if self.prefix[:-1]:
-            extend(session, self.prefix[:-1], model.device)
+            session.extend(upload(self.prefix[:-1], model.device))
         return Reader(model, session, self.temperature)
 
     def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
@@ -73,7 +73,8 @@ class Root:
     def _filled(
         self, pair: Pair, topology: Topology, generator: Generator, draws: Draws = Draws.IID
     ) -> Draft:
-        session = DraftModel(topology, draws).start(pair, self.prefix, self.temperature, self.capacity, None)
+        session = DraftModel(topology, draws).session(pair, self.temperature, len(self.prefix))
+        session.prefill(self.prefix, None)
         return session.draft(self.prefix[-1], generator)
 
 
@@ -87,12 +88,11 @@ class Reader:
 
     def laws(self, tree: Tree) -> Tensor:
         """(N, V) laws of the next token at nodes with children; the uniform law at leaves."""
-        device, past = self.model.device, self.session.length
+        device = self.model.device
         nodes = torch.tensor([node for node, children in enumerate(tree.topology.children) if children])
-        visible = behind_anything(tree.topology.ancestors[nodes][:, nodes], past).to(device)
-        positions = (tree.topology.depths[nodes] + past).to(device)
-        features = self.session.forward(tree.tokens[nodes.to(device)], positions, visible)
-        self.session.keep(past, ())
+        visible = tree.topology.ancestors[nodes][:, nodes].to(device)
+        depths = tree.topology.depths[nodes].to(device)
+        features = self.session.forward(tree.tokens[nodes.to(device)], depths, visible)
         inner = probabilities(self.model.head(features), self.temperature)
         laws = inner.new_full((tree.topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
         return laws.index_copy_(0, nodes.to(device), inner)

@@ -14,7 +14,7 @@ from experiments.tasks.base import Row, Workload, check_counts, identity
 from resispec.decode import Decoder
 from resispec.distributions import probabilities
 from resispec.drafters import NoDraft
-from resispec.models import Model, extend
+from resispec.models import Model, features_of
 from resispec.verifiers import get_verifier
 
 
@@ -74,7 +74,7 @@ def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Ten
 
 
 def _laws(model: Model, tokens: list[int], lengths: list[int], temperature: float) -> Tensor:
-    features = extend(model.session(len(tokens)), tokens, model.device)
+    features = features_of(model, tokens)
     return probabilities(model.head(features[[length - 1 for length in lengths]]), temperature)
 
 

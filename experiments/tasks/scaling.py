@@ -74,9 +74,9 @@ class Scaling:
         parts = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
         emitted, ratios, rollouts = [0.0] * len(parts), [[] for _ in parts], []
         lengths = prefix_lengths(len(tokens), self.num_prefixes)
-        capacity = len(tokens) + max(largest.num_nodes, paths.num_nodes)
+        num_nodes = max(largest.num_nodes, paths.num_nodes)
         for length in lengths:
-            root = Root(workload.pair, tokens[:length], workload.sampling.temperature, capacity)
+            root = Root(workload.pair, tokens[:length], workload.sampling.temperature, num_nodes)
             whole = root.draft(largest, generator)
             laws = root.read(workload.pair.target).laws(whole.tree)
             for place, topology in enumerate(parts):

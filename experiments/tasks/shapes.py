@@ -59,7 +59,7 @@ class Shapes:
         emitted = [0.0] * len(candidates)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         for prefix in prefixes:
-            root = Root(workload.pair, prefix, workload.sampling.temperature, len(prefix) + largest.num_nodes)
+            root = Root(workload.pair, prefix, workload.sampling.temperature, largest.num_nodes)
             whole = root.draft(largest, generator, draws)
             laws = root.read(workload.pair.target).laws(whole.tree)
             for place, topology in enumerate(candidates):

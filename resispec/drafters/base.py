@@ -12,10 +12,19 @@ from resispec.trees import Topology
 
 
 class DraftSession(Protocol):
-    """Fills trees for one sequence."""
+    """Fills trees for one sequence after another."""
+
+    def prefill(self, prompt: list[int], features: Tensor | None) -> None:
+        """Begin a sequence; `prompt` holds at least one token, its last is the first root.
+
+        features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.
+        """
 
     def draft(self, root: int, generator: Generator) -> Draft:
-        """Propose a tree below `root`, the last committed token."""
+        """Propose a tree below `root`, the last committed token.
+
+        Its tensors may be overwritten by the next step's.
+        """
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Learn what was kept of the last tree. features: (N, H), the target's at every node of that tree."""
@@ -28,11 +37,5 @@ class Drafter(Protocol):
     def topology(self) -> Topology:
         """A tree with as many nodes and levels as any that this drafter proposes."""
 
-    def start(
-        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
-    ) -> DraftSession:
-        """Begin a sequence; `prompt` holds at least one token, its last is the first root.
-
-        capacity: positions in all.
-        features: (L-1, H), the target's, of all prompt tokens but the last; None where there is no other.
-        """
+    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
+        """Prepare to draft for a pair. capacity: the most committed tokens of a sequence."""

@@ -11,13 +11,14 @@ from functools import lru_cache
 import torch
 from torch import Generator, Tensor
 
+from resispec.capture import as_unit, upload
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.distributions import probabilities
 from resispec.drafters.base import DraftSession
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, behind_anything, extend
+from resispec.models import Model, Pair
 from resispec.trees import Topology
 
 
@@ -49,43 +50,34 @@ class DraftModel:
                 "allowed: equal numbers, or none"
             )
 
-    def start(
-        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
-    ) -> DraftSession:
-        """See `Drafter.start`. Raises InvalidInput when the pair has no draft model."""
+    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
+        """See `Drafter.session`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
-            return NoDraft().start(pair, prompt, temperature, capacity, features)
-        session = DraftModelSession(self, pair.draft_model(), temperature, capacity)
-        session.prefill(prompt)
-        return session
+            return NoDraft().session(pair, temperature, capacity)
+        return DraftModelSession(self, pair.draft_model(), temperature, capacity)
 
 
 @dataclass(frozen=True)
 class _Attention:
     """What the nodes of one level see.
 
-    visible: (K, capacity + R) bool, see `behind_anything`, of R = `num_rows` drafted rows.
+    depths: (K,) int64, behind the root. visible: (K, R) bool, of the R rows so far below the root.
     """
 
-    num_rows: int
+    depths: Tensor
     visible: Tensor
 
 
 @lru_cache(maxsize=8)
-def _plan(
-    topology: Topology, device: torch.device, capacity: int
-) -> tuple[tuple[_Attention, ...], dict[int, int]]:
-    """What each level that is drafted from sees, and the row of every cached node behind the committed."""
+def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Attention, ...], dict[int, int]]:
+    """What each level that is drafted from sees, and the row of every forwarded node below the root."""
     seen, rows = [], dict[int, int]()
     for depth, level in enumerate(inner_levels(topology, device)):
         nodes = level.nodes.tolist()
         if depth:
             rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
-        seen.append(
-            _Attention(
-                len(rows), behind_anything(topology.ancestors[nodes][:, list(rows)].to(device), capacity)
-            )
-        )
+        visible = topology.ancestors[nodes][:, list(rows)].to(device)
+        seen.append(_Attention(torch.full_like(level.nodes, depth - 1), visible))
     return tuple(seen), rows
 
 
@@ -95,35 +87,48 @@ class DraftModelSession:
     def __init__(self, drafter: DraftModel, model: Model, temperature: float, capacity: int) -> None:
         self._drafter, self._model, self._temperature = drafter, model, temperature
         self._levels = inner_levels(drafter.topology, model.device)
-        self._seen, self._rows = _plan(drafter.topology, model.device, capacity)
-        self._session = model.session(capacity)
+        self._seen, self._rows = _plan(drafter.topology, model.device)
+        self._session = model.session(capacity, drafted=len(self._rows))
+        self._fill = as_unit(self._filled, model.device)
+        self._keep = as_unit(self._kept, model.device)
         self._pending: list[int] = []
 
-    def prefill(self, prompt: list[int]) -> None:
+    def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
+        self._session.clear()
+        self._pending = []
         if prompt[:-1]:
-            extend(self._session, prompt[:-1], self._model.device)
+            self._session.extend(upload(prompt[:-1], self._model.device))
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
-        topology, device = self._drafter.topology, self._model.device
-        features = extend(self._session, [*self._pending, root], device)[-1:]
-        past = self._session.length
-        tokens = torch.full((topology.num_nodes,), root, device=device)
+        committed = upload([*self._pending, root], self._model.device)
+        tokens, probs, self._sample = self._fill(generator, committed)
+        return Draft(Tree(self._drafter.topology, tokens, self._drafter.draws), probs)
+
+    def _filled(self, generator: Generator, committed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The tree's tokens (N,), its laws (N, V), and an entry of every law (K,).
+
+        committed: (C,) int64, the tokens that are not cached yet; the root is the last.
+        """
+        topology = self._drafter.topology
+        features = self._session.extend(committed)[-1:]
+        tokens = committed[-1:].repeat(topology.num_nodes)
         laws = []
         for depth, (level, seen) in enumerate(zip(self._levels, self._seen, strict=True)):
             if depth:
-                positions = torch.full_like(level.nodes, past - 1 + depth)
-                visible = seen.visible[:, -past - seen.num_rows :]
-                features = self._session.forward(tokens.index_select(0, level.nodes), positions, visible)
+                drafted = tokens.index_select(0, level.nodes)
+                features = self._session.forward(drafted, seen.depths, seen.visible)
             laws.append(probabilities(self._model.head(features), self._temperature))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
-        self._past = past
-        self._sample = torch.cat([law[:, 0] for law in laws])
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
             probs.index_copy_(0, level.nodes, law)
-        return Draft(Tree(topology, tokens, self._drafter.draws), probs)
+        return tokens, probs, torch.cat([law[:, 0] for law in laws])
+
+    def _kept(self, _: None, rows: Tensor) -> tuple[()]:
+        self._session.keep(rows)
+        return ()
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
@@ -134,7 +139,8 @@ class DraftModelSession:
         if bool(self._sample.isnan().any()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
         cached = [self._rows[node] for node in verdict.path if node in self._rows]
-        self._session.keep(self._past, cached)
+        if cached:
+            self._keep(None, upload(cached, self._model.device))
         self._pending = [
             token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows
         ]

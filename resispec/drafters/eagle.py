@@ -13,13 +13,14 @@ from enum import StrEnum
 import torch
 from torch import Generator, Tensor
 
+from resispec.capture import as_unit, upload
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.drafters.base import DraftSession
-from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth
+from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth, connect
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, EagleSession, Pair
+from resispec.models import Pair
 from resispec.trees import Topology, root_only
 
 
@@ -81,75 +82,90 @@ class Eagle:
         """Rows that one step speculates, at most."""
         return self.tree.num_rows if isinstance(self.tree, DynamicTree) else self.tree.num_nodes
 
-    def start(
-        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
-    ) -> DraftSession:
-        """See `Drafter.start`. Raises InvalidInput without an EAGLE model, or for too many candidates."""
+    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
+        """See `Drafter.session`.
+
+        Raises InvalidInput without an EAGLE model, or for more candidates of one parent than tokens.
+        """
         if self.topology.num_nodes == 1:
-            return NoDraft().start(pair, prompt, temperature, capacity, features)
+            return NoDraft().session(pair, temperature, capacity)
         if self.most_children > pair.target.vocab_size:
             raise InvalidInput(
                 f"{self.most_children} candidates of one parent; "
                 f"the vocabulary has {pair.target.vocab_size} tokens"
             )
-        session = _EagleDrafts(self, pair, pair.eagle_model(), temperature, capacity)
-        session.prefill(prompt, features)
-        return session
+        return _EagleDrafts(self, pair, temperature, capacity)
 
 
 class _EagleDrafts:
     """The drafter's cache, and the committed tokens and true features that are not in it yet."""
 
-    def __init__(
-        self, drafter: Eagle, pair: Pair, model: EagleModel, temperature: float, capacity: int
-    ) -> None:
+    def __init__(self, drafter: Eagle, pair: Pair, temperature: float, capacity: int) -> None:
         self._drafter, self._head, self._temperature = drafter, pair.target.head, temperature
-        self._session: EagleSession = model.session(capacity + drafter.num_rows)
+        self._session = pair.eagle_model().session(capacity, drafter.num_rows)
+        self._speculate = as_unit(self._speculated, self._session.device)
         self._tokens: Sequence[int] = ()
         self._features: Tensor | None = None
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache what is known but the last row, whose token is the first root."""
+        self._session.clear()
+        self._features = None
         if features is not None:
             if len(prompt) > 2:
-                self._session.extend(prompt[1:-1], features[:-1])
+                self._session.extend(upload(prompt[1:-1], self._session.device), features[:-1])
             self._tokens, self._features = prompt[-1:], features[-1:]
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Catch up with the committed tokens (the last is `root`), then speculate; one forward a level.
 
-        A prompt of one token has no feature to draft from: its first tree is the root alone.
+        A prompt of one token has no feature to draft from: its first tree is the root alone. Raises
+        FloatingPointError when a law that decides about a dynamic tree is NaN.
         """
         device = self._session.device
         if self._features is None:
             return Draft(
-                Tree(root_only(), torch.tensor([root], device=device), Draws.IID),
-                torch.empty(1, 0, device=device),
+                Tree(root_only(), upload([root], device), Draws.IID), torch.empty(1, 0, device=device)
             )
-        predicted = self._session.extend(self._tokens, self._features)[-1:]
-        past = self._session.length
-        growth = Growth(self._session, self._head, predicted, self._temperature)
-        tree, reading = self._drafter.tree, self._drafter.reading
-        grown = tree.grow(growth) if isinstance(tree, DynamicTree) else fill(tree, growth, reading, generator)
-        self._session.keep(past)
-        tokens = torch.cat((grown.tokens.new_tensor([root]), grown.tokens))
-        laws = torch.cat(growth.laws)
+        tree = self._drafter.tree
+        committed = upload(self._tokens, device)
+        laws, *found = self._speculate(generator, committed, self._features)
+        grown = connect(*found) if isinstance(tree, DynamicTree) else filled(tree, *found)
+        tokens = torch.cat((committed[-1:], grown.tokens))
         probs = laws.new_empty(len(tokens), laws.shape[1]).index_copy_(
             0, grown.nodes, laws.index_select(0, grown.rows)
         )
-        return Draft(Tree(grown.topology, tokens, reading.draws), probs)
+        return Draft(Tree(grown.topology, tokens, self._drafter.reading.draws), probs)
+
+    def _speculated(self, generator: Generator, tokens: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+        """The laws (R, V) of all forwarded rows, then what `connect` or `filled` makes a tree of.
+
+        tokens: (C,) int64, committed and not cached yet; features: (C, H), the true ones before them.
+        """
+        predicted = self._session.extend(tokens, features)[-1:]
+        growth = Growth(self._session, self._head, predicted, self._temperature)
+        tree = self._drafter.tree
+        found = (
+            tree.grow(growth)
+            if isinstance(tree, DynamicTree)
+            else (fill(tree, growth, self._drafter.reading, generator),)
+        )
+        return torch.cat(growth.laws), *found
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Every emitted token has the true feature of the node before it."""
-        self._tokens, self._features = verdict.tokens, features[[0, *verdict.path]]
+        self._tokens = verdict.tokens
+        self._features = features.index_select(0, upload([0, *verdict.path], self._session.device))
 
 
-def fill(topology: Topology, growth: Growth, reading: Reading, generator: Generator) -> Grown:
-    """Choose the children of every node of a fixed topology, level by level; leaves are not forwarded."""
+def fill(topology: Topology, growth: Growth, reading: Reading, generator: Generator) -> Tensor:
+    """Choose the children of every node of a fixed topology, level by level; leaves are not forwarded.
+
+    Returns the tokens (N-1,) of the nodes below the root.
+    """
     device = growth.logits.device
-    levels = inner_levels(topology, device)
     tokens = torch.zeros(topology.num_nodes, dtype=torch.int64, device=device)
-    for depth, level in enumerate(levels):
+    for depth, level in enumerate(inner_levels(topology, device)):
         if depth:
             growth.forward(tokens.index_select(0, level.nodes), level.parents)
         if reading is Reading.SAMPLED:
@@ -157,5 +173,10 @@ def fill(topology: Topology, growth: Growth, reading: Reading, generator: Genera
         else:  # by the logits themselves: at a low temperature many laws' entries are 0
             chosen = growth.logits.topk(level.most_children, dim=-1).indices
         level.put(tokens, chosen)
-    nodes = torch.cat([level.nodes for level in levels])
-    return Grown(topology, tokens[1:], nodes, torch.arange(len(nodes), device=device))
+    return tokens[1:]
+
+
+def filled(topology: Topology, tokens: Tensor) -> Grown:
+    """The tree of `fill`: its nodes with children were forwarded in their order."""
+    nodes = torch.cat([level.nodes for level in inner_levels(topology, tokens.device)])
+    return Grown(topology, tokens, nodes, torch.arange(len(nodes), device=tokens.device))

@@ -9,9 +9,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from resispec.capture import upload
 from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.models import EagleSession, behind_anything
+from resispec.models import EagleSession
 from resispec.trees import MAX_NODES, Topology, from_child_counts
 
 
@@ -26,7 +27,6 @@ class Growth:
         self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, temperature: float
     ) -> None:
         self._session, self._head, self._temperature = session, head, temperature
-        self._past = session.length
         self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
         self.laws: list[Tensor] = []
         self._read(predicted)
@@ -38,9 +38,9 @@ class Growth:
         """
         itself = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
         self._visible = torch.cat((self._visible.index_select(0, parents), itself), 1)
-        positions = torch.full_like(tokens, self._past + len(self.laws) - 1)
-        visible = behind_anything(self._visible, self._past)
-        self._read(self._session.forward(tokens, self._features.index_select(0, parents), positions, visible))
+        depths = torch.full_like(tokens, len(self.laws) - 1)
+        features = self._features.index_select(0, parents)
+        self._read(self._session.forward(tokens, features, depths, self._visible))
 
     def _read(self, features: Tensor) -> None:
         self._features, self.logits = features, self._head(features)
@@ -95,8 +95,13 @@ class DynamicTree:
         """Nodes that are forwarded below the root."""
         return self.depth * self.top_k
 
-    def grow(self, growth: Growth) -> Grown:
-        """The tree of one step. Raises FloatingPointError when a law is NaN."""
+    def grow(self, growth: Growth) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Search for the nodes of one step, without waiting for the device; `connect` makes a tree of them.
+
+        Returns, of the K = total_token - 1 likeliest candidates: their tokens (K,); their places among all
+        candidates and the forwarded rows below which they grew (2, K); the places of the rows that were
+        forwarded below the root (R,); and whether a score is NaN (1,). All int64.
+        """
         # Of all candidates, by level, then parent, then rank. Parents are forwarded rows, the root's is 0.
         scores: list[Tensor] = []
         tokens: list[Tensor] = []
@@ -118,13 +123,11 @@ class DynamicTree:
             first_row += len(best.values)
         every = torch.cat(scores)
         chosen = highest(every, self.total_token - 1)
-        if every.isnan().any():
-            raise FloatingPointError("the EAGLE drafter's laws are NaN")
-        return _connect(
+        return (
             torch.cat(tokens)[chosen],
-            chosen,
-            torch.cat(parents)[chosen],
+            torch.stack((chosen, torch.cat(parents)[chosen])),
             torch.cat(forwarded or [chosen[:0]]),
+            every.isnan().any()[None].long(),
         )
 
 
@@ -137,17 +140,24 @@ def highest(scores: Tensor, count: int) -> Tensor:
     return scores.sort(descending=True, stable=True).indices[:count].sort().values
 
 
-def _connect(tokens: Tensor, places: Tensor, parents: Tensor, forwarded: Tensor) -> Grown:
-    """Connect the nodes that stay into a tree.
+def connect(tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:
+    """The tree of what `DynamicTree.grow` returns; it waits for the device once.
 
-    tokens, places, parents: (K,) each, their tokens, their ascending places among the candidates, and the
-    forwarded rows below which they grew. forwarded: (R,) places of the rows that were forwarded below the
-    root.
+    Raises FloatingPointError when a law was NaN.
     """
-    node_at = {place: node for node, place in enumerate(places.tolist(), start=1)}
+    count = len(tokens)
+    numbers = torch.cat((is_nan, chosen.flatten(), forwarded)).tolist()
+    if numbers[0]:
+        raise FloatingPointError("the EAGLE drafter's laws are NaN")
+    places, parents, beams = (
+        numbers[1 : count + 1],
+        numbers[count + 1 : 2 * count + 1],
+        numbers[2 * count + 1 :],
+    )
+    node_at = {place: node for node, place in enumerate(places, start=1)}
     # The node of every forwarded row, -1 where it was not kept.
-    nodes = [0, *(node_at.get(place, -1) for place in forwarded.tolist())]
-    topology = Topology((-1, *(nodes[row] for row in parents.tolist())))
-    inner = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
-    rows = places.new_tensor(inner)
-    return Grown(topology, tokens, places.new_tensor(nodes)[rows], rows)
+    nodes = [0, *(node_at.get(place, -1) for place in beams)]
+    topology = Topology((-1, *(nodes[row] for row in parents)))
+    rows = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
+    device = tokens.device
+    return Grown(topology, tokens, upload([nodes[row] for row in rows], device), upload(rows, device))

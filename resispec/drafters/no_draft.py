@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from resispec.capture import upload
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.models import Pair
 from resispec.trees import Topology, root_only
@@ -21,10 +22,8 @@ class NoDraft:
         """The root."""
         return root_only()
 
-    def start(
-        self, pair: Pair, prompt: list[int], temperature: float, capacity: int, features: Tensor | None
-    ) -> NoDraftSession:
-        """See `Drafter.start`; the draft model is not used."""
+    def session(self, pair: Pair, temperature: float, capacity: int) -> NoDraftSession:
+        """See `Drafter.session`; the draft model is not used."""
         return NoDraftSession(pair.target.device)
 
 
@@ -34,11 +33,14 @@ class NoDraftSession:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._topology = root_only()
+        self._probs = torch.empty(1, 0, device=device)
+
+    def prefill(self, prompt: list[int], features: Tensor | None) -> None:
+        """Nothing to read."""
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """The root alone; no law is ever read, so `probs` has no column."""
-        tokens = torch.tensor([root], device=self._device)
-        return Draft(Tree(self._topology, tokens, Draws.IID), torch.empty(1, 0, device=self._device))
+        return Draft(Tree(self._topology, upload([root], self._device), Draws.IID), self._probs)
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Nothing to learn."""

@@ -1,12 +1,12 @@
 """Language models behind small interfaces; the only package that imports transformers.
 
-A `Model` makes `Session`s. A session holds one sequence: it forwards tokens under an explicit mask and
-explicit positions, so a tree is verified in one call, and keeps the rows of the path that was accepted.
+A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an explicit
+mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.
 Features are the hidden states after the final norm; `head` turns them into logits, so a forward whose logits
 nobody reads does not compute them. An `EagleModel` drafts on its target's features.
 """
 
-from resispec.models.base import Model, Session, Tokenizer, behind_anything, extend
+from resispec.models.base import Model, Session, Tokenizer, features_of
 from resispec.models.causal import (
     DTYPES,
     TransformersModel,
@@ -33,11 +33,10 @@ __all__ = [
     "TransformersModel",
     "TransformersSession",
     "TransformersTokenizer",
-    "behind_anything",
     "build_eagle",
     "build_llama",
     "check_device",
-    "extend",
+    "features_of",
     "load_eagle_pair",
     "load_pair",
     "save_eagle",

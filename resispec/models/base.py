@@ -8,22 +8,32 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from resispec.capture import upload
+
 
 class Session(Protocol):
-    """One sequence in a model, with the cache of what was forwarded."""
+    """One sequence in a model: committed rows in its cache, and behind them those of the current step.
 
-    @property
-    def length(self) -> int:
-        """Cached positions."""
+    Whatever changes lies in tensors on the device, so that its methods can be part of a captured unit, see
+    `resispec.capture`.
+    """
 
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Append K tokens to the cache and return their features (K, H).
+    def extend(self, tokens: Tensor) -> Tensor:
+        """Commit K tokens (K,) int64, each seeing all before it; returns their features (K, H)."""
 
-        tokens, positions: (K,) int64. visible: (K, length + K) bool, True where a token may attend.
+    def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
+        """Append K tokens (K,) int64 to the current step and return their features (K, H).
+
+        depths: (K,) int64, positions behind the last committed one, 0 for the next. visible: (K, R) bool, of
+        the step's R rows, of which these K are the last, those that a token may attend to; it sees all
+        committed rows.
         """
 
-    def keep(self, past: int, rows: Sequence[int]) -> None:
-        """Keep the first `past` cached positions and those at offsets `rows` after them, no others."""
+    def keep(self, rows: Tensor) -> None:
+        """Commit the step's rows at these places (K,) int64, in this order, and forget the others."""
+
+    def clear(self) -> None:
+        """Forget everything."""
 
 
 class Model(Protocol):
@@ -33,27 +43,16 @@ class Model(Protocol):
     context: int
     device: torch.device
 
-    def session(self, capacity: int) -> Session:
-        """Start an empty sequence whose cache holds `capacity` positions."""
+    def session(self, capacity: int, drafted: int = 0) -> Session:
+        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` of a step."""
 
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H)."""
 
 
-def extend(session: Session, tokens: Sequence[int], device: torch.device) -> Tensor:
-    """Append committed tokens to a session, each seeing all before it; returns their features (K, H)."""
-    past, count = session.length, len(tokens)
-    positions = torch.arange(past, past + count, device=device)
-    visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
-    return session.forward(torch.tensor(tokens, device=device), positions, visible)
-
-
-def behind_anything(visible: Tensor, capacity: int) -> Tensor:
-    """Put a block (K, R) bool behind `capacity` columns of True.
-
-    The last `past + R` columns are the mask after `past` tokens.
-    """
-    return torch.cat((visible.new_ones(len(visible), capacity), visible), 1)
+def features_of(model: Model, tokens: Sequence[int]) -> Tensor:
+    """Features (K, H) of a whole sequence of K tokens, each seeing all before it."""
+    return model.session(len(tokens)).extend(upload(tokens, model.device))
 
 
 class Tokenizer(Protocol):

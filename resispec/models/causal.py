@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from transformers.utils import logging as transformers_logging
 from resispec.errors import InvalidInput
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.head import check_logits, own_head, shortened
-from resispec.models.kv_cache import SlabCache
+from resispec.models.kv_cache import KeyValues
 from resispec.models.pair import Pair
 
 if TYPE_CHECKING:
@@ -28,31 +27,38 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class TransformersSession:
     """A `Session` of a transformers model."""
 
-    def __init__(self, body: torch.nn.Module, num_layers: int, capacity: int) -> None:
-        self._body = body
-        self._rows = SlabCache(num_layers, capacity, next(body.parameters()).device)
-
-    @property
-    def length(self) -> int:
-        """Cached positions."""
-        return self._rows.length
+    def __init__(self, body: torch.nn.Module, rows: KeyValues) -> None:
+        self._body, self._rows = body, rows
 
     @torch.inference_mode()
-    def forward(self, tokens: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
+    def extend(self, tokens: Tensor) -> Tensor:
+        """See `Session.extend`."""
+        return self._forward(tokens, *self._rows.extend(len(tokens)))
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """See `Session.forward`."""
+        return self._forward(tokens, *self._rows.draft(depths, visible))
+
+    def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         output = self._body(
             input_ids=tokens[None],
-            position_ids=positions[None],
-            attention_mask=visible[None, None],
+            position_ids=positions,
+            attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
         )
         return output.last_hidden_state[0]
 
     @torch.inference_mode()
-    def keep(self, past: int, rows: Sequence[int]) -> None:
+    def keep(self, rows: Tensor) -> None:
         """See `Session.keep`."""
-        self._rows.keep(past, rows)
+        self._rows.keep(rows)
+
+    @torch.inference_mode()
+    def clear(self) -> None:
+        """See `Session.clear`."""
+        self._rows.past.zero_()
 
 
 class TransformersModel:
@@ -78,9 +84,12 @@ class TransformersModel:
         self.device: torch.device = module.device
         self._head = shortened(self._head, module, check_logits(name, self, module))
 
-    def session(self, capacity: int) -> TransformersSession:
-        """Start an empty sequence whose cache holds `capacity` positions."""
-        return TransformersSession(self.module.base_model, self.module.config.num_hidden_layers, capacity)
+    def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
+        """See `Model.session`."""
+        num_layers = self.module.config.num_hidden_layers
+        return TransformersSession(
+            self.module.base_model, KeyValues(num_layers, capacity, drafted, self.device)
+        )
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from resispec.models.kv_cache import SlabCache
+from resispec.models.kv_cache import KeyValues
 
 
 class EagleModule(nn.Module):
@@ -44,48 +43,46 @@ class EagleModule(nn.Module):
 
 
 class EagleSession:
-    """One sequence in an EAGLE drafter, with the cache of what was forwarded."""
+    """One sequence in an EAGLE drafter: committed rows of true features, behind them those of a step.
 
-    def __init__(self, module: EagleModule, capacity: int) -> None:
+    Like a `Session` of a model, but every row also takes the feature before its token.
+    """
+
+    def __init__(self, module: EagleModule, capacity: int, drafted: int) -> None:
         self._module, self._dtype = module, module.fc.weight.dtype
         self.device = module.fc.weight.device
-        self._rows = SlabCache(1, capacity, self.device)
-
-    @property
-    def length(self) -> int:
-        """Cached rows."""
-        return self._rows.length
+        self._rows = KeyValues(1, capacity, drafted, self.device)
 
     @torch.inference_mode()
-    def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, visible: Tensor) -> Tensor:
-        """Append K rows to the cache and return their predicted features (K, H).
+    def extend(self, tokens: Tensor, features: Tensor) -> Tensor:
+        """Commit rows of tokens (K,) int64 and true features (K, H), each seeing all before it.
 
-        tokens, positions: (K,) int64; features: (K, H). visible: (K, length + K) bool, True where a row may
-        attend.
+        Returns predicted features (K, H).
         """
+        return self._forward(tokens, features, *self._rows.extend(len(tokens)))
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, features: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
+        """Append K rows to the current step and return their predicted features (K, H).
+
+        tokens, depths, visible: as for `Session.forward`. features: (K, H).
+        """
+        return self._forward(tokens, features, *self._rows.draft(depths, visible))
+
+    def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         return self._module(
             tokens[None],
             features[None].to(self._dtype),
-            positions[None],
-            attention_mask=visible[None, None],
+            positions,
+            attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
         )[0]
 
-    def extend(self, tokens: Sequence[int], features: Tensor) -> Tensor:
-        """Append rows of committed tokens and true features; return predictions (K, H).
-
-        Each row sees all before it.
-        """
-        past, count, device = self.length, len(tokens), self.device
-        positions = torch.arange(past, past + count, device=device)
-        visible = torch.ones(count, past + count, dtype=torch.bool, device=device).tril(past)
-        return self.forward(torch.tensor(tokens, device=device), features, positions, visible)
-
     @torch.inference_mode()
-    def keep(self, past: int) -> None:
-        """Keep the first `past` cached rows and forget the others."""
-        self._rows.keep(past, ())
+    def clear(self) -> None:
+        """Forget everything."""
+        self._rows.past.zero_()
 
 
 class EagleModel:
@@ -98,9 +95,9 @@ class EagleModel:
         self.context: int = module.config.max_position_embeddings
         self.device: torch.device = module.fc.weight.device
 
-    def session(self, capacity: int) -> EagleSession:
-        """Start an empty sequence whose cache holds `capacity` rows."""
-        return EagleSession(self.module, capacity)
+    def session(self, capacity: int, drafted: int = 0) -> EagleSession:
+        """Start an empty sequence; its cache holds `capacity` committed rows and `drafted` of a step."""
+        return EagleSession(self.module, capacity, drafted)
 
 
 def build_eagle(bias: bool, seed: int = 0, **sizes: Any) -> EagleModule:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from resispec.errors import InvalidInput, first_line
-from resispec.models.base import Model, extend
+from resispec.models.base import Model
 from resispec.trees import complete
 
 Head = Callable[[Tensor], Tensor]
@@ -91,9 +91,9 @@ def check_logits(name: str, model: Model, module: Any) -> Tensor:
     try:
         every = module(input_ids=paths, use_cache=False, return_dict=True).logits
         own = torch.cat((every[:1, 0], every[:, 1])).double()
-        session = model.session(len(tokens))
-        root = extend(session, tokens[:1].tolist(), model.device)
-        features = torch.cat((root, session.forward(tokens[1:], depths[1:], visible[1:])))
+        session = model.session(1, drafted=3)
+        root = session.extend(tokens[:1])
+        features = torch.cat((root, session.forward(tokens[1:], depths[1:] - 1, visible[1:, 1:])))
         gap = ((model.head(features) - own).norm(dim=-1) / own.norm(dim=-1)).amax().item()
     except Exception as error:  # a kind of model that nobody has tried can raise anything
         raise InvalidInput(

@@ -1,12 +1,12 @@
-"""Keys and values in memory that is allocated once, in the form that transformers asks for.
+"""Keys and values in memory that is allocated once, in places that do not depend on what was accepted.
 
-A cache that concatenates copies everything at every step. Here a forward writes its rows in place, and
-keeping an accepted path moves only that path's rows.
+The rows of the current step come first, always at the same places; behind them lie the committed ones, in
+order. A forward reads all places, and its mask says which of them hold something. So nothing that a step does
+has a shape or an address that depends on data, and a device can run it as one captured unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,89 +14,96 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-class Slab:
-    """Keys and values of one layer, (2, 1, heads, capacity, head_dim); the first `length` rows are in use."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.length = 0
-        self._rows: Tensor | None = None
-
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write new rows (1, heads, K, head_dim) after those in use; return views of all rows in use.
-
-        Raises IndexError when they do not fit.
-        """
-        if self._rows is None:
-            self._rows = keys.new_empty(2, *keys.shape[:2], self.capacity, keys.shape[3])
-        start, stop = self.length, self.length + keys.shape[2]
-        if stop > self.capacity:
-            raise IndexError(f"the cache holds {self.capacity} positions; {stop} were needed")
-        self._rows[0, :, :, start:stop] = keys
-        self._rows[1, :, :, start:stop] = values
-        self.length = stop
-        return self._rows[0, :, :, :stop], self._rows[1, :, :, :stop]
-
-    def keep(self, length: int, moved: Tensor | None) -> None:
-        """Keep the first `length` rows, after moving the rows `moved` (K,) int64 to their end."""
-        if moved is not None and self._rows is not None:
-            # index_select copies first, so moving rows within one slab overwrites nothing still to be read.
-            self._rows[:, :, :, length - len(moved) : length] = self._rows.index_select(3, moved)
-        self.length = length
-
-
-class _SlabLayer(CacheLayerMixin):
-    """Lets transformers write into a `Slab`."""
+class _Layer(CacheLayerMixin):
+    """One layer: keys and values (2, 1, heads, places, head_dim), in the form that transformers asks for."""
 
     is_sliding = False
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, num_places: int) -> None:
         super().__init__()
-        self.slab = Slab(capacity)
+        self._num_places = num_places
+        self.rows: Tensor | None = None
+        self.places = torch.empty(0, dtype=torch.int64)
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing to do: the slab allocates itself."""
+        """Nothing to do: `update` allocates what it needs."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append rows and return all rows in use."""
-        return self.slab.append(key_states, value_states)
+        """Write rows (1, heads, K, head_dim) to their places; return all rows."""
+        if self.rows is None:
+            shape = (2, *key_states.shape[:2], self._num_places, key_states.shape[3])
+            self.rows = key_states.new_zeros(shape)  # a mask hides no NaN, so unused rows must be numbers
+        self.rows[0].index_copy_(2, self.places, key_states)
+        self.rows[1].index_copy_(2, self.places, value_states)
+        return self.rows[0], self.rows[1]
 
     def get_seq_length(self) -> int:
-        """Rows in use."""
-        return self.slab.length
+        """Nothing is asked for by length: positions and masks are always given."""
+        return 0
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Width of the attention mask for `query_length` new rows, and its offset."""
-        return self.slab.length + query_length, 0
+        """Width of the attention mask, and its offset."""
+        return self._num_places, 0
 
     def get_max_length(self) -> int:
         """Rows that fit."""
-        return self.slab.capacity
+        return self._num_places
 
     get_max_cache_shape = get_max_length  # the name that transformers before 5.14 asks for
 
 
-class SlabCache:
-    """The keys and values of one sequence in `num_layers` layers, at most `capacity` rows.
+class KeyValues:
+    """The cache of one sequence: `drafted` places for the rows of a step, then `capacity` for committed ones.
 
-    cache: what transformers gets.
+    cache: what transformers gets. past: () int64 on the device, the number of committed rows.
     """
 
-    def __init__(self, num_layers: int, capacity: int, device: torch.device) -> None:
-        self._layers, self._device = [_SlabLayer(capacity) for _ in range(num_layers)], device
+    def __init__(self, num_layers: int, capacity: int, drafted: int, device: torch.device) -> None:
+        self._layers = [_Layer(drafted + capacity) for _ in range(num_layers)]
+        self._drafted = drafted
         self.cache = Cache(layers=list(self._layers))
+        self.past = torch.zeros((), dtype=torch.int64, device=device)
+        self._columns = torch.arange(capacity, device=device)
 
-    @property
-    def length(self) -> int:
-        """Cached positions."""
-        return self._layers[0].slab.length
+    def extend(self, count: int) -> tuple[Tensor, Tensor]:
+        """Make room for committed rows: their positions (1, K), and their mask.
 
-    def keep(self, past: int, rows: Sequence[int]) -> None:
-        """See `Session.keep`."""
-        # Rows that lie where they should stay there: a chain, or nothing but the root.
-        is_in_place = list(rows) == list(range(len(rows)))
-        moved = None if is_in_place else torch.tensor(rows, device=self._device) + past
+        Each sees all rows before it. The mask (1, 1, K, places) is True where a row may attend. Rows that do
+        not fit have no place, so the forward that writes them raises IndexError on a processor.
+        """
+        positions = self._next(count)
+        self._write_to(self._drafted + positions)
+        mask = self._columns <= positions[:, None]
+        self.past.add_(count)
+        return positions[None], torch.nn.functional.pad(mask, (self._drafted, 0))[None, None]
+
+    def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+        """Make room for rows of the current step: their positions (1, K) and mask, as `extend` returns them.
+
+        depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for so many.
+        """
+        count, so_far = visible.shape
+        if so_far > self._drafted:
+            raise IndexError(f"the cache holds {self._drafted} rows of a step; {so_far} were needed")
+        self._write_to(torch.arange(so_far - count, so_far, device=self.past.device))
+        missing = visible.new_zeros(count, self._drafted - so_far)
+        committed = (self._columns < self.past).expand(count, -1)
+        return (self.past + depths)[None], torch.cat((visible, missing, committed), 1)[None, None]
+
+    def keep(self, rows: Tensor) -> None:
+        """Commit these rows of the step (K,) int64, in this order."""
+        places = self._drafted + self._next(len(rows))
         for layer in self._layers:
-            layer.slab.keep(past + len(rows), moved)
+            if layer.rows is not None:
+                layer.rows.index_copy_(3, places, layer.rows.index_select(3, rows))
+        self.past.add_(len(rows))
+
+    def _next(self, count: int) -> Tensor:
+        """The positions (K,) of the next committed rows."""
+        return self.past + torch.arange(count, device=self.past.device)
+
+    def _write_to(self, places: Tensor) -> None:
+        for layer in self._layers:
+            layer.places = places

@@ -11,6 +11,7 @@ from pkgutil import iter_modules
 from resispec.verifiers.base import Draws, Law, Outcomes, SiblingRule, Verifier
 from resispec.verifiers.registry import available, get_rule, get_verifier, register
 from resispec.verifiers.top_down import TopDown, as_verifier
+from resispec.verifiers.whole import draw_outcome, read_verdict
 
 # Names are listed in the order in which they are imported.
 # isort: off
@@ -42,8 +43,10 @@ __all__ = [
     "Verifier",
     "as_verifier",
     "available",
+    "draw_outcome",
     "get_rule",
     "get_verifier",
+    "read_verdict",
     "register",
 ]
 

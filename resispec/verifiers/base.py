@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from typing import NamedTuple, Protocol
 
+import torch
 from torch import Generator, Tensor
 
+from resispec.capture import send
 from resispec.core import Draws, Tree, Verdict
 from resispec.errors import InvalidInput
+from resispec.trees import Topology
 
 __all__ = [
     "Draws",
@@ -19,6 +23,7 @@ __all__ = [
     "SiblingRule",
     "Verifier",
     "check_shapes",
+    "families_on",
     "is_first",
     "law_of",
     "require_draws",
@@ -116,6 +121,24 @@ def whose(law: str, node: int) -> Iterator[None]:
         yield
     except FloatingPointError as error:
         raise FloatingPointError(f"{law}, node {node}: {error}") from error
+
+
+class Families(NamedTuple):
+    """A topology's `families` and `families_by_level`."""
+
+    all_levels: tuple[tuple[Tensor, Tensor], ...]
+    by_level: tuple[tuple[Tensor, Tensor], ...]
+
+
+@lru_cache(maxsize=16)
+def families_on(topology: Topology, device: torch.device) -> Families:
+    """The families of a topology, with their tensors on a device."""
+    return Families(
+        *(
+            tuple((send(parents, device), send(children, device)) for parents, children in families)
+            for families in (topology.families, topology.families_by_level)
+        )
+    )
 
 
 def require_rule(name: str, rule: SiblingRule) -> None:

@@ -15,6 +15,7 @@ from resispec.verifiers.base import (
     Outcomes,
     SiblingRule,
     Verifier,
+    families_on,
     is_first,
     law_of,
     require_rule,
@@ -82,8 +83,8 @@ class TopDown:
         final = target_probs.clone()
         enter = torch.zeros_like(stop)  # probability of going on at a node, given that its parent was reached
         leave = torch.ones_like(stop)  # probability of stopping at a node, given that it was reached
-        for family in tree.topology.families:
-            parents, children = (nodes.to(stop.device) for nodes in family)
+        families = families_on(tree.topology, stop.device)
+        for parents, children in families.all_levels:
             siblings = tree.tokens[children]
             law = law_of(self.rule, target_probs[parents], draft_probs[parents], siblings, tree.draws)
             rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
@@ -94,8 +95,6 @@ class TopDown:
             undrafted = residual.scatter(-1, siblings, 0.0)
             final[parents] = normalise(undrafted, residual)
         reach = torch.ones_like(stop)
-        for level in tree.topology.levels[1:]:
-            parents = torch.tensor(tree.topology.parents[level.start : level.stop], device=stop.device)
-            nodes = slice(level.start, level.stop)
-            reach[nodes] = reach[parents] * enter[nodes]
+        for parents, children in families.by_level:
+            reach[children] = reach[parents, None] * enter[children]
         return Outcomes(reach * leave, final)

@@ -19,6 +19,7 @@ from resispec.verifiers.base import (
     Law,
     Outcomes,
     SiblingRule,
+    families_on,
     is_first,
     law_of,
     require_rule,
@@ -101,10 +102,7 @@ class Traversal:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
-        device = target_probs.device
-        families = [
-            (parents.to(device), children.to(device)) for parents, children in tree.topology.families_by_level
-        ]
+        families = families_on(tree.topology, target_probs.device).by_level
         # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()

@@ -188,7 +188,7 @@ def test_greedy_with_one_sibling_is_speculative_sampling_and_without_mass_the_la
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_siblings_are_drafted_by_the_draft_model(seed):
     pair = table_pair(vocab=6, seed=seed)
-    drafted = DraftModel(complete(3, 3), Draws.GREEDY).start(pair, [2], 1.0, 64, None).draft(2, rng(seed))
+    drafted = DraftModel(complete(3, 3), Draws.GREEDY).session(pair, 1.0, 64).draft(2, rng(seed))
     for node, children in enumerate(drafted.tree.topology.children):
         tokens = drafted.tree.tokens[list(children)].tolist()
         if children:

@@ -8,7 +8,7 @@ from toys import ToyTokenizer, save_tiny_pair
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
-from resispec.models import Pair, TransformersModel, extend, load_pair
+from resispec.models import Pair, TransformersModel, features_of, load_pair
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
@@ -71,7 +71,7 @@ def distance(found, expected):
 def test_the_logits_are_the_model_s_own(name, dtype, rounding):
     module = build(name, (SCALED | PLAIN)[name]).to(dtype)
     model, tokens = TransformersModel(module), [3, 1, 4, 1, 5, 9, 2, 6]
-    features = extend(model.session(8), tokens, model.device)
+    features = features_of(model, tokens)
     expected = own_logits(module, tokens)
     assert model.head(features).dtype == expected.dtype
     assert distance(model.head(features), expected) < rounding
@@ -103,14 +103,14 @@ def test_where_the_last_layer_is_all_it_is_called_directly(name):
     module = build(name, PLAIN[name])
     model, calls = TransformersModel(module), []
     module.register_forward_hook(lambda *_: calls.append(1))
-    model.head(extend(model.session(2), [1, 2], model.device))
+    model.head(features_of(model, [1, 2]))
     assert not calls
 
 
 def test_a_soft_cap_that_these_logits_hardly_feel_is_not_left_out():
     module = build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0})
     model = TransformersModel(module)
-    features = extend(model.session(3), [1, 2, 3], model.device)
+    features = features_of(model, [1, 2, 3])
     with torch.inference_mode():
         alone = module.lm_head(features)
     assert alone.abs().max() < 3 and distance(alone, model.head(features)) < 0.02
@@ -124,7 +124,7 @@ def test_the_module_stays_as_it_is():
     assert dict(module.named_modules()) == parts and model.module is module
     assert torch.equal(own_logits(module, tokens), expected)
     module.double()  # and the head follows it
-    assert model.head(extend(model.session(3), tokens, model.device)).dtype == torch.float64
+    assert model.head(features_of(model, tokens)).dtype == torch.float64
 
 
 # What is refused
@@ -204,9 +204,6 @@ def test_a_pair_from_folders_is_checked(tmp_path):
     build("Falcon", LLAMA | {"alibi": True}).save_pretrained(tmp_path / "draft")
     target, draft = (str(tmp_path / name) for name in ("target", "draft"))
     model = load_pair(target, None).target
-    assert (
-        distance(model.head(extend(model.session(2), [1, 2], model.device)), own_logits(model.module, [1, 2]))
-        < 1e-5
-    )
+    assert distance(model.head(features_of(model, [1, 2])), own_logits(model.module, [1, 2])) < 1e-5
     with pytest.raises(InvalidInput, match=f"^{draft}: .*(differ from the model's own|cannot be forwarded)"):
         load_pair(target, draft)

@@ -85,10 +85,9 @@ def test_the_cached_forms_equal_the_uncached_one():
     """True rows in three pieces, a tree behind them, and after it is forgotten the next true rows."""
     module, shape = tiny_eagle(), from_child_counts([[2], [2, 1]])
     true, drafted = rows(12, module), rows(shape.num_nodes, module, seed=1)
-    session = EagleModel(module).session(64)
+    session = EagleModel(module).session(64, drafted=shape.num_nodes)
     pieces = [
-        session.extend(true[0][part].tolist(), true[1][part])
-        for part in (slice(0, 4), slice(4, 5), slice(5, 9))
+        session.extend(true[0][part], true[1][part]) for part in (slice(0, 4), slice(4, 5), slice(5, 9))
     ]
     positions, causal = torch.arange(9), torch.ones(9, 9).tril()
     assert torch.allclose(
@@ -96,15 +95,13 @@ def test_the_cached_forms_equal_the_uncached_one():
     )
 
     visible = torch.cat((torch.ones(shape.num_nodes, 9, dtype=torch.bool), shape.ancestors), 1)
-    found = session.forward(*drafted, shape.depths + 9, visible)
+    found = session.forward(*drafted, shape.depths, shape.ancestors)
     everything = [torch.cat((before[:9], after)) for before, after in zip(true, drafted, strict=True)]
     mask = torch.cat((torch.cat((causal, torch.zeros(9, shape.num_nodes)), 1), visible.float()))
     expected = reference(module, *everything, torch.cat((positions, shape.depths + 9)), mask)
     assert torch.allclose(found.double(), expected[9:], atol=1e-4)
 
-    session.keep(9)
-    assert session.length == 9
-    later = session.extend(true[0][9:].tolist(), true[1][9:])
+    later = session.extend(true[0][9:], true[1][9:])
     whole = reference(module, *true, torch.arange(12), torch.ones(12, 12).tril())
     assert torch.allclose(later.double(), whole[9:], atol=1e-4)
 
@@ -187,7 +184,7 @@ def test_half_precision_keeps_the_rotary_frequencies(folder):
     assert {weight.dtype for weight in module.parameters()} == {torch.bfloat16}
     assert module.rotary_emb.inv_freq.dtype == torch.float32
     tokens, features = rows(40, module)
-    found = pair.draft.session(64).extend(tokens.tolist(), features)
+    found = pair.draft.session(64).extend(tokens, features)
     expected = reference(module, tokens, features, torch.arange(40), torch.ones(40, 40).tril())
     assert (found.double() - expected).abs().max() < 0.1 * expected.abs().max()
 

@@ -8,8 +8,8 @@ import torch
 from experiments.configuration.build import build
 from experiments.plan import cells_of
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
-from resispec.drafters.eagle import fill
-from resispec.drafters.eagle_trees import Growth
+from resispec.drafters.eagle import fill, filled
+from resispec.drafters.eagle_trees import Growth, connect
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts
 
@@ -17,26 +17,23 @@ EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
 
 
 class TableDrafter:
-    """A drafter whose prediction is a row of logits for the token; checks positions and masks."""
+    """A drafter whose prediction is a row of logits for the token; checks depths and masks."""
 
-    def __init__(self, logits, past=7):
-        self.logits, self.length, self.past, self.forwarded = logits, past, past, []
+    def __init__(self, logits):
+        self.logits, self.forwarded = logits, []
 
-    def forward(self, tokens, features, positions, visible):
+    def forward(self, tokens, features, depths, visible):
         depth = len(self.forwarded)
-        assert positions.tolist() == [self.past + depth] * len(tokens) and visible.shape == (
-            len(tokens),
-            self.length + len(tokens),
-        )
-        drafted = [token for level in self.forwarded for token in level] + tokens.tolist()
+        drafted = [token for level in self.forwarded for token in level]
+        assert depths.tolist() == [depth] * len(tokens)
+        assert visible.shape == (len(tokens), len(drafted) + len(tokens))
         for row, token in enumerate(tokens.tolist()):
-            assert visible[row, : self.past].all() and visible[row, self.length + row]
-            path = [drafted[place] for place in visible[row, self.past :].nonzero()[:, 0].tolist()]
+            assert visible[row, len(drafted) + row]
+            path = [[*drafted, *tokens.tolist()][place] for place in visible[row].nonzero()[:, 0].tolist()]
             assert len(path) == depth + 1 and path[-1] == token  # one node of every level, itself included
             expected = self.logits[path[-2] if depth else 0]
             assert torch.equal(features[row], expected)  # the parent's prediction
         self.forwarded.append(tokens.tolist())
-        self.length += len(tokens)
         return self.logits[tokens]
 
 
@@ -71,7 +68,7 @@ def test_the_dynamic_tree_drawn_by_hand():
     kept: 1 .6, 2 .3, 13 .3, 22 .21, 222 .147, and of the two of .12 the one of the earlier level
     """
     drafter, growing = growth(HAND + torch.tensor([0, 1e-4, 0, 0]))  # 11 before 12
-    grown = DynamicTree(total_token=7, depth=2, top_k=2).grow(growing)
+    grown = connect(*DynamicTree(total_token=7, depth=2, top_k=2).grow(growing))
     assert paths(grown) == [(1,), (2,), (1, 3), (1, 1), (2, 2), (2, 2, 2)]
     assert grown.topology.parents == (-1, 0, 0, 1, 1, 2, 5)
     assert drafter.forwarded == [[1, 2], [3, 2]]
@@ -85,10 +82,10 @@ def test_the_dynamic_tree_drawn_by_hand():
 
 def test_depth_counts_forwards_of_the_beam():
     _, growing = growth(HAND)
-    grown = DynamicTree(total_token=100, depth=0, top_k=3).grow(growing)
+    grown = connect(*DynamicTree(total_token=100, depth=0, top_k=3).grow(growing))
     assert paths(grown) == [(1,), (2,), (3,)] and grown.nodes.tolist() == [0]
     drafter, growing = growth(HAND)
-    grown = DynamicTree(total_token=100, depth=4, top_k=1).grow(growing)
+    grown = connect(*DynamicTree(total_token=100, depth=4, top_k=1).grow(growing))
     assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)] and drafter.forwarded == [
         [1],
         [3],
@@ -120,7 +117,7 @@ def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
     for seed in range(8):
         logits = 3 * torch.randn(20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         _, growing = growth(logits)
-        grown = tree.grow(growing)
+        grown = connect(*tree.grow(growing))
         assert sorted(paths(grown)) == sorted(path for path, _ in published(logits, tree))
         assert len(set(paths(grown))) == grown.topology.num_nodes - 1
         for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
@@ -152,7 +149,7 @@ def test_ties_at_the_cut_do_not_break_the_tree(kind, total_token):
         "half": (torch.eye(6).roll(1, 1) * 30).half(),
     }[kind]
     _, growing = growth(logits)
-    grown = DynamicTree(total_token, depth=3, top_k=3).grow(growing)
+    grown = connect(*DynamicTree(total_token, depth=3, top_k=3).grow(growing))
     kept = set(paths(grown))
     assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
     assert all(path[:-1] in kept or len(path) == 1 for path in kept)
@@ -164,7 +161,7 @@ def test_a_law_of_nan_is_not_a_tree():
     logits = torch.eye(6).roll(1, 1)
     logits[1] = torch.nan
     with pytest.raises(FloatingPointError, match="NaN"):
-        DynamicTree(8, 1, 3).grow(growth(logits)[1])
+        connect(*DynamicTree(8, 1, 3).grow(growth(logits)[1]))
 
 
 def test_the_fixed_tree_is_eagle_1s():
@@ -180,7 +177,7 @@ def test_the_fixed_tree_is_eagle_1s():
     )
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)
-    grown = fill(EAGLE1, growing, Reading.POINT_MASS, torch.Generator())
+    grown = filled(EAGLE1, fill(EAGLE1, growing, Reading.POINT_MASS, torch.Generator()))
     order = logits.argsort(-1, descending=True)
     found = []
     for path in paths(grown):
@@ -206,7 +203,9 @@ def test_candidates_do_not_depend_on_the_temperature_and_laws_do():
             fixed = not isinstance(tree, DynamicTree)
             grown.append(
                 paths(
-                    fill(tree, growing, Reading.SOFTMAX, torch.Generator()) if fixed else tree.grow(growing)
+                    filled(tree, fill(tree, growing, Reading.SOFTMAX, torch.Generator()))
+                    if fixed
+                    else connect(*tree.grow(growing))
                 )
             )
             laws.append(torch.cat(growing.laws))
@@ -217,9 +216,7 @@ def test_sampled_candidates_are_distinct_and_follow_the_law_at_the_temperature()
     logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]).repeat(4, 1), torch.Generator().manual_seed(0)
     counts, runs = torch.zeros(4, 4), 4000
     for _ in range(runs):
-        first, second = fill(
-            complete(2, 2), growth(logits, 0.5)[1], Reading.SAMPLED, generator
-        ).tokens.tolist()
+        first, second = fill(complete(2, 2), growth(logits, 0.5)[1], Reading.SAMPLED, generator).tolist()
         counts[first, second] += 1
     q = torch.softmax(logits[0] / 0.5, -1)
     expected = q[:, None] * q / (1 - q)[:, None] * (1 - torch.eye(4))

@@ -5,7 +5,7 @@ import torch
 from toys import save_tiny_pair, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import build_llama, extend, load_pair
+from resispec.models import build_llama, features_of, load_pair
 from resispec.trees import complete, from_child_counts
 
 TINY = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1}
@@ -14,9 +14,7 @@ TOPOLOGIES = {"d3b3": complete(3, 3), "uneven": from_child_counts([[3], [2, 0, 1
 
 
 def forward_tree(model, session, topology, tokens):
-    past = session.length
-    visible = torch.cat((torch.ones(topology.num_nodes, past, dtype=torch.bool), topology.ancestors), 1)
-    return model.head(session.forward(tokens, topology.depths + past, visible))
+    return model.head(session.forward(tokens, topology.depths, topology.ancestors))
 
 
 def causal_logits(model, tokens):
@@ -36,8 +34,8 @@ def test_one_tree_forward_equals_a_causal_forward_of_every_path(name, seed):
     generator = torch.Generator().manual_seed(seed)
     prompt = torch.randint(64, (13,), generator=generator).tolist()
     tokens = torch.randint(64, (topology.num_nodes,), generator=generator)
-    session = model.session(64)
-    extend(session, prompt, model.device)
+    session = model.session(64, drafted=topology.num_nodes)
+    session.extend(torch.tensor(prompt))
     logits = forward_tree(model, session, topology, tokens)
     for node in range(topology.num_nodes):
         path = tokens[path_to(topology, node)].tolist()
@@ -49,23 +47,25 @@ def test_decoding_goes_on_after_a_commit(seed):
     """Keep a path that is not contiguous, then compare with a forward that never saw the tree."""
     model, topology = tiny_llama(seed=seed), TOPOLOGIES["uneven"]
     prompt, tokens = [1, 2, 3, 4, 5], torch.arange(10, 10 + topology.num_nodes)
-    session = model.session(64)
-    extend(session, prompt, model.device)
+    session = model.session(64, drafted=topology.num_nodes)
+    session.extend(torch.tensor(prompt))
     forward_tree(model, session, topology, tokens)
     path = path_to(topology, topology.num_nodes - 1)
     assert path != list(range(len(path)))
-    session.keep(len(prompt), path)
-    assert session.length == len(prompt) + len(path)
-    logits = model.head(extend(session, [7, 8], model.device))
+    session.keep(torch.tensor(path))
+    logits = model.head(session.extend(torch.tensor([7, 8])))
     assert torch.allclose(
         logits[-1], causal_logits(model, [*prompt, *tokens[path].tolist(), 7, 8]), atol=5e-4
     )
 
 
 def test_a_full_cache_says_so():
-    session = tiny_llama().session(4)
-    with pytest.raises(IndexError, match="holds 4 positions; 5"):
-        extend(session, [1, 2, 3, 4, 5], torch.device("cpu"))
+    session = tiny_llama().session(4, drafted=2)
+    with pytest.raises(IndexError, match="index 6 is out of bounds"):
+        session.extend(torch.arange(5))
+    drafted = torch.arange(3)
+    with pytest.raises(IndexError, match="holds 2 rows of a step; 3"):
+        session.forward(drafted, drafted, torch.ones(3, 3, dtype=torch.bool).tril())
 
 
 def test_a_pair_loads_from_folders(tmp_path):
@@ -75,7 +75,7 @@ def test_a_pair_loads_from_folders(tmp_path):
         assert pair.target.module.dtype == expected and pair.target.context == 256
         tokens = pair.tokenizer.encode("abc def")
         assert pair.tokenizer.decode(tokens) == "abc def"
-        logits = pair.target.head(extend(pair.target.session(8), tokens, pair.target.device))
+        logits = pair.target.head(features_of(pair.target, tokens))
         assert logits.shape == (len(tokens), 64)
     assert load_pair(str(tmp_path / "target"), None).draft is None
 
@@ -121,10 +121,10 @@ def test_the_tree_forward_on_cuda(dtype):
     model = TransformersModel(model.module.to("cuda", DTYPES[dtype]))
     topology, prompt = TOPOLOGIES["uneven"], [1, 2, 3, 4]
     tokens = torch.arange(10, 10 + topology.num_nodes)
-    session = model.session(64)
-    extend(session, prompt, model.device)
-    visible = torch.cat((torch.ones(topology.num_nodes, 4, dtype=torch.bool), topology.ancestors), 1).cuda()
-    logits = model.head(session.forward(tokens.cuda(), topology.depths.cuda() + 4, visible)).float().cpu()
+    session = model.session(64, drafted=topology.num_nodes)
+    session.extend(torch.tensor(prompt).cuda())
+    features = session.forward(tokens.cuda(), topology.depths.cuda(), topology.ancestors.cuda())
+    logits = model.head(features).float().cpu()
     for node in range(topology.num_nodes):
         expected = causal_logits(reference, prompt + tokens[path_to(topology, node)].tolist())
         error = (logits[node] - expected).abs().max() / expected.abs().max()

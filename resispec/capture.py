@@ -1,0 +1,85 @@
+"""Pieces of a step whose shapes never change, so that a device runs each of them as one captured unit.
+
+Such a piece is a function of a generator and tensors. It keeps what it remembers, like a cache, in tensors
+that it changes in place, never in numbers of the host: where it is captured, Python runs it only once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+Outputs = tuple[Tensor, ...]
+Unit = Callable[..., Outputs]
+"""Takes a generator, or None where nothing is drawn, then tensors; returns tensors."""
+
+
+def as_unit(function: Unit, device: torch.device) -> Unit:
+    """The same function, captured once for all calls on a device where that saves time.
+
+    What a captured unit returns is overwritten by its next call with inputs of the same shapes.
+    """
+    return KINDS.get(device.type, _as_it_is)(function)
+
+
+def upload(numbers: Sequence[int], device: torch.device) -> Tensor:
+    """Whole numbers as an int64 tensor (K,) on a device, without waiting for what the device is doing."""
+    return send(torch.tensor(numbers, dtype=torch.int64), device)
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """A processor's tensor on a device, without waiting for what the device is doing."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+class CudaGraphs:
+    """A function as CUDA graphs, one for each combination of its inputs' shapes.
+
+    The first call with new shapes runs the function as it is, which also prepares libraries and whatever the
+    function caches. The second one captures it. All calls get the same generator.
+    """
+
+    def __init__(self, function: Unit) -> None:
+        self._function = function
+        self._seen: set[tuple[Any, ...]] = set()
+        self._graphs: dict[tuple[Any, ...], tuple[torch.cuda.CUDAGraph, Outputs, Outputs]] = {}
+
+    def __call__(self, generator: Generator | None, *inputs: Tensor) -> Outputs:
+        """Run it. Returned tensors hold until the next call with these shapes."""
+        key = tuple((value.shape, value.dtype) for value in inputs)
+        if key not in self._seen:
+            self._seen.add(key)
+            return self._function(generator, *inputs)
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(generator, inputs)
+        graph, given, returned = self._graphs[key]
+        for place, value in zip(given, inputs, strict=True):
+            if place.data_ptr() != value.data_ptr():
+                place.copy_(value, non_blocking=True)
+        graph.replay()
+        return returned
+
+    def _capture(
+        self, generator: Generator | None, inputs: Outputs
+    ) -> tuple[torch.cuda.CUDAGraph, Outputs, Outputs]:
+        """The graph, the tensors that it reads and those that it writes; nothing runs yet."""
+        graph = torch.cuda.CUDAGraph()
+        if generator is not None:
+            graph.register_generator_state(generator)
+        given = tuple(value.clone() for value in inputs)
+        with torch.cuda.graph(graph):
+            returned = self._function(generator, *given)
+        return graph, given, returned
+
+
+def _as_it_is(function: Unit) -> Unit:
+    return function
+
+
+KINDS: dict[str, Callable[[Unit], Unit]] = {"cuda": CudaGraphs}
+"""By the type of a device, what makes a unit of a function; elsewhere the function itself is one."""

@@ -1,0 +1,118 @@
+"""One step of decoding: draft a tree, forward it through the target, verify it, commit what was accepted.
+
+Its pieces have fixed shapes and are units, see `resispec.capture`; between them the host reads what was
+decided, once a step, and says what to keep.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.capture import as_unit, send, upload
+from resispec.core import Draft, Tree, Verdict
+from resispec.distributions import probabilities
+from resispec.drafters.base import Drafter
+from resispec.models import Pair
+from resispec.timing import is_measuring, part
+from resispec.trees import Topology
+from resispec.verifiers import Verifier, draw_outcome, read_verdict
+
+
+@dataclass(frozen=True)
+class Step:
+    """Everything that one step decided, for whoever observes the loop; its tensors hold until the next step.
+
+    target_probs: (N, V) float32 or better, the target's law at every node of `draft.tree`.
+    """
+
+    draft: Draft
+    target_probs: Tensor
+    verdict: Verdict
+
+
+class Stepper:
+    """Decodes one prompt after another, step by step; what it allocates and captures serves all of them.
+
+    temperature: of both models' laws. capacity: committed tokens of a sequence, at most.
+    """
+
+    def __init__(
+        self, drafter: Drafter, verifier: Verifier, pair: Pair, temperature: float, capacity: int
+    ) -> None:
+        self._verifier, self._target, self._temperature = verifier, pair.target, temperature
+        self._device = device = pair.target.device
+        self._topology = drafter.topology
+        self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
+        self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
+        self._drafts = drafter.session(pair, temperature, capacity)
+        self._read = as_unit(self._laws, device)
+        self._decide = as_unit(self._decided, device)
+        self._keep = as_unit(self._kept, device)
+
+    def begin(self, prompt: list[int], generator: Generator) -> None:
+        """Read a prompt; the steps draw from where `generator` stands now."""
+        self._generator.set_state(generator.get_state())
+        self._session.clear()
+        features = self._session.extend(upload(prompt[:-1], self._device)) if prompt[:-1] else None
+        self._drafts.prefill(prompt, features)
+        self._root = prompt[-1]
+
+    def end(self, generator: Generator) -> None:
+        """Leave `generator` where the steps have drawn to."""
+        generator.set_state(self._generator.get_state())
+
+    def step(self) -> Step:
+        """Draft, forward, verify, commit. Raises FloatingPointError when a law is none."""
+        with part("draft"):
+            draft = self._drafts.draft(self._root, self._generator)
+        with part("target"):
+            placed = _placed(draft.tree.topology, self._device)
+            features, target_probs = self._read(None, draft.tree.tokens, *placed)
+        with part("verify"):
+            verdict = self._verdict(draft, target_probs)
+        with part("commit"):
+            self._keep(None, upload((0, *verdict.path), self._device))
+            self._drafts.commit(verdict, features)
+            self._root = verdict.tokens[-1]
+        return Step(draft, target_probs, verdict)
+
+    def _laws(self, _: None, tokens: Tensor, depths: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+        features = self._session.forward(tokens, depths, visible)
+        return features, probabilities(self._target.head(features), self._temperature)
+
+    def _verdict(self, draft: Draft, target_probs: Tensor) -> Verdict:
+        tree, generator = draft.tree, self._generator
+        if reading_is_free(self._device):
+            return self._verifier.verify(tree, target_probs, draft.probs, generator)
+        if tree.topology != self._topology or is_measuring():
+            # Another shape every time, or parts inside of it are to be told apart: not captured.
+            drawn = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
+        else:
+            self._draws = tree.draws
+            (drawn,) = self._decide(generator, tree.tokens, target_probs, draft.probs)
+        return read_verdict(drawn.tolist(), tree.topology, target_probs.dtype)
+
+    def _decided(
+        self, generator: Generator, tokens: Tensor, target_probs: Tensor, draft_probs: Tensor
+    ) -> tuple[Tensor]:
+        tree = Tree(self._topology, tokens, self._draws)
+        return (draw_outcome(self._verifier, tree, target_probs, draft_probs, generator),)
+
+    def _kept(self, _: None, rows: Tensor) -> tuple[()]:
+        self._session.keep(rows)
+        return ()
+
+
+def reading_is_free(device: torch.device) -> bool:
+    """Whether the host can look at a number on this device without waiting for anything."""
+    return device.type == "cpu"
+
+
+@lru_cache(maxsize=8)
+def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The depths (N,) of a topology's nodes and which of them each sees (N, N) bool, on a device."""
+    return send(topology.depths, device), send(topology.ancestors, device)

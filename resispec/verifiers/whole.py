@@ -1,0 +1,62 @@
+"""Drawing from the whole law of a verified tree, for devices where waiting for a decision costs time.
+
+`Verifier.verify` reads numbers at every node that it visits, which a processor does at no cost and any other
+device only by waiting for it. `Verifier.outcomes` is the law of the same verdict, for all nodes at once; two
+draws from it, where the walk stops and the final token, are one program of tensors and one wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Tree, Verdict
+from resispec.distributions import invert, sum_tolerance
+from resispec.trees import Topology
+from resispec.verifiers.base import Verifier
+
+NUM_FACTS = 6
+
+
+def draw_outcome(
+    verifier: Verifier, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator | None
+) -> Tensor:
+    """What `read_verdict` reads, (NUM_FACTS + N,) float64; nothing waits for the device.
+
+    target_probs, draft_probs: (N, V). The facts: the node at which the walk stops, the final token, then the
+    sum and the least of the chances to stop, and the same of the final token's law; behind them the tree's
+    tokens.
+    """
+    outcomes = verifier.outcomes(tree, target_probs, draft_probs)
+    uniform = torch.rand(2, generator=generator, device=target_probs.device, dtype=torch.float64)
+    node = invert(outcomes.stop, uniform[:1])
+    final = outcomes.final.index_select(0, node)[0]
+    token = invert(final, uniform[1:])
+    stop, law = outcomes.stop.double(), final.double()
+    facts = (node[0], token[0], stop.sum(), stop.amin(), law.sum(), law.amin())
+    return torch.cat((torch.stack([fact.double() for fact in facts]), tree.tokens.double()))
+
+
+def read_verdict(numbers: Sequence[float], topology: Topology, dtype: torch.dtype) -> Verdict:
+    """The verdict that was drawn. numbers: those of `draw_outcome`. dtype: of the laws.
+
+    Raises FloatingPointError when one of the laws is none: NaN, negative masses, a sum other than 1.
+    """
+    tolerance = sum_tolerance(torch.empty(0, dtype=dtype))
+    node, token, *masses = numbers[:NUM_FACTS]
+    checked = ("chances to stop", masses[0], masses[1]), ("masses of the final token", masses[2], masses[3])
+    for what, total, least in checked:
+        if not (abs(total - 1) <= tolerance and least >= -tolerance):
+            raise FloatingPointError(
+                f"the {what} in a verified tree sum to {total:.9g}, the least is {least:.6g}; "
+                f"allowed: a sum of 1 within {tolerance:g}, entries that are not negative"
+            )
+    path: list[int] = []
+    last = int(node)
+    while last:
+        path.append(last)
+        last = topology.parents[last]
+    path.reverse()
+    return Verdict(tuple(path), (*(int(numbers[NUM_FACTS + place]) for place in path), int(token)))

@@ -1,0 +1,181 @@
+"""A step as an accelerator runs it: units of fixed shape, the verdict drawn from its whole law, few waits."""
+
+from collections import Counter
+
+import pytest
+import torch
+from toys import ToyTokenizer, sequence_law, table_pair, tiny_eagle, tiny_llama
+
+from experiments.bench.counts import counts_of
+from resispec import capture, decode
+from resispec.core import Tree
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
+from resispec.draws import Draws
+from resispec.models import EagleModel, Pair
+from resispec.trees import chain, complete, from_child_counts
+from resispec.verifiers import draw_outcome, get_verifier, read_verdict
+
+D5B3, UNEVEN = complete(5, 3), from_child_counts([[3], [2, 0, 1], [1, 0, 2]])
+SAMPLING = Sampling(1.0, 24, 128, ignore_eos=True)
+TREES = {
+    **{
+        f"d5b3 {name}": (DraftModel(D5B3), name)
+        for name in ("standard", "resispec", "kseq", "naive", "optimal")
+    },
+    **{f"d5b3 {name}": (DraftModel(D5B3), name) for name in ("traversal", "traversal_optimal")},
+    "d5b3 without replacement": (DraftModel(D5B3, Draws.WITHOUT_REPLACEMENT), "traversal"),
+    "uneven": (DraftModel(UNEVEN, Draws.WITHOUT_REPLACEMENT), "standard"),
+    "chain": (DraftModel(chain(4)), "block"),
+    "root": (NoDraft(), "standard"),
+}
+EAGLES = {"fixed": Eagle(UNEVEN), "dynamic": Eagle(DynamicTree(12, 2, 3))}
+
+
+def llama_pair():
+    return Pair(tiny_llama(), tiny_llama(seed=1, layers=1), ToyTokenizer())
+
+
+def eagle_pair():
+    return Pair(tiny_llama(), EagleModel(tiny_eagle()), ToyTokenizer())
+
+
+@pytest.fixture
+def as_on_a_device(monkeypatch):
+    """Verdicts are drawn from their whole law, as where reading numbers costs time."""
+    monkeypatch.setattr("resispec.step.reading_is_free", lambda _: False)
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(name):
+    drafter, verifier = TREES[name]
+    steps = counts_of(Decoder(drafter, get_verifier(verifier)), llama_pair(), [1, 2, 3], SAMPLING)
+    assert len(steps) > 2
+    assert max(step.waits for step in steps) <= 2
+    assert max(step.operations for step in steps) <= 20 < min(step.inside for step in steps)
+    assert max(step.units for step in steps) <= 5
+
+
+@pytest.mark.parametrize("name", EAGLES)
+def test_eagle_s_steps_wait_twice_at_most(name):
+    steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), eagle_pair(), [1, 2, 3], SAMPLING)
+    assert 1 <= max(step.waits for step in steps) <= 2
+
+
+def test_whatever_reads_a_tensor_is_counted_as_a_wait():
+    class Reads(NoDraft):
+        def session(self, pair, temperature, capacity):
+            session = super().session(pair, temperature, capacity)
+            draft = session.draft
+
+            def reading(root, generator):
+                numbers = torch.ones(2)
+                numbers.tolist(), numbers[0].item(), bool(numbers.any()), numbers.nonzero(), numbers.numpy()
+                return draft(root, generator)
+
+            session.draft = reading
+            return session
+
+    steps = counts_of(Decoder(Reads(), get_verifier("standard")), llama_pair(), [1, 2], SAMPLING)
+    assert {step.waits for step in steps} == {6}
+
+
+@pytest.mark.parametrize("name", ["standard", "traversal_optimal", "naive"])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_is_drawn_follows_the_whole_law(name, seed):
+    generator, topology = torch.Generator().manual_seed(seed), complete(3, 2)
+    laws = torch.rand(2, topology.num_nodes, 4, generator=generator, dtype=torch.float64) ** 2
+    p, q = laws / laws.sum(-1, keepdim=True)
+    tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
+    for parents, children in topology.families:
+        tokens[children] = Draws.IID.draw(q[parents], children.shape[1], generator)
+    tree, verifier = Tree(topology, tokens, Draws.IID), get_verifier(name)
+    outcomes = verifier.outcomes(tree, p, q)
+    count = 4000
+    found = Counter(
+        read_verdict(draw_outcome(verifier, tree, p, q, generator).tolist(), topology, p.dtype)
+        for _ in range(count)
+    )
+    for verdict, times in found.items():
+        node = verdict.path[-1] if verdict.path else 0
+        assert verdict.tokens[:-1] == tuple(tokens[list(verdict.path)].tolist())
+        chance = float(outcomes.stop[node] * outcomes.final[node, verdict.tokens[-1]])
+        assert abs(times / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
+
+
+@pytest.mark.parametrize("broken", ["nan", "negative", "short"])
+def test_a_law_that_is_none_is_not_drawn_from(broken):
+    class Broken:
+        def outcomes(self, tree, target_probs, draft_probs):
+            law = get_verifier("naive").outcomes(tree, target_probs, draft_probs)
+            {"nan": law.stop.fill_, "negative": law.stop.sub_, "short": law.stop.mul_}[broken](
+                {"nan": float("nan"), "negative": 0.5, "short": 0.9}[broken]
+            )
+            return law
+
+    tree = Tree(chain(1), torch.tensor([0, 1]), Draws.IID)
+    laws = torch.full((2, 4), 0.25)
+    drawn = draw_outcome(Broken(), tree, laws, laws, torch.Generator().manual_seed(0))
+    with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to"):
+        read_verdict(drawn.tolist(), tree.topology, laws.dtype)
+
+
+@pytest.mark.usefixtures("as_on_a_device")
+@pytest.mark.parametrize("name", ["standard", "traversal_optimal"])
+def test_decoding_as_on_a_device_has_the_target_s_law(name):
+    pair, count = table_pair(vocab=3, seed=1), 3000
+    decoder, sampling = Decoder(DraftModel(complete(3, 2)), get_verifier(name)), Sampling(1.0, 3, 64)
+    found = Counter(
+        decoder.generate(pair, [0, 1], sampling, torch.Generator().manual_seed(seed)).tokens
+        for seed in range(count)
+    )
+    for tokens, chance in sequence_law(pair.target, 1, 3, 1.0).items():
+        assert abs(found[tokens] / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
+
+
+def tokens_of(decoder, pair, prompts, device="cpu"):
+    return [
+        decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(seed)).tokens
+        for seed, prompt in enumerate(prompts)
+    ]
+
+
+PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11], [1, 2, 3]]
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_room_that_is_not_used_changes_no_token(name, monkeypatch):
+    """Caches twenty times as large as needed, and caches that other prompts have filled before."""
+    drafter, verifier = TREES[name]
+    pair, decoder = llama_pair(), Decoder(drafter, get_verifier(verifier))
+    expected = [
+        tokens_of(Decoder(drafter, get_verifier(verifier)), pair, [[0]] * seed + [prompt])[-1]
+        for seed, prompt in enumerate(PROMPTS)
+    ]
+    assert tokens_of(decoder, pair, PROMPTS) == expected
+    monkeypatch.setattr(decode, "ROUND_TO", 1000)
+    assert tokens_of(decoder, pair, PROMPTS) == expected
+
+
+def test_a_decoder_goes_on_from_its_generator_and_leaves_it_where_it_drew_to():
+    pair, decoder = llama_pair(), Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
+    generator = torch.Generator().manual_seed(0)
+    first, second = (decoder.generate(pair, [1, 2], SAMPLING, generator).tokens for _ in range(2))
+    assert first != second
+    generator = torch.Generator().manual_seed(0)
+    assert [decoder.generate(pair, [1, 2], SAMPLING, generator).tokens for _ in range(2)] == [first, second]
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", TREES | EAGLES)
+def test_captured_units_change_no_token(name, monkeypatch):
+    made = eagle_pair() if name in EAGLES else llama_pair()
+    draft = (
+        EagleModel(made.draft.module.cuda()) if name in EAGLES else type(made.draft)(made.draft.module.cuda())
+    )
+    pair = Pair(type(made.target)(made.target.module.cuda()), draft, made.tokenizer)
+    drafter, verifier = TREES.get(name) or (EAGLES[name], "naive")
+    captured = tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda")
+    monkeypatch.setattr(capture, "KINDS", {})
+    assert tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda") == captured
