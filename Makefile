@@ -14,19 +14,26 @@ ifneq ($(UNKNOWN),)
 $(error unknown variable $(foreach name,$(UNKNOWN),$(name)=$($(name))); allowed: $(VARIABLES))
 endif
 
-# Without a word from the user, the profile follows from whether there is a CUDA device.
+# Without a word from the user, the profile follows from whether there is a CUDA device, and a hub or a copy of
+# its models. A hub is asked for only where it decides, and for a second at most.
 HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
+HUB_CACHE := $(or $(HF_HUB_CACHE),$(or $(HF_HOME),$(HOME)/.cache/huggingface)/hub)
+HAS_MODELS = $(or $(wildcard $(HUB_CACHE)/models--meta-llama--Llama-2-7b-hf),$(if $(filter-out 0,$(HF_HUB_OFFLINE)),, \
+	$(shell curl -sfIm 1 -o /dev/null $(or $(HF_ENDPOINT),https://huggingface.co) && echo yes)))
 ifdef PROFILE
 WHY := PROFILE=$(PROFILE) was given
-else ifeq ($(HAS_CUDA),yes)
-PROFILE := paper
-WHY := a CUDA device was found; PROFILE=embedded chooses the small pair that is trained on this machine
-else
+else ifneq ($(HAS_CUDA),yes)
 PROFILE := embedded
 WHY := no CUDA device was found; PROFILE=paper chooses the models of the paper
+else ifneq ($(strip $(HAS_MODELS)),)
+PROFILE := paper
+WHY := a CUDA device was found; PROFILE=inflated chooses a pair that costs the same and needs no hub, PROFILE=embedded the small pair
+else
+PROFILE := inflated
+WHY := a CUDA device was found but no hub; PROFILE=paper chooses the models of the paper, PROFILE=embedded the small pair
 endif
-ifeq ($(filter $(PROFILE),embedded paper),)
-$(error unknown PROFILE '$(PROFILE)'; allowed: embedded, paper)
+ifeq ($(filter $(PROFILE),embedded inflated paper),)
+$(error unknown PROFILE '$(PROFILE)'; allowed: embedded, inflated, paper)
 endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
@@ -50,7 +57,7 @@ help: ## list the targets
 	    $$stem "write $$stem from the cells that exist, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=embedded|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
+	@echo "  variables: PROFILE=embedded|inflated|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
@@ -124,9 +131,16 @@ faults: profile .venv/installed ## audit the verifiers: does it find every plant
 	@PYTHONPATH=tests $(PY) -m false_alarms $(OWN)
 
 .PHONY: bench
-bench: .venv/installed ## our loops against transformers' generate, and what every rule costs, as ratios
+bench: .venv/installed ## our loops against transformers' generate, what rules cost, what a step asks for, memory, times of steps
 	@$(PY) -m experiments.bench.decoders --results $(RESULTS)
 	@$(PY) -m experiments.bench.rules --results $(RESULTS)
+	@$(PY) -m experiments.bench.counts --results $(RESULTS)
+	@$(PY) -m experiments.bench.memory --results $(RESULTS)
+	@$(PY) -m experiments.bench.costs results=$(RESULTS)
+
+.PHONY: gpu-check
+gpu-check: .venv/installed ## everything that needs a CUDA device, in under 20 minutes, and what of it passed
+	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
 
 .PHONY: publish
 publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers

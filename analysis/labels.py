@@ -35,6 +35,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "embedded_800k__180k": "embedded 800k + 180k",
         "embedded_800k__80k": "embedded 800k + 80k",
         "embedded": "embedded 2M + 80k",
+        "inflated_llama2_7b__jf68m": "inflated 7B (2M) + 68M (80k)",
+        "inflated_cpu": "inflated 74M (2M) + 6M (80k)",
         "embedded_eagle": "embedded 2M + EAGLE",
     },
     "dataset": {
@@ -52,6 +54,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "eagle": "EAGLE",
         "greedy": "Greedy draws",
         "top_k": "Top-k",
+        "fastest": "fastest",
         "eagle_softmax": "EAGLE, softmax as q",
         "eagle_sampled": "EAGLE, sampled siblings",
     },
@@ -71,6 +74,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "eagle1": "EAGLE-1's 26 nodes",
         "chain": "chain of 4",
         "chains": "4 chains of 3",
+        "fastest": "fastest",
     },
     "verifier": {
         "": "",

@@ -27,7 +27,8 @@ WITH = {
     "frontier": ("frontier_shapes", "frontier_summary"),
     "figure2": ("figure2_context",),
     "table6": ("table6_drafts",),
-    "bench": ("bench_rules",),
+    "bench": ("bench_rules", "bench_counts", "bench_memory"),
+    "speed": ("speed_costs",),
     "faults": ("false_alarms",),
 }
 """Further tables that an artefact writes."""

@@ -41,6 +41,7 @@ PAPER_PAIRS = {
     "embedded_800k__180k": ("Sheared-2.7B", "TinyLlama-1.1B"),
     "embedded_800k__80k": ("Sheared-2.7B", "Tiny-Vicuna-1B"),
     "embedded": ("Llama-2-7B", "JF68M"),
+    "inflated_llama2_7b__jf68m": ("Llama-2-7B", "JF68M"),
 }
 """Our pair -> the target and draft of the paper's rows beside it."""
 NOTES = (

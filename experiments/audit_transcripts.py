@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from experiments.commands import in_one_line
 from experiments.transcripts import models
-from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
 from resispec.transcripts import Transcript, read_transcripts
 
@@ -75,13 +75,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    try:
-        return run(parser().parse_args(arguments))
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"error: {first_line(error)}\n")
-    except KeyboardInterrupt:
-        sys.stderr.write("error: stopped; nothing was judged\n")
-    return 1
+    return in_one_line(lambda: run(parser().parse_args(arguments)), "stopped; nothing was judged")
 
 
 if __name__ == "__main__":

@@ -143,10 +143,12 @@ def _digest(path: Path, num_bytes: int, _changed: int) -> str:
 
 
 def _relevant(data: bytes, suffix: str) -> bytes:
-    """The bytes of a file that count: of a grow map of ours its topology, not when and where it was found."""
+    """The bytes of a file that count: of one that a search wrote what was found, not when and where."""
     if suffix != ".json":
         return data
     try:
-        return json.dumps(json.loads(data)["child_counts"]).encode()
+        found = json.loads(data)
+        counted = [found["fastest"], found["best"]] if "fastest" in found else found["child_counts"]
+        return json.dumps(counted, sort_keys=True).encode()
     except (ValueError, TypeError, KeyError):
         return data

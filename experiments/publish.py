@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from experiments.commands import fail, in_one_line
 from experiments.configuration.schema import WandbConfig, check_wandb
 from experiments.dashboards.beside import place
 from experiments.dashboards.mode import decided, has_key
@@ -108,15 +109,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if {"-h", "--help"} & set(given):
         sys.stdout.write(__doc__)
         return 0
-    try:
-        return 0 if publish(given) else 1
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"error: {first_line(error)}\n")
-    except NotSent as error:
-        sys.stderr.write(f"error: W&B did not take a run ({error}); the same command sends all again\n")
-    except KeyboardInterrupt:
-        sys.stderr.write("error: stopped; the same command sends all again\n")
-    return 1
+
+    def work() -> int:
+        try:
+            return 0 if publish(given) else 1
+        except NotSent as error:
+            return fail(f"W&B did not take a run ({error}); the same command sends all again")
+
+    return in_one_line(work, "stopped; the same command sends all again")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from experiments.commands import fail
 from experiments.planned import Estimate, PlannedCell, planned_cell
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
@@ -138,7 +139,7 @@ def _duration(seconds: float) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments.status", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="embedded", help="embedded (the default) or paper")
+    parser.add_argument("--profile", default="embedded", help="embedded (the default), inflated or paper")
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
     )
@@ -146,8 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
     if chosen.profile not in profiles:
-        sys.stderr.write(f"error: unknown profile {chosen.profile!r}; allowed: {', '.join(profiles)}\n")
-        return 1
+        return fail(f"unknown profile {chosen.profile!r}; allowed: {', '.join(profiles)}")
     found, whole = standings(chosen.profile, chosen.results)
     if chosen.json:
         content = {"profile": chosen.profile, "results": str(chosen.results), "all": asdict(whole)}

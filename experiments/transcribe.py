@@ -23,10 +23,11 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from experiments.bench.options import count
+from experiments.commands import GOES_ON, in_one_line
 from experiments.transcripts import formats, models
 from experiments.transcripts.prompts import token_prompts
 from resispec.engines import Engine, Settings, Unanswered, write_transcripts
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # it takes torch
     from resispec.models import Tokenizer
@@ -160,14 +161,12 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when every prompt has its transcript."""
-    try:
+
+    def work() -> int:
         sys.stdout.write(transcribe(parser().parse_args(arguments)) + "\n")
         return 0
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"error: {first_line(error)}\n")
-    except KeyboardInterrupt:
-        sys.stderr.write("error: stopped; what is written stays, and the same command goes on from there\n")
-    return 1
+
+    return in_one_line(work, GOES_ON)
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ class Decoder:
                 num_emitted.append(step.verdict.num_emitted)
                 if on_step is not None:
                     on_step(step)
+                del step  # its laws, so that those of the next step take their place
         finished = now(device)
         stepper.end(generator)
         returned, reason = sampling.cut(tokens, most, eos)

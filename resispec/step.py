@@ -7,7 +7,6 @@ decided, once a step, and says what to keep.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Generator, Tensor
@@ -48,6 +47,7 @@ class Stepper:
         self._topology = drafter.topology
         self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
+        self._placed = _placed(self._topology, device)
         self._drafts = drafter.session(pair, temperature, capacity)
         self._read = as_unit(self._laws, device)
         self._decide = as_unit(self._decided, device)
@@ -70,7 +70,8 @@ class Stepper:
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
-            placed = _placed(draft.tree.topology, self._device)
+            topology = draft.tree.topology
+            placed = self._placed if topology == self._topology else _placed(topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *placed)
         with part("verify"):
             verdict = self._verdict(draft, target_probs)
@@ -112,7 +113,6 @@ def reading_is_free(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-@lru_cache(maxsize=8)
 def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
     """The depths (N,) of a topology's nodes and which of them each sees (N, N) bool, on a device."""
     return send(topology.depths, device), send(topology.ancestors, device)

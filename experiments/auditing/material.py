@@ -82,9 +82,7 @@ def recorded_laws(pair: Pair, prompt: list[int], temperature: float) -> tuple[Te
     """
     place = min(POSITION, len(prompt) - 1)
     target, draft = (
-        probabilities(model.head(features_of(model, prompt)), temperature)[
-            place
-        ].cpu()
+        probabilities(model.head(features_of(model, prompt)), temperature)[place].cpu()
         for model in (pair.target, pair.draft_model())
     )
     return target, draft

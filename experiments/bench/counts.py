@@ -1,4 +1,6 @@
-"""What a step asks of a device, counted without one: waits, captured units, operations outside of them.
+"""What a step asks of a device, counted without one: `python -m experiments.bench.counts`.
+
+Counted are waits for the device, captured units, and operations outside of them.
 
 On an accelerator a step that waits, or that starts many small operations, is slow whatever the operations do.
 A step is decoded here as it is there: the verdict is drawn from the whole law, and units stand for one
@@ -7,6 +9,7 @@ operation each.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +21,20 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from tqdm import tqdm
 
-from analysis.report import Table, plain
+from analysis.report import Table, markdown, plain
+from experiments.bench.options import Options, stem_of
 from resispec import capture
 from resispec.capture import Outputs, Unit
 from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
+from resispec.draws import Draws
+from resispec.embedded import EmbeddedDataset, load_eagle_pair, load_pair
+from resispec.files import write_atomically
 from resispec.models import Pair
+from resispec.trees import chain, complete
+from resispec.verifiers import available, get_verifier
 
 WAITING_CALLS = {"tolist", "numpy", "__array__", "cpu"}
 """Methods of a tensor that read it without being seen as an operation."""
@@ -137,3 +148,44 @@ def table_of(counted: Sequence[tuple[str, Sequence[Counts]]]) -> Table:
     ]
     caption = "What a step asks of an accelerator at most, counted on a processor."
     return plain("bench_counts", pd.DataFrame(rows), caption)
+
+
+def cases() -> list[tuple[str, str, Decoder]]:
+    """Title, embedded pair and decoder of everything that is counted."""
+    d5b3, eagle = complete(5, 3), DynamicTree(total_token=60, depth=5, top_k=10)
+    found = [("one token at a time", "embedded", Decoder(NoDraft(), get_verifier("standard")))]
+    for name in available():
+        rule, shape = get_verifier(name), chain(4) if name == "block" else d5b3
+        draws = Draws.IID if name != "greedy" else Draws.GREEDY
+        title = f"{draws}, {'chain of 4' if name == 'block' else 'd5b3'}, {name}"
+        found.append((title, "embedded", Decoder(DraftModel(shape, draws), rule)))
+    for name in ("standard", "traversal"):
+        drafter = DraftModel(d5b3, Draws.WITHOUT_REPLACEMENT)
+        found.append((f"without replacement, d5b3, {name}", "embedded", Decoder(drafter, get_verifier(name))))
+    for title, tree in (("fixed tree of 40", complete(4, 3)), ("dynamic tree of 60", eagle)):
+        found.append((f"EAGLE, {title}, naive", "eagle", Decoder(Eagle(tree), get_verifier("naive"))))
+    return found
+
+
+def main() -> None:
+    """Count, print, and write results/embedded/bench_counts.{md,csv}."""
+    options = Options(__doc__, None).parse_args()
+    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    pairs = {"embedded": load_pair(), "eagle": load_eagle_pair()}
+    [document] = EmbeddedDataset("embedded_reference").prompts(1)
+    prompt = pairs["embedded"].tokenizer.encode(document.text)[:64]
+    sampling = Sampling(temperature=1.0, max_new_tokens=32, max_length=128, ignore_eos=True)
+    counted = [
+        (title, counts_of(decoder, pairs[pair], prompt, sampling))
+        for title, pair, decoder in tqdm(cases(), desc="counts", unit="decoder")
+    ]
+    table = table_of(counted)
+    text = f"{markdown(table)}\n`python -m experiments.bench.counts`, embedded pairs, 32 new tokens.\n"
+    stem = stem_of("bench_counts", options.results, torch.device("cpu"))
+    write_atomically(stem.with_suffix(".md"), text)
+    write_atomically(stem.with_suffix(".csv"), table.frame.to_csv(index=False))
+    sys.stdout.write(f"{text}\nwritten: {stem}.md\n")
+
+
+if __name__ == "__main__":
+    main()

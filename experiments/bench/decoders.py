@@ -2,14 +2,16 @@
 
 Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
 transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
-them in turn, so that a busy machine slows all alike. Then the split of a d5b3 step: what is not a forward of
-one of the two models is our own cost.
+them in turn, so that a busy machine slows all alike. Then the split of a d5b3 step, with a clock around every
+part: what is not a forward of one of the two models is our own cost.
 """
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pandas as pd
@@ -27,7 +29,7 @@ from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.files import write_atomically
 from resispec.models import Model, Pair, Session
-from resispec.timing import now
+from resispec.timing import Stopwatch, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
@@ -96,29 +98,36 @@ def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
     return decode
 
 
+class OuterParts(Stopwatch):
+    """Times the parts of a step and not what is inside of them, since a clock takes time itself."""
+
+    def part(self, name: str) -> AbstractContextManager[None]:
+        """See `Stopwatch.part`."""
+        return nullcontext() if self._path else super().part(name)
+
+
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
-    """Milliseconds of a d5b3 step: whole, in forwards of the target, in forwards of the draft."""
+    """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
     assert pair.draft is not None
     target, draft = TimedModel(pair.target), TimedModel(pair.draft)
+    watched = Pair(target, draft, pair.tokenizer)
     decoder = Decoder(DraftModel(complete(5, 3), Draws.IID), get_verifier("standard"))
-    spent = torch.zeros(4, dtype=torch.float64)
+    spent: Counter[str] = Counter()
     for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
-        marks: list[tuple[float, ...]] = []
+        marks: list[Counter[str]] = []
+        watch = OuterParts(target.device)
 
-        def mark(_step: Step, marks: list[tuple[float, ...]] = marks) -> None:
-            marks.append((1.0, now(target.device), target.seconds, draft.seconds))
+        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterParts = watch) -> None:
+            forwards = {"target forward": target.seconds, "draft forward": draft.seconds}
+            marks.append(Counter({"step": now(target.device), "steps": 1.0} | watch.seconds | forwards))
 
         generator = torch.Generator(target.device).manual_seed(index)
-        decoder.generate(Pair(target, draft, pair.tokenizer), prompt, SAMPLING, generator, on_step=mark)
+        decoder.generate(watched, prompt, SAMPLING, generator, watch, mark)
         if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
-            spent += torch.tensor(marks[-1]) - torch.tensor(marks[0])
-            spent[0] += len(marks) - 1
-    steps, whole, in_target, in_draft = spent.tolist()
-    return {
-        "step_ms": 1e3 * whole / steps,
-        "target_ms": 1e3 * in_target / steps,
-        "draft_ms": 1e3 * in_draft / steps,
-    }
+            for name in marks[-1]:
+                spent[name] += marks[-1][name] - marks[0][name]
+            spent["steps"] += len(marks) - 1
+    return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 
 
 def speeds(contestants: Sequence[Timed]) -> Table:
@@ -131,14 +140,19 @@ def speeds(contestants: Sequence[Timed]) -> Table:
 
 
 def parts(split: Mapping[str, float]) -> Table:
-    """Where the time of a d5b3 step goes."""
-    outside = split["step_ms"] - split["target_ms"] - split["draft_ms"]
+    """Where the time of a d5b3 step goes; see `step_split`."""
+    named = sum(split[name] for name in ("draft", "target", "verify", "commit"))
     values = {
-        "forward of the target": split["target_ms"],
-        "forwards of the draft": split["draft_ms"],
-        "everything else: sampling, verification, commit": outside,
+        "forward of the target": split["target forward"],
+        "forwards of the draft": split["draft forward"],
+        "drawing siblings": split["draft"] - split["draft forward"],
+        "the target's laws": split["target"] - split["target forward"],
+        "verification": split["verify"],
+        "commit": split["commit"],
+        "the loop": split["step"] - named,
     }
-    shares = [value / split["step_ms"] for value in values.values()]
+    values["all but the forwards"] = split["step"] - split["target forward"] - split["draft forward"]
+    shares = [value / split["step"] for value in values.values()]
     frame = pd.DataFrame({"part": list(values), "ms": list(values.values()), "share": shares})
     return plain("bench_step", frame, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
 

@@ -5,21 +5,26 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+from experiments.commands import fail
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Options(argparse.ArgumentParser):
-    """A parser of a bench's command line, with its `--device` and `--results`."""
+    """A parser of a bench's command line, with `--results`, and `--device` where there is a choice."""
 
-    def __init__(self, description: str | None, device: str) -> None:
+    def __init__(self, description: str | None, device: str | None) -> None:
         super().__init__(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-        self.add_argument("--device", type=device_of, default=device, help="cpu, or cuda")
+        if device is not None:
+            self.add_argument("--device", type=device_of, default=device, help="cpu, or cuda")
         self.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end with exit code 1."""
-        sys.stderr.write(f"error: {message}\n")
-        sys.exit(1)
+        sys.exit(fail(message))
 
 
 def device_of(text: str) -> str:
@@ -37,3 +42,18 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
     return int(text)
+
+
+def stem_of(name: str, results: Path, device: torch.device) -> Path:
+    """Where a bench writes, without a suffix; the folder is made.
+
+    On a CPU, as part of `make bench`, RESULTS/embedded/NAME; elsewhere RESULTS/timing/NAME_DEVICE.
+    """
+    from experiments.provenance import device_stem
+
+    is_cpu = device.type == "cpu"
+    stem = (
+        results / ("embedded" if is_cpu else "timing") / (name if is_cpu else f"{name}_{device_stem(device)}")
+    )
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    return stem

@@ -22,9 +22,9 @@ from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
 from experiments.bench.contest import Timed, captured, contest
-from experiments.bench.options import Options
+from experiments.bench.options import Options, stem_of
 from experiments.bench.peak_memory import peak_bytes
-from experiments.provenance import device_name, device_stem
+from experiments.provenance import device_name
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
 from resispec.distributions import probabilities
@@ -219,17 +219,14 @@ def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
 def main() -> None:
     """Measure, print, and write results/embedded/bench_rules.{md,csv}.
 
-    On CUDA the files are results/timing/rules_DEVICE.{md,csv}.
+    On CUDA the files are results/timing/bench_rules_DEVICE.{md,csv}.
     """
     options = Options(__doc__, "cpu").parse_args()
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
     size, device = Size(), torch.device(options.device)
     frame = measure(size, device)
     page = page_of(frame, size, device)
-    stem = options.results / "embedded" / "bench_rules"
-    if device.type == "cuda":
-        stem = options.results / "timing" / f"rules_{device_stem(device)}"
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    stem = stem_of("bench_rules", options.results, device)
     write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
     write_atomically(stem.with_suffix(".md"), page)
     sys.stdout.write(f"{page}\nwritten: {stem}.md\n")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict, replace
 
 import pandas as pd
 import torch
@@ -20,25 +20,13 @@ from experiments.bench.options import Options, count
 from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import Drafter, DraftModel, NoDraft
+from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
 from resispec.files import write_atomically, write_json
 from resispec.models import Pair, TransformersModel, build_llama
 from resispec.timing import Stopwatch, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
-COMMON = {"vocab_size": 32000, "max_position_embeddings": 2048, "tie_word_embeddings": False}
-LLAMA_2_7B = COMMON | {
-    "hidden_size": 4096,
-    "intermediate_size": 11008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-}
-LLAMA_68M = COMMON | {
-    "hidden_size": 768,
-    "intermediate_size": 3072,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 12,
-}
 PARTS = {
     "draft, ms": "draft_ms",
     "target forward, ms": "target_ms",
@@ -63,13 +51,13 @@ class NoTokenizer:
         raise NotImplementedError
 
 
-def random_model(sizes: dict[str, Any], device: torch.device) -> TransformersModel:
-    """A model of the given sizes, initialised on the device in bfloat16."""
+def random_model(shape: Shape, device: torch.device) -> TransformersModel:
+    """A model of the given shape, initialised on the device in bfloat16."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
         with device:
-            return TransformersModel(build_llama(**sizes))
+            return TransformersModel(build_llama(**asdict(shape)))
     finally:
         torch.set_default_dtype(before)
 
@@ -141,14 +129,14 @@ def page(rows: Mapping[str, Mapping[str, float]], weights_gb: float, rate_tb: fl
 
 
 def main() -> None:
-    """Measure, print, and write results/timing/DEVICE.{json,md}."""
+    """Measure, print, and write results/timing/step_time_DEVICE.{json,md}."""
     parser = Options(__doc__, "cuda")
     parser.add_argument(
         "--layers", type=count, default=32, help="layers of the target; fewer for a quick look"
     )
     options = parser.parse_args()
     device = torch.device(options.device)
-    target = random_model(LLAMA_2_7B | {"num_hidden_layers": options.layers}, device)
+    target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), NoTokenizer())
     weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
     rows = {
@@ -162,7 +150,7 @@ def main() -> None:
         f"{torch.__version__}."
     )
     text = page(rows, weights_gb, rate_tb, source)
-    stem = options.results / "timing" / device_stem(device)
+    stem = options.results / "timing" / f"step_time_{device_stem(device)}"  # costs are in DEVICE.json
     stem.parent.mkdir(parents=True, exist_ok=True)
     facts = {"device": device_name(device), "weights_read_ms": weights_gb / rate_tb, "decoders": rows}
     write_json(stem.with_suffix(".json"), facts)

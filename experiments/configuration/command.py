@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib.metadata import version
 from types import FrameType
 
+from experiments.commands import fail
 from experiments.configuration.messages import explained
 from experiments.configuration.sweeps import with_parts
 from resispec.errors import InvalidInput, first_line
@@ -80,5 +81,4 @@ def _on_terminate(_number: int, _frame: FrameType | None) -> None:
 def _fail(message: str, is_verbose: bool) -> int:
     if is_verbose:
         traceback.print_exc()
-    sys.stderr.write(f"error: {message}\n")
-    return 1
+    return fail(message)

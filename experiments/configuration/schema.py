@@ -162,10 +162,17 @@ def _embedded_eagle(target: str) -> str:
     return eagle_fingerprint(target_recipe(target))
 
 
+def _inflated_pair(shape: str, target: str, draft: str) -> str:
+    from resispec.embedded import inflated_fingerprint
+
+    return inflated_fingerprint(shape, target, draft)
+
+
 # What is made on this machine is identified by what it is made from.
 for _name, _resolver in (
     ("embedded_text", _embedded_text),
     ("embedded_pair", _embedded_pair),
     ("embedded_eagle", _embedded_eagle),
+    ("inflated_pair", _inflated_pair),
 ):
     OmegaConf.register_new_resolver(_name, _resolver, use_cache=True, replace=True)

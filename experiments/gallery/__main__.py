@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pandas as pd
 import torch
 
 from experiments.bench.options import Options, count
+from experiments.commands import GOES_ON, in_one_line
 from experiments.gallery.checks import checks
 from experiments.gallery.curve import curve, verdict
 from experiments.gallery.exhibits import EXHIBITS, Exhibit
@@ -31,28 +32,45 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
 from resispec.models import Pair
 from resispec.models.generate import TransformersEngine
-from resispec.models.scoring import pair_scorers
+from resispec.models.scoring import Scorer, pair_scorers
+from resispec.transcripts import Transcript
 
 PROMPT_TOKENS = 48
 """Texts are cut to their first tokens."""
 
 
-def rows_of(exhibit: Exhibit, pair: Pair, asked: Asked, folder: Path) -> Iterator[dict[str, Any]]:
+@dataclass(frozen=True)
+class Reference:
+    """What every engine is held against: the two models' laws, and what the target alone continues greedily.
+
+    scorers: of the target and of its draft.
+    """
+
+    pair: Pair
+    scorers: Sequence[Scorer]
+    greedy: Sequence[Transcript]
+
+    @classmethod
+    def of(cls, pair: Pair, asked: Asked, folder: Path) -> Reference:
+        """Rescores with the pair, and writes or reads the greedy answers, whose files are in `folder`."""
+        greedy = write_greedy(TransformersEngine(pair), asked, folder / "target_alone")
+        return cls(pair, pair_scorers(pair), greedy)
+
+
+def rows_of(exhibit: Exhibit, reference: Reference, asked: Asked, folder: Path) -> Iterator[dict[str, Any]]:
     """The rows of an engine: one for every number of tokens, or one that says why there are none."""
     about: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
-    target, draft = pair_scorers(pair)
     try:
-        greedy = write_greedy(TransformersEngine(pair), asked, folder / "target_alone")
-        engine = exhibit.make(pair, folder / "models")
+        engine = exhibit.make(reference.pair, folder / "models")
         many = replace(asked, prompts=asked.prompts * exhibit.times)  # each time with other seeds
         written = write(engine, many, folder / exhibit.stem)
     except (ModuleNotFoundError, InvalidInput, Unanswered) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}
         return
-    arm = measure(written.sampled, target, draft)
+    arm = measure(written.sampled, *reference.scorers)
     about |= {"status": "done", "version": engine.version}
-    about |= checks(written, greedy, target) | verdict(arm)
+    about |= checks(written, reference.greedy, reference.scorers[0]) | verdict(arm)
     yield from (about | point for point in curve(arm))
 
 
@@ -61,7 +79,8 @@ def gallery(exhibits: Sequence[Exhibit], pair: Pair, asked: Asked, folder: Path)
     (folder / "models").mkdir(parents=True, exist_ok=True)
     source = provenance(pair.target.device)
     where = {name: source[name] for name in ("git_commit", "git_is_dirty", "device")}
-    rows = [row | where for exhibit in exhibits for row in rows_of(exhibit, pair, asked, folder)]
+    reference = Reference.of(pair, asked, folder)
+    rows = [row | where for exhibit in exhibits for row in rows_of(exhibit, reference, asked, folder)]
     return pd.DataFrame(rows)
 
 
@@ -70,20 +89,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     folder = options.results / "embedded"
-    try:
+
+    def work() -> int:
         pair = models.load("embedded", None, options.device, "float32")
         prompts = token_prompts("embedded_reference", options.prompts, PROMPT_TOKENS, pair.tokenizer.encode)
         asked = Asked(tuple(prompts), Settings(max_new_tokens=options.tokens), options.greedy, options.seeds)
         frame = gallery(EXHIBITS, pair, asked, folder / "gallery")
         write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"error: {first_line(error)}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("error: stopped; what is written stays, and the same command goes on from there\n")
-        return 1
-    sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
-    return 0
+        sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
+        return 0
+
+    return in_one_line(work, GOES_ON)
 
 
 def parser() -> Options:

@@ -24,8 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.cells import Cell
+from experiments.costs.record import costs_of
 from experiments.search.candidates import Found, fastest, leaders, widths
-from experiments.search.measuring import check_request, check_size
+from experiments.search.measuring import check_request, check_size, length_of, seconds_of, source_of
 from experiments.search.stages import DECISION, FEWEST_LEVELS, FINAL, KINDS, SHARES, Stages
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, grow_map
@@ -86,14 +87,12 @@ class BestShapeSearch:
         cells: those that name the file; of every data set the first one's configuration counts.
         Raises InvalidInput and what `measured` raises.
         """
-        from experiments.search.times import load_pair, measure_times, seconds_of, source_of  # imports torch
-
         self.check(path, cells)
         stages = self.stages(cells, report)
         decided = leaders(stages.compare(DECISION, stages.kind.candidates(stages)))
         cell = stages.cells[0]
-        pair = load_pair(cell)
-        times = measure_times(pair, cell, (stages.num_nodes,), report)
+        costs = costs_of(cell, report)
+        times = costs.model.times((stages.num_nodes,), length_of(cell))
         best = max(decided, key=lambda topology: self._merit(topology, decided, times))
         final = stages.compare(FINAL, list(decided))
         about = {
@@ -105,7 +104,7 @@ class BestShapeSearch:
             "verifier": stages.kind.verifier,
             **summary(best, final, times),
             **seconds_of(times),
-            **source_of(pair),
+            **source_of(cell, costs),
         }
         grow_map.save(best, path, about)
 

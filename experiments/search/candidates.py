@@ -8,14 +8,14 @@ the first children deserve the larger subtrees, and the candidates are those of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from resispec.trees import Topology
 from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
-Shape = TypeVar("Shape", Widths, Topology)
+Shape = TypeVar("Shape", bound=Hashable)
 FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: its own, and more even ones
 
 
@@ -100,7 +100,7 @@ def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
 
 
 def unique(shapes: Iterable[Shape]) -> list[Shape]:
-    """Each shape once, in order."""
+    """Each one once, in order."""
     return list(dict.fromkeys(shapes))
 
 
@@ -112,17 +112,22 @@ def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) 
     count too. num_nodes, levels: the root counted.
     """
     found = []
-    chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave less than nothing
     for power in FLATTER:
-        flatter = [chance**power for chance in chances]
-        scale = sum(chances) / sum(flatter) if sum(flatter) else 1.0
-        searched = search([chance * scale for chance in flatter], num_nodes, max(levels))
+        searched = search(flattened(acceptance, power), num_nodes, max(levels))
         found += [
             searched.topology(num_nodes, limit)
             for limit in levels
             if searched.expected[num_nodes, limit] > IMPOSSIBLE
         ]
     return unique(found)
+
+
+def flattened(acceptance: Sequence[float], power: float) -> list[float]:
+    """A vector of the same sum whose values are those given to this power, times a factor."""
+    chances = [max(0.0, chance) for chance in acceptance]  # rounding may leave less than nothing
+    flatter = [chance**power for chance in chances]
+    scale = sum(chances) / sum(flatter) if sum(flatter) else 1.0
+    return [chance * scale for chance in flatter]
 
 
 def widths(shape: Topology) -> tuple[int, ...]:

@@ -5,8 +5,8 @@
 
 A run whose tree file is missing calls this search. It measures on the pair how often a node's first, second,
 ... child is accepted (a cell of its own, kept and resumed like any other, on documents that the cells do not
-measure) and how long both models' forwards take, finds the tree with the fewest expected seconds a token, and
-writes it, the acceptance vector beside it.
+measure), finds the tree with the fewest expected seconds a token by what both models' forwards cost on this
+device (experiments/costs), and writes it, the acceptance vector beside it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.cells import Cell
+from experiments.costs.record import costs_of
 from experiments.search.measuring import (
     ROOT,
     acceptance_task,
     check_request,
     check_size,
+    length_of,
     mean_and_error,
     measuring_cell,
     rows_of,
+    seconds_of,
+    source_of,
 )
 from resispec.errors import InvalidInput
 from resispec.files import write_atomically
@@ -73,15 +77,13 @@ class GrowMapSearch:
         cells: those that name the file; the first one's configuration counts. Raises InvalidInput and what
         `measured` raises.
         """
-        from experiments.search.times import load_pair, measure_times, seconds_of, source_of  # imports torch
-
         self.check(path, cells)
         cell = cells[0]
         wanted = cell.config["tree"].get("num_nodes")
         measuring = self.measuring(cell)
         vector = acceptance(rows_of([measuring], "acceptance of siblings", report))
-        pair = load_pair(cell)
-        times = measure_times(pair, cell, SIZES if wanted is None else (wanted,), report)
+        costs = costs_of(cell, report)
+        times = costs.model.times(SIZES if wanted is None else (wanted,), length_of(cell))
         searched = search([place.probability for place in vector], max(times.target_s), self.num_levels)
         found = choose(searched, times, wanted)
         about = {
@@ -89,7 +91,7 @@ class GrowMapSearch:
             **{name: cell.labels[name] for name in ("pair", "dataset", "temperature")},
             **summary(found),
             **seconds_of(times),
-            **source_of(pair),
+            **source_of(cell, costs),
         }
         path.parent.mkdir(parents=True, exist_ok=True)
         names = cell.config["names"]

@@ -16,8 +16,10 @@ from experiments.cells import Cell
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from experiments.costs.record import Costs
     from experiments.tasks.prefixes import PrefixRow
     from experiments.worker import Report
+    from resispec.trees.search import Times
 
 NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured
 ROOT = {"_target_": "resispec.trees.root_only"}
@@ -93,3 +95,27 @@ def mean_and_error(rows: Sequence[PrefixRow], name: str) -> tuple[NDArray[np.flo
     mean = sums.sum(0) / counts.sum()
     deviations = sums - counts[:, None] * mean
     return mean, np.sqrt((deviations**2).sum(0) * len(rows) / max(1, len(rows) - 1)) / counts.sum()
+
+
+def length_of(cell: Cell) -> float:
+    """Positions that are cached before a step of a cell, in the mean over its steps."""
+    return float(cell.config["prompt_tokens"] + cell.config["sampling"]["max_new_tokens"] / 2)
+
+
+def seconds_of(times: Times) -> dict[str, Any]:
+    """Seconds of forwards, for a map's `about`."""
+    return {
+        "target_s": {str(size): float(f"{seconds:.3g}") for size, seconds in times.target_s.items()},
+        "draft_s": float(f"{times.draft_s:.3g}"),
+    }
+
+
+def source_of(cell: Cell, costs: Costs) -> dict[str, Any]:
+    """The hardware, the code and the costs that a search used, for a map's `about`."""
+    import torch
+
+    from experiments.provenance import provenance
+
+    facts = provenance(torch.device(cell.config["device"]))
+    kept = {name: facts[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
+    return kept | {"costs": costs.source}

@@ -20,11 +20,11 @@ from tqdm import tqdm
 
 from analysis.report import Table, markdown, write
 from experiments.bench.options import Options, count
+from experiments.commands import in_one_line
 from experiments.transcripts import models
 from experiments.transcripts.drawn import LAWS, draw, exact
 from experiments.transcripts.prompts import token_prompts
 from resispec.audit.transcripts import Arm, Finding, Report, audit_arms, measure
-from resispec.errors import InvalidInput, first_line
 
 PROMPT_TOKENS = 48
 EXACT_DRAWS = 6
@@ -150,17 +150,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.add_argument("--audits", type=count, default=100, help="of a biased law; an exact one has more")
     given = options.parse_args(arguments)
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    try:
-        rows = tqdm(
-            measured(given.prompts, given.audits), total=len(LAWS) + 2, unit="law", dynamic_ncols=True
-        )
-        table = table_of(pd.DataFrame(rows))
+
+    def work() -> int:
+        laws = measured(given.prompts, given.audits)
+        table = table_of(pd.DataFrame(tqdm(laws, total=len(LAWS) + 2, unit="law", dynamic_ncols=True)))
         write(table, given.results / "embedded", ("csv", "md"))
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"error: {first_line(error)}\n")
-        return 1
-    sys.stdout.write(markdown(table))
-    return 0
+        sys.stdout.write(markdown(table))
+        return 0
+
+    return in_one_line(work, "stopped; nothing is written")
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ class DraftModelSession:
         """
         topology = self._drafter.topology
         features = self._session.extend(committed)[-1:]
-        tokens = committed[-1:].repeat(topology.num_nodes)
+        tokens = committed[-1:].expand(topology.num_nodes).clone()
         laws = []
         for depth, (level, seen) in enumerate(zip(self._levels, self._seen, strict=True)):
             if depth:

@@ -8,7 +8,7 @@ by everything that decides it, so training one anew leaves the others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from resispec.embedded.recipe import (
     draft_recipe,
     target_recipe,
 )
+from resispec.embedded.shapes import PAIR_SHAPES, find_shape
 from resispec.errors import InvalidInput
 from resispec.training.recipe import EagleRecipe
 
@@ -36,6 +37,7 @@ __all__ = [
     "DRAFTS",
     "EAGLE_RECIPE",
     "NAMES",
+    "PAIR_SHAPES",
     "TARGETS",
     "TEXT_RECIPE",
     "EagleRecipe",
@@ -48,7 +50,9 @@ __all__ = [
     "ensure_eagle",
     "ensure_model",
     "ensure_text",
+    "inflated_fingerprint",
     "load_eagle_pair",
+    "load_inflated_pair",
     "load_pair",
     "model_key",
     "pair_fingerprint",
@@ -62,6 +66,7 @@ EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_s
 _TEXT_MODULES = ("embedded/corpus.py", "embedded/text.py")
 _MODEL_MODULES = ("embedded/muon.py", "embedded/train.py")
 _EAGLE_MODULES = ("embedded/eagle.py", "training/eagle.py", "models/eagle.py")
+_INFLATING_MODULES = ("models/inflate.py", "models/placement.py")
 
 
 @cache
@@ -86,6 +91,13 @@ def pair_fingerprint(target: str, draft: str) -> str:
 def eagle_fingerprint(target: ModelRecipe, recipe: EagleRecipe = EAGLE_RECIPE) -> str:
     """16 hexadecimal digits of everything that an EAGLE drafter depends on, its target included."""
     return store.make_key({"target": model_key(target).encode()}, repr(recipe), _EAGLE_MODULES)
+
+
+@cache
+def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
+    """16 hexadecimal digits of everything that an inflated pair depends on, the small pair included."""
+    small = pair_fingerprint(target, draft)
+    return store.make_key({"pair": small.encode()}, repr(find_shape(shape)), _INFLATING_MODULES)
 
 
 def ensure_text(recipe: TextRecipe = TEXT_RECIPE, cache_root: Path | None = None) -> Path:
@@ -166,6 +178,27 @@ def load_eagle_pair(
     target_folder = ensure_model(recipe, f"target {target}")
     folder = ensure_eagle(recipe)
     return load_models(target=str(target_folder), draft=str(folder), device=device, dtype=dtype)
+
+
+def load_inflated_pair(
+    shape: str = "llama2_7b__jf68m",
+    target: str = "2m",
+    draft: str = "80k",
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
+) -> Pair:
+    """The embedded pair with the laws that it has and the cost of a pair of `PAIR_SHAPES`; see `load_pair`.
+
+    Made in memory each time, on the device and in the precision asked for: see `resispec.models.inflate`.
+    Raises InvalidInput as `load_pair`, for an unknown shape, and for one that cannot hold the models.
+    """
+    from resispec.models.inflate import inflate_pair
+
+    sizes = find_shape(shape)
+    _check_expected(fingerprint, inflated_fingerprint(shape, target, draft))
+    small = load_pair(target, draft)  # in float32, so that every number is rounded once
+    return inflate_pair(small, asdict(sizes.target), asdict(sizes.draft), device, dtype)
 
 
 def _check_expected(expected: str | None, found: str) -> None:

@@ -130,7 +130,7 @@ class Families(NamedTuple):
     by_level: tuple[tuple[Tensor, Tensor], ...]
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=64)
 def families_on(topology: Topology, device: torch.device) -> Families:
     """The families of a topology, with their tensors on a device."""
     return Families(

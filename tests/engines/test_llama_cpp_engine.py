@@ -7,8 +7,6 @@ import pytest
 pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
 pytest.importorskip("gguf", reason="the extra `engines` is not installed")
 
-from toys import save_tiny_pair
-
 from experiments.engines.gguf_file import write_gguf
 from experiments.engines.llama_cpp import LlamaCppEngine
 from resispec.audit.transcripts import Finding, audit_transcripts
@@ -18,29 +16,14 @@ from resispec.models import Pair, TransformersModel, build_llama, load_pair
 from resispec.models.generate import TransformersEngine
 from resispec.models.scoring import pair_scorers
 
-PROMPTS = [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
-SETTINGS = Settings(max_new_tokens=30)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("models")
-    save_tiny_pair(found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def pair(folder):
-    return load_pair(str(folder / "target"), str(folder / "draft"))
-
 
 @pytest.mark.parametrize(
     ("mode", "options"),
     [("plain", {}), ("assisted", {}), ("assisted", {"by_ratio": True}), ("prompt_lookup", {})],
 )
-def test_every_mode_of_llama_cpp_is_exact(pair, folder, tmp_path, mode, options):
+def test_every_mode_of_llama_cpp_is_exact(pair, folder, prompts, sampled, tmp_path, mode, options):
     engine = LlamaCppEngine(pair, folder, mode, **options)
-    rows = write_transcripts(engine, PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+    rows = write_transcripts(engine, prompts, sampled, tmp_path / "rows.jsonl")
     report = audit_transcripts(rows, *pair_scorers(pair))
     assert report.finding == Finding.CONSISTENT
     assert {row.engine for row in rows} == {f"llama.cpp, {mode}"}
@@ -48,27 +31,27 @@ def test_every_mode_of_llama_cpp_is_exact(pair, folder, tmp_path, mode, options)
     assert (sum(drafted) > 0) == (mode != "plain")
 
 
-def test_settings_are_applied(pair, folder, tmp_path):
+def test_settings_are_applied(pair, folder, prompts, tmp_path):
     settings = Settings(temperature=0.7, top_k=5, max_new_tokens=30)
     engine = LlamaCppEngine(pair, folder, "assisted", by_ratio=True)
-    rows = write_transcripts(engine, PROMPTS, settings, tmp_path / "rows.jsonl")
+    rows = write_transcripts(engine, prompts, settings, tmp_path / "rows.jsonl")
     assert audit_transcripts(rows, *pair_scorers(pair)).finding == Finding.CONSISTENT
     assert audit_transcripts(rows, pair_scorers(_other(folder))[0]).finding == Finding.BIASED
 
 
-def test_greedy_decoding_is_that_of_the_model(pair, folder):
+def test_greedy_decoding_is_that_of_the_model(pair, folder, prompts):
     settings = Settings(temperature=0, max_new_tokens=40)
     engine, reference = LlamaCppEngine(pair, folder), TransformersEngine(pair)
-    for prompt in PROMPTS[:5]:
+    for prompt in prompts[:5]:
         found = engine.answer(prompt, settings, 0).tokens
         assert found == reference.answer(prompt, settings, 0).tokens[: len(found)]
 
 
-def test_a_seed_decides_alone(pair, folder):
+def test_a_seed_decides_alone(pair, folder, sampled):
     engine = LlamaCppEngine(pair, folder)
-    first = engine.answer((1, 2), SETTINGS, seed=3)
-    assert engine.answer((1, 2), SETTINGS, seed=3) == first
-    assert engine.answer((1, 2), SETTINGS, seed=4).tokens != first.tokens
+    first = engine.answer((1, 2), sampled, seed=3)
+    assert engine.answer((1, 2), sampled, seed=3) == first
+    assert engine.answer((1, 2), sampled, seed=4).tokens != first.tokens
 
 
 def test_what_cannot_be_asked_is_refused(pair, folder):

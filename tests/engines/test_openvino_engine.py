@@ -10,7 +10,6 @@ pytest.importorskip("openvino_genai", reason="the extra `engines` is not install
 pytest.importorskip("gguf", reason="the extra `engines` is not installed")
 
 import numpy as np
-from toys import save_tiny_pair
 
 from experiments.engines import openvino_law as law
 from experiments.engines import openvino_reproduction as reproduction
@@ -18,24 +17,9 @@ from experiments.engines.openvino_genai import OpenVinoEngine
 from resispec.audit.transcripts import Finding, audit_transcripts
 from resispec.engines import Settings, write_transcripts
 from resispec.errors import InvalidInput
-from resispec.models import Pair, load_pair
+from resispec.models import Pair
 from resispec.models.generate import MODES, TransformersEngine
 from resispec.models.scoring import pair_scorers
-
-PROMPTS = [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
-SETTINGS = Settings(max_new_tokens=30)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    found = tmp_path_factory.mktemp("models")
-    save_tiny_pair(found)
-    return found
-
-
-@pytest.fixture(scope="module")
-def pair(folder):
-    return load_pair(str(folder / "target"), str(folder / "draft"))
 
 
 @pytest.fixture(scope="module")
@@ -50,36 +34,36 @@ def found():
 
 
 @pytest.mark.parametrize("mode", ["plain", "prompt_lookup"])
-def test_without_a_draft_model_it_is_exact(pair, engines, mode, tmp_path):
-    rows = write_transcripts(engines[mode], PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+def test_without_a_draft_model_it_is_exact(pair, engines, mode, prompts, sampled, tmp_path):
+    rows = write_transcripts(engines[mode], prompts, sampled, tmp_path / "rows.jsonl")
     assert audit_transcripts(rows, *pair_scorers(pair)).finding == Finding.CONSISTENT
     assert {row.engine for row in rows} == {f"OpenVINO GenAI, {mode}"}
 
 
-def test_with_a_draft_model_it_is_biased(pair, engines, tmp_path):
-    rows = write_transcripts(engines["assisted"], PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+def test_with_a_draft_model_it_is_biased(pair, engines, prompts, sampled, tmp_path):
+    rows = write_transcripts(engines["assisted"], prompts, sampled, tmp_path / "rows.jsonl")
     report = audit_transcripts(rows, *pair_scorers(pair))
     assert report.finding == Finding.BIASED
     assert abs(report.judgements[0].comparison.groups["all"]["surprisal"].z) > 8
 
 
-def test_greedy_decoding_is_that_of_the_model_in_every_mode(pair, engines):
+def test_greedy_decoding_is_that_of_the_model_in_every_mode(pair, engines, prompts):
     settings, reference = Settings(temperature=0, max_new_tokens=40), TransformersEngine(pair)
-    for prompt in PROMPTS[:3]:
+    for prompt in prompts[:3]:
         answers = [engine.answer(prompt, settings, 0).tokens for engine in engines.values()]
         assert len(set(answers)) == 1
         assert answers[0] == reference.answer(prompt, settings, 0).tokens[: len(answers[0])]
 
 
-def test_settings_are_applied(pair, engines, tmp_path):
+def test_settings_are_applied(pair, engines, prompts, sampled, tmp_path):
     settings = Settings(temperature=0.7, top_k=5, repetition_penalty=1.2, max_new_tokens=30)
-    rows = write_transcripts(engines["plain"], PROMPTS, settings, tmp_path / "rows.jsonl")
+    rows = write_transcripts(engines["plain"], prompts, settings, tmp_path / "rows.jsonl")
     assert audit_transcripts(rows, pair_scorers(pair)[0]).finding == Finding.CONSISTENT
-    rows = write_transcripts(engines["plain"], PROMPTS, SETTINGS, tmp_path / "others.jsonl")
+    rows = write_transcripts(engines["plain"], prompts, sampled, tmp_path / "others.jsonl")
     assert len({row.output_token_ids for row in rows}) == len(rows)
 
 
-def test_what_cannot_be_asked_is_refused(pair, engines, folder):
+def test_what_cannot_be_asked_is_refused(pair, engines, folder, sampled):
     with pytest.raises(InvalidInput, match="unknown mode 'beam'"):
         OpenVinoEngine(pair, folder / "openvino", "beam")
     with pytest.raises(InvalidInput, match="a draft model is needed"):
@@ -87,7 +71,7 @@ def test_what_cannot_be_asked_is_refused(pair, engines, folder):
     with pytest.raises(InvalidInput, match="min_p is 0.1, and OpenVINO GenAI's comes before top_p"):
         engines["plain"].check(Settings(min_p=0.1))
     with pytest.raises(InvalidInput, match="the prompt holds token 64; the model's vocabulary ends at 63"):
-        engines["plain"].answer((64,), SETTINGS, 0)
+        engines["plain"].answer((64,), sampled, 0)
 
 
 def test_the_first_hypothesis_is_the_law_of_the_target():

@@ -178,7 +178,7 @@ def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_an_unknown_profile_is_one_line(capsys: pytest.CaptureFixture[str]):
     assert main(["--profile", "embeded"]) == 1
-    assert capsys.readouterr().err == "error: unknown profile 'embeded'; allowed: embedded, paper\n"
+    assert capsys.readouterr().err == "error: unknown profile 'embeded'; allowed: embedded, inflated, paper\n"
 
 
 def test_it_takes_less_than_a_second_and_needs_no_model(tmp_path: Path):

@@ -91,7 +91,7 @@ def test_what_is_drawn_follows_the_whole_law(name, seed):
         tokens[children] = Draws.IID.draw(q[parents], children.shape[1], generator)
     tree, verifier = Tree(topology, tokens, Draws.IID), get_verifier(name)
     outcomes = verifier.outcomes(tree, p, q)
-    count = 4000
+    count = 1500
     found = Counter(
         read_verdict(draw_outcome(verifier, tree, p, q, generator).tolist(), topology, p.dtype)
         for _ in range(count)

@@ -1,0 +1,54 @@
+"""What a step costs on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
+
+    python -m experiments.bench.costs                      # the profile's first pair
+    python -m experiments.bench.costs pair=embedded profile=embedded
+    python -m experiments.bench.costs profile=paper device=cuda
+
+Steps of about 70 configurations are timed in turn, round after round, and their medians go to
+results/timing/DEVICE.json, where every pair has an entry; one that is there is measured again. Searches for
+trees and `tree=fastest` read it, and measure for themselves only where it lacks the pair. The machine should
+do nothing else meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from experiments.cells import Cell
+from experiments.configuration.schema import check_values
+from experiments.configuration.single import run_single
+
+
+def run_costs(composed: DictConfig) -> None:
+    """Measure, and print where the costs are and what a step of a few sizes takes."""
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    check_values(config)
+    cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
+    from experiments.costs.record import file_of, measure_again  # imports torch in the end
+
+    bar = tqdm(desc="costs", unit="call")
+
+    def report(what: str, done: int, count: int) -> None:
+        bar.set_description(what, refresh=False)
+        bar.total = count
+        bar.update(done - bar.n)
+
+    with bar:
+        costs = measure_again(cell, report)
+    sizes, length = (1, 2, 4, 8, 16, 32, 64, 128), config["prompt_tokens"]
+    times = costs.model.times(sizes, length)
+    lines = [f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in sizes]
+    sys.stdout.write(f"forward of the target behind {length} tokens, head and laws included\n")
+    sys.stdout.write(
+        "\n".join(lines) + f"\nforward of the draft over a level of 16: {1e3 * times.draft_s:.3f} ms\n"
+    )
+    sys.stdout.write(f"written: {file_of(config)}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(run_single(run_costs, "costs", {"pair": "pairs", "dataset": "main_dataset"}))

@@ -1,0 +1,195 @@
+"""The most memory that decoding takes: `python -m experiments.bench.memory [--device cpu|cuda]`.
+
+Every decoder and verifier at several numbers of nodes N and vocabularies V, over one prompt and over many.
+The models have random weights and next to no body, so that what counts is what a step holds besides weights
+and cache: laws and what their verification works with, in proportion to N V. What torch's allocator gave
+out is counted, so the figures are the same on a busy machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pandas as pd
+import torch
+from torch import Generator
+from tqdm import tqdm
+
+from analysis.report import Table, markdown, plain
+from experiments.bench.options import Options, stem_of
+from experiments.bench.peak_memory import peak_bytes
+from experiments.bench.step_time import NoTokenizer
+from experiments.provenance import device_name
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import Drafter, DraftModel, NoDraft
+from resispec.draws import Draws
+from resispec.files import write_atomically
+from resispec.models import Pair, TransformersModel, build_llama
+from resispec.trees import Topology, chain, complete
+from resispec.trees.search import search
+from resispec.verifiers import get_verifier
+
+VOCABULARIES = (2048, 32_000, 128_256)
+TREE_NODES = (13, 40, 121)
+MAIN_VOCAB = 32_000
+"""Where the number of nodes varies."""
+MANY_PROMPTS = 12
+PROMPT_TOKENS = 8
+BODY = {
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 1,
+    "max_position_embeddings": 256,
+    "eos_token_id": None,
+}
+LEVELS = {13: 3, 40: 4, 121: 5}
+"""Of complete trees with three children a node, by their number of nodes."""
+ACCEPTANCE = (0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01)
+"""For whom the grow map is the best tree: the chance of the b-th child in draw order."""
+TEMPERATURE = 0.6
+"""Scaled logits are one law more than at T = 1."""
+ALLOWED_BYTES = 4 * 2**30
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is decoded: by which decoder and verifier, with how many tokens V, and how many prompts."""
+
+    decoder: str
+    verifier: str
+    drafter: Drafter
+    vocab: int
+    num_prompts: int = 1
+
+    @property
+    def num_nodes(self) -> int:
+        """N, the root counted."""
+        return self.drafter.topology.num_nodes
+
+
+@lru_cache
+def grow_map(num_nodes: int) -> Topology:
+    """A tree as uneven as Sequoia's: the best of so many nodes in ten levels for ACCEPTANCE."""
+    return search(ACCEPTANCE, num_nodes, 10).topology(num_nodes, 10)
+
+
+def methods() -> Iterator[tuple[str, str, Callable[[int], Drafter], Sequence[int]]]:
+    """Every decoder and verifier, with its drafter by the number of nodes N, and all N."""
+    yield "autoregressive", "standard", lambda _: NoDraft(), (1,)
+    yield "chain", "standard", lambda nodes: DraftModel(chain(nodes - 1)), (5,)
+    for name in ("standard", "resispec", "optimal", "traversal_optimal"):
+        yield "specinfer", name, lambda nodes: DraftModel(complete(LEVELS[nodes], 3)), TREE_NODES
+    distinct = Draws.WITHOUT_REPLACEMENT
+    yield "sequoia", "traversal", lambda nodes: DraftModel(grow_map(nodes), distinct), TREE_NODES
+
+
+def cases() -> list[Case]:
+    """Of each method all vocabularies at the most nodes, all numbers of nodes, and one with many prompts."""
+    found = []
+    for decoder, verifier, drafter, nodes in methods():
+        most = drafter(nodes[-1])
+        found += [Case(decoder, verifier, drafter(few), MAIN_VOCAB) for few in nodes[:-1]]
+        found += [Case(decoder, verifier, most, vocab) for vocab in VOCABULARIES]
+        found.append(Case(decoder, verifier, most, VOCABULARIES[0], MANY_PROMPTS))
+    return found
+
+
+def random_pair(vocab: int, device: torch.device) -> Pair:
+    """Two models of the same shape with other weights."""
+    with torch.random.fork_rng(), device:
+        torch.manual_seed(0)
+        target, draft = (TransformersModel(build_llama(vocab_size=vocab, **BODY)) for _ in range(2))
+    return Pair(target, draft, NoTokenizer())
+
+
+def peak_of(case: Case, device: torch.device) -> int:
+    """The most bytes that decoding the prompts holds at once, of which the cache is next to nothing.
+
+    A prompt takes two steps or more, so that what a step leaves to the next one counts.
+    """
+    pair, decoder = random_pair(case.vocab, device), Decoder(case.drafter, get_verifier(case.verifier))
+    most = case.drafter.topology.num_levels + 1
+    sampling = Sampling(TEMPERATURE, max_new_tokens=most, max_length=64, ignore_eos=True)
+
+    def decode() -> None:
+        for seed in range(case.num_prompts):
+            generator = Generator(device).manual_seed(seed)
+            prompt = torch.randint(case.vocab, (PROMPT_TOKENS,), generator=Generator().manual_seed(seed))
+            decoder.generate(pair, prompt.tolist(), sampling, generator)
+
+    return peak_bytes(decode, device)
+
+
+def measure(wanted: Sequence[Case], device: torch.device) -> pd.DataFrame:
+    """One tidy row per case."""
+    rows = [
+        {
+            "decoder": case.decoder,
+            "verifier": case.verifier,
+            "num_nodes": case.num_nodes,
+            "vocab": case.vocab,
+            "num_prompts": case.num_prompts,
+            "peak_bytes": peak_of(case, device),
+        }
+        for case in tqdm(wanted, desc="memory", unit="case")
+    ]
+    frame = pd.DataFrame(rows)
+    return frame.assign(bytes_per_node_token=frame.peak_bytes / (frame.num_nodes * frame.vocab))
+
+
+def table(frame: pd.DataFrame) -> Table:
+    """A line for every case."""
+    shown = pd.DataFrame(
+        {
+            "decoder": frame.decoder,
+            "verifier": frame.verifier,
+            "N": frame.num_nodes,
+            "V": frame.vocab,
+            "prompts": frame.num_prompts,
+            "MiB": frame.peak_bytes / MIB,
+            "bytes / (N V)": frame.bytes_per_node_token,
+        }
+    )
+    caption = "The most memory that decoding takes, beyond the weights."
+    return plain("bench_memory", shown, caption, specs={"V": ",", "MiB": ",.2f", "bytes / (N V)": ".1f"})
+
+
+def page_of(frame: pd.DataFrame, device: torch.device) -> str:
+    """The figures for people."""
+    most = frame.loc[frame.peak_bytes.idxmax()]
+    fits = "fits" if most.peak_bytes <= ALLOWED_BYTES else "does not fit"
+    largest = (
+        f"The most: {most.peak_bytes / MIB:,.0f} MiB, of {most.decoder} with `{most.verifier}` at "
+        f"N = {most.num_nodes} and V = {most.vocab:,}, which {fits} into {ALLOWED_BYTES / MIB:,.0f} MiB."
+    )
+    source = (
+        f"`python -m experiments.bench.memory --device {device.type}` on {device_name(device)}, torch "
+        f"{torch.__version__}, T = {TEMPERATURE}. N: verified positions, the root counted; V: tokens of the "
+        "vocabulary. Counted is what torch's allocator gave out; a law in float32 takes 4 bytes a node and "
+        "token. The cache of the tiny models is included, which is below 0.1 MiB."
+    )
+    return "\n".join([markdown(table(frame)), largest, "", source, ""])
+
+
+def main() -> None:
+    """Measure, print, and write results/embedded/bench_memory.{md,csv}.
+
+    On CUDA the files are results/timing/bench_memory_DEVICE.{md,csv}.
+    """
+    options = Options(__doc__, "cpu").parse_args()
+    torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
+    device = torch.device(options.device)
+    frame = measure(cases(), device)
+    page, stem = page_of(frame, device), stem_of("bench_memory", options.results, device)
+    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
+    write_atomically(stem.with_suffix(".md"), page)
+    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Time steps of real decoding, once and in turn: what `experiments.costs.model` is fitted to.
+
+Every probe is a call of `Decoder.generate`, so that the model stays true when a step's internals change. The
+probes are trees that differ in one thing at a time: stars, which the draft fills in one forward; trees of
+three equal levels; and for every verifier trees from a short chain to 121 nodes.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+
+from experiments.costs.configuration import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
+from experiments.costs.model import SIZES, WIDTHS, Timed
+from resispec.decode import Decoder, Sampling, Step
+from resispec.errors import InvalidInput
+from resispec.models import Pair
+from resispec.timing import Stopwatch, now
+from resispec.trees import Topology, chain, complete, from_widths
+
+ROUNDS = 7
+NEW_TOKENS = 24
+SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
+WALKED: tuple[Topology, ...] = (
+    *(chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)),
+    *(complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)),
+)
+STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
+PARTS = ("draft", "target", "verify")
+
+
+class Probe(NamedTuple):
+    """A configuration, and how many tokens of a prompt it starts from."""
+
+    configuration: Configuration
+    num_tokens: int
+
+
+def probes(context: int) -> list[Probe]:
+    """What is timed, each once. context: positions that both models can hold."""
+    long = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
+    stars = [Configuration("iid", "standard", from_widths((size - 1,))) for size in SIZES[1:]]
+    even = {width: from_widths((width,) * 3) for width in WIDTHS}
+    levels = [Configuration("iid", "standard", even[width]) for width in even]
+    drawn = [
+        Configuration(draws, verifiers[0], even[width])
+        for draws, verifiers in METHODS.items()
+        for width in (1, 8, 32)
+    ]
+    walked = [
+        Configuration(draws, verifier, topology)
+        for draws, verifiers in METHODS.items()
+        for verifier in verifiers
+        for topology in WALKED
+    ]
+    chains = [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
+    short = [ONE_TOKEN, *stars, *levels, *drawn, *walked, *chains]
+    behind = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]
+    found = [Probe(one, SHORT) for one in short] + [Probe(one, long) for one in behind]
+    return list(dict.fromkeys(found))
+
+
+def time_probes(
+    pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int = ROUNDS
+) -> list[Timed]:
+    """Every probe in turn, round after round, and medians over the rounds; one more round warms up.
+
+    text: token ids that prompts are cut from, at another place in every round; a short one is repeated.
+    report: told how many of how many calls are done.
+    Raises InvalidInput when there is no text, or the models' context is too short.
+    """
+    if not text:
+        raise InvalidInput("costs are timed on a text; found an empty one")
+    wanted = probes(min(pair.target.context, pair.draft_model().context))
+    decoders = [probe.configuration.decoder for probe in wanted]
+    found: list[list[_Seconds]] = [[] for _ in wanted]
+    generator = torch.Generator().manual_seed(0)
+    for turn in range(-1, rounds):
+        # The order is drawn anew, since a call leaves its heap and caches to the next one.
+        for done, place in enumerate(torch.randperm(len(wanted), generator=generator).tolist()):
+            report((turn + 1) * len(wanted) + done, (rounds + 1) * len(wanted))
+            start = max(turn, 0) * STRIDE
+            prompt = [text[token % len(text)] for token in range(start, start + wanted[place].num_tokens)]
+            seconds = _time(pair, decoders[place], prompt, max(turn, 0))
+            if turn >= 0:
+                found[place].append(seconds)
+    return [
+        Timed(
+            one.configuration,
+            one.num_tokens + NEW_TOKENS / 2,
+            *map(statistics.median, zip(*own, strict=True)),
+        )
+        for one, own in zip(wanted, found, strict=True)
+    ]
+
+
+class _Seconds(NamedTuple):
+    step_s: float
+    draft_s: float
+    target_s: float
+    verify_s: float
+
+
+def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> _Seconds:
+    """Seconds of a step and of its parts, in the mean over the steps of one call.
+
+    The first step is left out, which makes what the later ones use again. The clocks of the parts keep a GPU
+    from working ahead, so there whole steps are timed in another call, without them.
+    """
+    device, levels = pair.target.device, decoder.drafter.topology.num_levels
+    sampling = Sampling(1.0, NEW_TOKENS, len(prompt) + NEW_TOKENS + levels, ignore_eos=True)
+    watch, marks = Stopwatch(device), list[tuple[float, ...]]()
+
+    def mark(_step: Step) -> None:
+        marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
+
+    def decode(stopwatch: Stopwatch | None) -> list[float]:
+        marks.clear()
+        generator = torch.Generator(device).manual_seed(seed)
+        decoder.generate(pair, prompt, sampling, generator, stopwatch, mark)
+        return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
+
+    seconds = decode(watch)
+    whole = decode(None)[0] if device.type == "cuda" else seconds[0]
+    return _Seconds(whole, *seconds[1:])

@@ -1,0 +1,149 @@
+"""The file in which a device's costs are: measured once for each pair, at first use or by the bench.
+
+`RESULTS/timing/DEVICE.json` has an entry for every pair that was timed on the device, named by what
+determines its times. It imports no torch before something is measured or the device's name is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from experiments.cells import Cell
+from experiments.costs.model import CostModel, Timed
+from resispec.errors import InvalidInput, first_line
+from resispec.files import locked, read_json, write_json
+
+if TYPE_CHECKING:
+    from experiments.worker import Report
+
+FORMAT = "resispec costs 1"
+WHAT = "times of steps"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What was measured of a pair on a device.
+
+    source: which entry, where and when, for the `about` of what is made from it.
+    """
+
+    model: CostModel
+    source: dict[str, Any]
+
+
+def file_of(config: Mapping[str, Any]) -> Path:
+    """The file of the device that a cell's configuration names."""
+    import torch
+
+    from experiments.provenance import device_stem
+    from resispec.models import check_device
+
+    check_device(config["device"])
+
+    return Path(config["results"]) / "timing" / f"{device_stem(torch.device(config['device']))}.json"
+
+
+def key_of(config: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device."""
+    return Cell({}, {name: config[name] for name in ("pair", "num_threads")}).cell_id
+
+
+def costs_of(cell: Cell, report: Report) -> Costs:
+    """The costs of a cell's pair on its device, which are measured first where the file lacks them.
+
+    Only one process at a time measures. Raises InvalidInput for a file that is damaged.
+    """
+    path, key = file_of(cell.config), key_of(cell.config)
+    entries = read(path)
+    if key not in entries:
+        with _measuring(path, report):
+            entries = read(path)  # another process may have measured meanwhile
+            if key not in entries:
+                entries = write(path, key, _measured(cell, report))
+    return _costs(path, key, entries[key])
+
+
+def measure_again(cell: Cell, report: Report) -> Costs:
+    """The same, measured whether the file has them or not."""
+    path, key = file_of(cell.config), key_of(cell.config)
+    with _measuring(path, report):
+        return _costs(path, key, write(path, key, _measured(cell, report))[key])
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The entries of a file by their names; none where there is no file.
+
+    Raises InvalidInput, one line that names the file, when it is no such file.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = read_json(path)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}; delete it, and costs are measured again") from error
+    if content.get("format") != FORMAT or not isinstance(content.get("pairs"), dict):
+        found = content.get("format")
+        raise InvalidInput(
+            f"{path} holds no costs: its format is {found!r}; allowed: {FORMAT!r}; delete it, and costs are "
+            "measured again"
+        )
+    return dict(content["pairs"])
+
+
+def write(path: Path, key: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Write one entry among those of the file; return all of them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path.with_name(f".{path.name}.lock"), lambda: None):
+        entries = read(path) | {key: dict(entry)}
+        write_json(path, {"format": FORMAT, "device": entry.get("device", ""), "pairs": entries})
+    return entries
+
+
+def _measuring(path: Path, report: Report) -> AbstractContextManager[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return locked(path.with_name(f".{path.name}.measuring"), lambda: report(f"{WHAT}: waiting", 0, 1))
+
+
+def _costs(path: Path, key: str, entry: Any) -> Costs:
+    try:
+        model = CostModel.fitted([Timed.of(facts) for facts in entry["steps"]])
+        source = {name: entry[name] for name in ("device", "git_commit", "started")}
+    except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        message = f"{path}: entry {key} is damaged ({reason}); delete the file, and costs are measured again"
+        raise InvalidInput(message) from error
+    return Costs(model, {"file": str(Path(*path.parts[-2:])), "entry": key, **source})
+
+
+def _measured(cell: Cell, report: Report) -> dict[str, Any]:
+    """An entry: every step that was timed, and where and when that was."""
+    import torch
+
+    from experiments.configuration.build import build
+    from experiments.costs.probes import ROUNDS, time_probes
+    from experiments.provenance import provenance
+
+    config = cell.config
+    if config["num_threads"] is not None:
+        torch.set_num_threads(config["num_threads"])
+    report(WHAT, 0, 1)
+    pair = build(config["pair"])
+    documents = build(config["dataset"]).prompts(config["num_prompts"])
+    text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
+    load = os.getloadavg()[0]
+    steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count))
+    facts = provenance(pair.target.device)
+    kept = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
+    return {
+        "pair": cell.labels["pair"],
+        "dtype": config["dtype"],
+        "num_rounds": ROUNDS,
+        "load_average": round(load, 2),
+        **{name: facts[name] for name in kept},
+        "steps": [one.facts for one in steps],
+    }

@@ -1,0 +1,54 @@
+"""Sizes of Llamas that cost something: what pairs are inflated to, and what a step is timed at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resispec.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a Llama's time and memory follow from. Fields are named as in `LlamaConfig` of transformers.
+
+    Embeddings are not tied: there is a matrix for the tokens that are read and another for the head. A head
+    has hidden_size / num_attention_heads dimensions.
+    """
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int = 32000
+
+
+@dataclass(frozen=True)
+class PairShape:
+    """The shapes of a target and its draft, which share a vocabulary."""
+
+    target: Shape
+    draft: Shape
+
+
+LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
+"""meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
+LLAMA_68M = Shape(768, 3072, 2, 12, 12)
+"""JackFram/llama-68m: heads of 64 dimensions."""
+CPU_74M = Shape(512, 1536, 12, 8, 8)
+"""74 million parameters, heads of 64 dimensions."""
+CPU_6M = Shape(96, 256, 2, 3, 3)
+"""6.4 million parameters, heads of 32 dimensions."""
+
+PAIR_SHAPES = {
+    "llama2_7b__jf68m": PairShape(LLAMA_2_7B, LLAMA_68M),
+    "cpu_74m__6m": PairShape(CPU_74M, CPU_6M),
+}
+"""By name: the pair of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
+
+
+def find_shape(name: str) -> PairShape:
+    """One of `PAIR_SHAPES`. Raises InvalidInput for another name."""
+    if name not in PAIR_SHAPES:
+        raise InvalidInput(f"unknown shape {name!r}; allowed: {', '.join(PAIR_SHAPES)}")
+    return PAIR_SHAPES[name]

@@ -1,0 +1,34 @@
+"""What the engines of others are tried with: a tiny pair on disk, and what they are asked."""
+
+from __future__ import annotations
+
+import pytest
+from toys import save_tiny_pair
+
+from resispec.engines import Settings
+from resispec.models import load_pair
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the models of `pair`, where engines also write theirs."""
+    found = tmp_path_factory.mktemp("models")
+    save_tiny_pair(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+    return load_pair(str(folder / "target"), str(folder / "draft"))
+
+
+@pytest.fixture(scope="session")
+def prompts():
+    """Each says the same thing twice, so that drafts can be looked up in it."""
+    return [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
+
+
+@pytest.fixture(scope="session")
+def sampled():
+    """Settings at temperature 1."""
+    return Settings(max_new_tokens=30)

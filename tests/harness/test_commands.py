@@ -1,0 +1,61 @@
+"""How commands end when something goes wrong."""
+
+import pytest
+
+from experiments import audit_transcripts, publish, transcribe
+from experiments.commands import fail, in_one_line
+from experiments.gallery import __main__ as gallery
+from experiments.transcripts import power
+from resispec.errors import InvalidInput
+
+
+def raising(error):
+    def work(*_, **__):
+        raise error
+
+    return work
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (InvalidInput("no such pair\nmore about it"), "error: no such pair\n"),
+        (FileNotFoundError(2, "No such file or directory", "a.jsonl"), "a.jsonl"),
+        (KeyboardInterrupt(), "error: stopped; all is well\n"),
+    ],
+)
+def test_what_can_be_mended_is_one_line(error, line, capsys):
+    assert in_one_line(raising(error), "stopped; all is well") == 1
+    said = capsys.readouterr().err
+    assert line in said and said.startswith("error: ") and said.count("\n") == 1
+
+
+def test_a_fault_of_the_program_keeps_its_traceback():
+    with pytest.raises(ZeroDivisionError):
+        in_one_line(raising(ZeroDivisionError()), "stopped")
+
+
+def test_the_exit_code_is_that_of_the_work(capsys):
+    assert [in_one_line(lambda code=code: code, "stopped") for code in (0, 3, 4)] == [0, 3, 4]
+    assert fail("it is wrong") == 1 and capsys.readouterr().err == "error: it is wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "arguments", "stopped"),
+    [
+        (audit_transcripts, "run", ["a.jsonl", "--target", "x"], "nothing was judged"),
+        (transcribe, "transcribe", ["--out", "a", "--engine", "transformers"], "goes on from there"),
+        (publish, "publish", [], "sends all again"),
+        (gallery, "models.load", [], "goes on from there"),
+        (power, "measured", [], "nothing is written"),
+    ],
+)
+def test_a_command_that_is_stopped_says_what_is_left(
+    command, work, arguments, stopped, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(f"{command.__name__}.{work}", raising(KeyboardInterrupt()))
+    results = ["--results", str(tmp_path)] if command in (gallery, power) else []
+    assert command.main([*arguments, *results]) == 1
+    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert line.startswith("error: stopped; ") and line.endswith(stopped)
+    assert not list(tmp_path.iterdir())
