@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pandas as pd
@@ -29,7 +28,7 @@ from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.files import write_atomically
 from resispec.models import Model, Pair, Session
-from resispec.timing import Stopwatch, now
+from resispec.timing import OuterStopwatch, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
@@ -98,14 +97,6 @@ def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
     return decode
 
 
-class OuterParts(Stopwatch):
-    """Times the parts of a step and not what is inside of them, since a clock takes time itself."""
-
-    def part(self, name: str) -> AbstractContextManager[None]:
-        """See `Stopwatch.part`."""
-        return nullcontext() if self._path else super().part(name)
-
-
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
     assert pair.draft is not None
@@ -115,9 +106,9 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     spent: Counter[str] = Counter()
     for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
         marks: list[Counter[str]] = []
-        watch = OuterParts(target.device)
+        watch = OuterStopwatch(target.device)
 
-        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterParts = watch) -> None:
+        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterStopwatch = watch) -> None:
             forwards = {"target forward": target.seconds, "draft forward": draft.seconds}
             marks.append(Counter({"step": now(target.device), "steps": 1.0} | watch.seconds | forwards))
 

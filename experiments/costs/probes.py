@@ -18,11 +18,11 @@ from experiments.costs.model import SIZES, WIDTHS, Timed
 from resispec.decode import Decoder, Sampling, Step
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.timing import Stopwatch, now
+from resispec.timing import OuterStopwatch, Stopwatch, now
 from resispec.trees import Topology, chain, complete, from_widths
 
-ROUNDS = 7
-NEW_TOKENS = 24
+ROUNDS = 5
+NEW_TOKENS = 48
 SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
 WALKED: tuple[Topology, ...] = (
     *(chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)),
@@ -112,7 +112,7 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> _Second
     """
     device, levels = pair.target.device, decoder.drafter.topology.num_levels
     sampling = Sampling(1.0, NEW_TOKENS, len(prompt) + NEW_TOKENS + levels, ignore_eos=True)
-    watch, marks = Stopwatch(device), list[tuple[float, ...]]()
+    watch, marks = OuterStopwatch(device), list[tuple[float, ...]]()
 
     def mark(_step: Step) -> None:
         marks.append((now(device), *(watch.seconds[part] for part in PARTS)))

@@ -122,7 +122,7 @@ def test_a_plan_that_is_older_than_its_configuration_is_said_openly(tmp_path: Pa
 def test_artefacts_are_in_the_order_of_the_paper(page: Page, tmp_path: Path) -> None:
     named = ["table1", "table2", "table3", "table4", "table5", "table6", "figure1", "figure2", "figure3"]
     shown = [name for name in page.sections if name not in ("verdict", "overview", "provenance")]
-    assert shown == [name for name in [*named, "frontier"] if name in shown]
+    assert shown == [name for name in [*named, "frontier", "speed"] if name in shown]
     for name in ("my_sweep.yaml", "figure10.yaml", "figure2.yaml", "frontier/part.yaml", "table12.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -136,7 +136,7 @@ def test_artefacts_are_in_the_order_of_the_paper(page: Page, tmp_path: Path) -> 
 def test_nothing_is_measured_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--results", str(tmp_path / "new")]) == 0
     said = capsys.readouterr()
-    assert "report.html (0.0 MB)" in said.out and "report: table1 (1 of " in said.err
+    assert "report.html (0." in said.out and "report: table1 (1 of " in said.err
     page = Page((tmp_path / "new" / "embedded" / "report.html").read_text(encoding="utf-8"))
     assert page.tables == {} and page.sections["verdict"].count("not measured yet") == 6
     assert "No audit of ResiSpec is decided here yet" in page.sections["verdict"]
@@ -228,7 +228,7 @@ def test_the_old_page_stays_when_the_disk_is_full(
 
 def test_an_unknown_profile_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
-    assert capsys.readouterr().err == "report: unknown profile 'mine'; allowed: embedded, paper\n"
+    assert capsys.readouterr().err == "report: unknown profile 'mine'; allowed: embedded, inflated, paper\n"
     assert list(tmp_path.iterdir()) == []
 
 
