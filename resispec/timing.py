@@ -56,9 +56,11 @@ class Stopwatch:
 class OuterStopwatch(Stopwatch):
     """Times parts and not what is inside of them: clocks of small parts would be a share of their own."""
 
-    def part(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
         """See `Stopwatch.part`."""
-        return _NOTHING if self._path else super().part(name)
+        with _NOTHING if self._path else super().part(name):
+            yield
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)

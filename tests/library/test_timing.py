@@ -10,7 +10,7 @@ import torch
 
 from resispec import timing
 from resispec.draws import Draws
-from resispec.timing import Stopwatch, clock_seconds, measuring, part
+from resispec.timing import OuterStopwatch, Stopwatch, clock_seconds, measuring, part
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
@@ -37,6 +37,17 @@ def test_parts_are_nested_and_a_part_holds_those_inside():
     assert set(watch.seconds) == {"outer", "outer/inner", "inner"} and watch.num_timed == 5
     assert watch.seconds["outer/inner"] >= 0.010 and watch.seconds["inner"] >= 0.001
     assert watch.seconds["outer"] >= watch.seconds["outer/inner"] + 0.004
+
+
+def test_an_outer_stopwatch_passes_over_what_is_inside_of_a_part():
+    watch = OuterStopwatch(CPU)
+    with measuring(watch):
+        for _ in range(2):
+            with part("outer"), part("inner"):
+                pass
+        with part("inner"):
+            pass
+    assert set(watch.seconds) == {"outer", "inner"} and watch.num_timed == 3
 
 
 def test_a_part_that_fails_ends_and_the_stopwatch_stops():
