@@ -45,6 +45,9 @@ def forward(body: Any, size: int) -> Callable[[int], object]:
 @torch.inference_mode()
 def measure(body: Any) -> pd.DataFrame:
     """A row for each number of positions: milliseconds of both, their ratio, seconds of compiling."""
+    # Every number of positions is compiled, none runs as it is because there have been many.
+    torch._dynamo.config.recompile_limit = 100 * len(SIZES)
+    torch._dynamo.config.fail_on_recompile_limit_hit = True
     compiled = torch.compile(body, dynamic=False)
     contestants, rows = [], []
     for size in tqdm(SIZES, desc="compiling", unit="shape"):

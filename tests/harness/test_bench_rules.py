@@ -87,7 +87,10 @@ def test_speeds_are_ratios_to_the_counterpart():
     frame = decoders.speeds(contestants).frame
     assert frame.ratio.tolist() == [2.0, 1.0, 4.0, 1.0]
     assert frame["tokens/s"].tolist() == [decoders.NEW_TOKENS / seconds for seconds in names.values()]
-    split = {"step_ms": 10.0, "target_ms": 5.0, "draft_ms": 3.0}
+    split = {"step": 10.0, "target": 5.5, "draft": 3.2, "verify": 0.8, "commit": 0.3}
+    split |= {"target forward": 5.0, "draft forward": 3.0}
+    shares = decoders.parts(split).frame.set_index("part").share
+    assert shares["all but the forwards"] == pytest.approx(0.2) and shares[:-1].sum() == pytest.approx(1)
     page = decoders.page(contestants, split, CPU)
     assert "20.0%" in page and "| our chain " in page and "3 prompts decoded by all four" in page
 

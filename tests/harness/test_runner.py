@@ -10,7 +10,9 @@ from toy_runs import hashes, messages, rows, run, run_apart, run_here, save_toys
 from toy_slurm import stand_in_for_slurm
 
 from experiments.configuration.schema import CONF
+from experiments.costs.configuration import Configuration
 from experiments.plan import cells_of
+from experiments.search import chosen
 from experiments.store import CellStore
 from experiments.worker import CellFailed
 from resispec.trees import complete, grow_map
@@ -32,6 +34,8 @@ def toy(folder, tmp_path):
     for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121"):
         [cell] = cells_of([*overrides, f"tree={name}"])
         grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
+    [cell] = cells_of([*overrides, "tree=fastest"])
+    chosen.save(chosen.Chosen(Configuration("iid", "optimal", complete(3, 2)), {}), cell.tree_file, {})
     return overrides
 
 
@@ -51,10 +55,11 @@ def toy_cells():
         }
         yield [f"verifier={verifier}", *given.get(verifier, ["tree=d4b4"])]
     for pair in options("pair"):
-        if not pair.startswith("embedded"):  # which would be trained
+        if not pair.startswith(("embedded", "inflated")):  # which would be trained
             yield [f"pair={pair}", *(["decoder=eagle"] if pair.endswith("__eagle") else [])]
     for decoder in options("decoder"):
-        yield [f"decoder={decoder}", *(["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else [])]
+        given = ["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else []
+        yield [f"decoder={decoder}", *(["tree=fastest"] if decoder == "fastest" else given)]
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
