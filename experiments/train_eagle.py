@@ -79,8 +79,8 @@ def checked(config: dict[str, Any]) -> EagleRecipe:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     if not config["pair"]:
         raise InvalidInput("pair must be given, like pair=embedded")
-    if "draft" in config["pair"]:
-        config["pair"]["draft"] = None
+    # Without its draft it is another pair than its fingerprint says.
+    config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
     try:
         return TypeAdapter(EagleRecipe).validate_python(config["recipe"])

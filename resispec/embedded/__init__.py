@@ -82,9 +82,10 @@ def model_key(recipe: ModelRecipe) -> str:
 
 
 @cache
-def pair_fingerprint(target: str, draft: str) -> str:
-    """The keys of both models of a pair, which name their folders."""
-    return f"{model_key(target_recipe(target))}-{model_key(draft_recipe(draft, target))}"
+def pair_fingerprint(target: str, draft: str | None) -> str:
+    """The keys of the models of a pair, which name their folders."""
+    recipes = [target_recipe(target)] + ([] if draft is None else [draft_recipe(draft, target)])
+    return "-".join(map(model_key, recipes))
 
 
 @cache
@@ -148,12 +149,12 @@ def ensure_eagle(
 
 def load_pair(
     target: str = "2m",
-    draft: str = "80k",
+    draft: str | None = "80k",
     device: str = "cpu",
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """A target of `TARGETS` with a draft of `DRAFTS` that it taught, trained first where they are absent.
+    """A target of `TARGETS` with a draft of `DRAFTS` that it taught, or none; trained first where absent.
 
     device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
     Raises InvalidInput for an unknown name, and when this installation would train another pair than
@@ -163,8 +164,10 @@ def load_pair(
 
     _check_expected(fingerprint, pair_fingerprint(target, draft))
     target_folder = ensure_model(target_recipe(target), f"target {target}")
-    draft_folder = ensure_model(draft_recipe(draft, target), f"draft {draft} of {target}")
-    return load_models(target=str(target_folder), draft=str(draft_folder), device=device, dtype=dtype)
+    draft_folder = None
+    if draft is not None:
+        draft_folder = str(ensure_model(draft_recipe(draft, target), f"draft {draft} of {target}"))
+    return load_models(target=str(target_folder), draft=draft_folder, device=device, dtype=dtype)
 
 
 def load_eagle_pair(

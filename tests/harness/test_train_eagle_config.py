@@ -4,9 +4,11 @@ import dataclasses
 
 import pytest
 from omegaconf import OmegaConf
+from toys import save_tiny_pair
 
 from experiments.configuration.schema import CONF
 from experiments.train_eagle import checked
+from resispec import embedded
 from resispec.errors import InvalidInput
 from resispec.training.recipe import EagleRecipe
 
@@ -22,6 +24,19 @@ def config(**changed):
     }  # fmt: skip
     nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
     return run | own | nodes | changed
+
+
+def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, monkeypatch):
+    save_tiny_pair(tmp_path)
+    monkeypatch.setattr(embedded, "ensure_model", lambda _, name: tmp_path / name.split()[0])
+    node = {"target": "2m", "draft": "80k", "fingerprint": embedded.pair_fingerprint("2m", "80k")}
+    given = config(pair=dict(node))
+    checked(given)
+    pair = embedded.load_pair(**given["pair"])
+    assert pair.draft is None and pair.target.vocab_size == 64
+    assert embedded.load_pair(**node).draft is not None
+    with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
+        embedded.load_pair(**(node | {"draft": None}))
 
 
 def test_the_file_has_the_recipes_defaults():
