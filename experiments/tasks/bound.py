@@ -60,10 +60,9 @@ class Bound:
         paths = parallel_chains(self.rollouts, topology.num_levels - 1)
         emitted, trees, rollouts = 0.0, [], []
         for prefix in prefixes:
-            num_nodes = max(topology.num_nodes, paths.num_nodes)
-            root = Root(workload.pair, prefix, workload.sampling.temperature, num_nodes)
+            root = Root(workload.pair, prefix, workload.sampling.temperature)
             draft = root.draft(topology, generator)
-            target_probs = root.read(workload.pair.target).laws(draft.tree)
+            target_probs = root.laws(workload.pair.target, draft.tree)
             emitted += expected_emitted(workload.decoder.verifier, draft, target_probs)
             trees.append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
             rollouts += [finite(path) for path in root.target_path_ratios(paths, generator)]

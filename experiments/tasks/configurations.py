@@ -10,21 +10,11 @@ from typing import Any, ClassVar
 import torch
 
 from experiments.costs.configuration import Configuration
-from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.drafted import Root, expected_emitted, part
-from experiments.tasks.prefixes import PrefixRow, written_prefixes
+from experiments.tasks.base import Workload, check_counts, identity
+from experiments.tasks.drafted import EmittedRow, Root, emitted_by_parts, progress_of_best
+from experiments.tasks.prefixes import written_prefixes
 from resispec.draws import Draws
-from resispec.trees import Topology, union
-
-
-@dataclass(frozen=True)
-class ConfigurationsRow(PrefixRow):
-    """Configurations of one kind of draws or several.
-
-    emitted: of every configuration, expected tokens a step given the drafted tree, summed over prefixes.
-    """
-
-    emitted: list[float]
+from resispec.trees import union
 
 
 @dataclass(frozen=True)
@@ -37,7 +27,7 @@ class Configurations:
     num_prefixes: of what the target writes after a prompt. configurations: as `Configuration.facts`.
     """
 
-    row: ClassVar[type[ConfigurationsRow]] = ConfigurationsRow
+    row: ClassVar[type[EmittedRow]] = EmittedRow
     num_prefixes: int
     configurations: Sequence[Mapping[str, Any]]
 
@@ -45,34 +35,35 @@ class Configurations:
         check_counts(num_prefixes=self.num_prefixes, configurations=len(self.configurations))
 
     @cached_property
-    def _compared(self) -> list[Configuration]:
-        return [Configuration.of(facts) for facts in self.configurations]
-
-    @cached_property
-    def _largest(self) -> dict[str, Topology]:
-        """By the name of the draws, the tree that all shapes with these draws are parts of."""
-        shapes: dict[str, list[Topology]] = {}
-        for one in self._compared:
-            shapes.setdefault(one.draws, []).append(one.topology)
-        return {draws: union(own) for draws, own in shapes.items()}
+    def _by_draws(self) -> dict[str, list[tuple[int, Configuration]]]:
+        """By the name of the draws, the configurations with these draws and their places."""
+        found: dict[str, list[tuple[int, Configuration]]] = {}
+        for place, one in enumerate(map(Configuration.of, self.configurations)):
+            found.setdefault(one.draws, []).append((place, one))
+        return found
 
     @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> ConfigurationsRow:
+    def __call__(self, workload: Workload, index: int) -> EmittedRow:
         """See `Task`."""
-        generator, emitted = workload.generator(index), [0.0] * len(self._compared)
+        generator, emitted = workload.generator(index), [0.0] * len(self.configurations)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
+        groups = [
+            (
+                Draws(draws),
+                union([one.topology for _, one in own]),
+                [(one.topology, one.decoder.verifier) for _, one in own],
+                [place for place, _ in own],
+            )
+            for draws, own in self._by_draws.items()
+        ]
         for prefix in prefixes:
-            for draws, largest in self._largest.items():
-                root = Root(workload.pair, prefix, workload.sampling.temperature, largest.num_nodes)
-                whole = root.draft(largest, generator, Draws(draws))
-                laws = root.read(workload.pair.target).laws(whole.tree)
-                for place, one in enumerate(self._compared):
-                    if one.draws == draws:
-                        drafted = part(whole, laws, one.topology)
-                        emitted[place] += expected_emitted(one.decoder.verifier, *drafted)
-        return ConfigurationsRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
+            root = Root(workload.pair, prefix, workload.sampling.temperature)
+            for draws, whole, compared, places in groups:
+                found = emitted_by_parts(root, whole, draws, compared, generator)
+                for place, value in zip(places, found, strict=True):
+                    emitted[place] += value
+        return EmittedRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
 
-    def progress(self, rows: Sequence[ConfigurationsRow]) -> dict[str, str]:
+    def progress(self, rows: Sequence[EmittedRow]) -> dict[str, str]:
         """The most expected tokens of any configuration."""
-        most = max(sum(values) for values in zip(*(row.emitted for row in rows), strict=True))
-        return {"best": share(most, sum(row.num_prefixes for row in rows), ".2f")}
+        return progress_of_best(rows)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
+from experiments.tasks.base import share
+from experiments.tasks.prefixes import PrefixRow
 from resispec.audit.path_bound import tree_log_ratios
 from resispec.capture import upload
 from resispec.core import Draft, Tree
@@ -15,7 +18,7 @@ from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, Session
+from resispec.models import Model, Pair
 from resispec.trees import Topology, chain
 from resispec.verifiers.base import Verifier
 
@@ -36,24 +39,30 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    temperature: of both models' laws. num_nodes: of the trees, at most.
+    temperature: of both models' laws.
     """
 
     pair: Pair
     prefix: list[int]
     temperature: float
-    num_nodes: int
 
     def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
         """Let the draft model fill a topology, as decoding does."""
         return self._filled(self.pair, topology, generator, draws)
 
-    def read(self, model: Model) -> Reader:
-        """A model that has read the prefix, up to its last token."""
-        session = model.session(len(self.prefix), drafted=self.num_nodes)
+    def laws(self, model: Model, tree: Tree) -> Tensor:
+        """A model's laws (N, V) of the next token at nodes with children; the uniform law at leaves."""
+        device, topology = model.device, tree.topology
+        nodes = torch.tensor([node for node, children in enumerate(topology.children) if children])
+        session = model.session(len(self.prefix), drafted=len(nodes))
         if self.prefix[:-1]:
-            session.extend(upload(self.prefix[:-1], model.device))
-        return Reader(model, session, self.temperature)
+            session.extend(upload(self.prefix[:-1], device))
+        visible = topology.ancestors[nodes][:, nodes].to(device)
+        depths = topology.depths[nodes].to(device)
+        features = session.forward(tree.tokens[nodes.to(device)], depths, visible)
+        inner = probabilities(model.head(features), self.temperature)
+        laws = inner.new_full((topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
+        return laws.index_copy_(0, nodes.to(device), inner)
 
     def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
         """log prod p / q along paths that the target draws, (chains, D-1) float64.
@@ -62,7 +71,7 @@ class Root:
         """
         draft = self.pair.draft_model()
         drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), topology, generator)
-        draft_probs = self.read(draft).laws(drawn.tree)
+        draft_probs = self.laws(draft, drawn.tree)
         paths = []
         for index in range(len(topology.children[0])):
             nodes = [0, *(level.start + index for level in topology.levels[1:])]
@@ -76,26 +85,6 @@ class Root:
         session = DraftModel(topology, draws).session(pair, self.temperature, len(self.prefix))
         session.prefill(self.prefix, None)
         return session.draft(self.prefix[-1], generator)
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A model whose session holds a prefix without its last token; reading a tree does not change that."""
-
-    model: Model
-    session: Session
-    temperature: float
-
-    def laws(self, tree: Tree) -> Tensor:
-        """(N, V) laws of the next token at nodes with children; the uniform law at leaves."""
-        device = self.model.device
-        nodes = torch.tensor([node for node, children in enumerate(tree.topology.children) if children])
-        visible = tree.topology.ancestors[nodes][:, nodes].to(device)
-        depths = tree.topology.depths[nodes].to(device)
-        features = self.session.forward(tree.tokens[nodes.to(device)], depths, visible)
-        inner = probabilities(self.model.head(features), self.temperature)
-        laws = inner.new_full((tree.topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
-        return laws.index_copy_(0, nodes.to(device), inner)
 
 
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
@@ -121,6 +110,40 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
     """
     stop = verifier.outcomes(draft.tree, target_probs, draft.probs).stop.double()
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
+
+
+@dataclass(frozen=True)
+class EmittedRow(PrefixRow):
+    """What is compared on drafted trees.
+
+    emitted: of everything that is compared, expected tokens a step given the drafted tree, summed over
+    prefixes.
+    """
+
+    emitted: list[float]
+
+
+def emitted_by_parts(
+    root: Root,
+    whole: Topology,
+    draws: Draws,
+    compared: Sequence[tuple[Topology, Verifier]],
+    generator: Generator,
+) -> list[float]:
+    """Expected tokens of a step with each topology and verifier, all on parts of one drafted tree.
+
+    So differences between them are paired, and no acceptance is drawn. whole: of which all topologies are
+    parts.
+    """
+    drafted = root.draft(whole, generator, draws)
+    laws = root.laws(root.pair.target, drafted.tree)
+    return [expected_emitted(verifier, *part(drafted, laws, topology)) for topology, verifier in compared]
+
+
+def progress_of_best(rows: Sequence[EmittedRow]) -> dict[str, str]:
+    """The most expected tokens of anything that is compared, for the progress line."""
+    most = max(sum(values) for values in zip(*(row.emitted for row in rows), strict=True))
+    return {"best": share(most, sum(row.num_prefixes for row in rows), ".2f")}
 
 
 def finite(log_ratios: Tensor) -> list[float]:

@@ -74,11 +74,10 @@ class Scaling:
         parts = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
         emitted, ratios, rollouts = [0.0] * len(parts), [[] for _ in parts], []
         lengths = prefix_lengths(len(tokens), self.num_prefixes)
-        num_nodes = max(largest.num_nodes, paths.num_nodes)
         for length in lengths:
-            root = Root(workload.pair, tokens[:length], workload.sampling.temperature, num_nodes)
+            root = Root(workload.pair, tokens[:length], workload.sampling.temperature)
             whole = root.draft(largest, generator)
-            laws = root.read(workload.pair.target).laws(whole.tree)
+            laws = root.laws(workload.pair.target, whole.tree)
             for place, topology in enumerate(parts):
                 draft, target_probs = part(whole, laws, topology)
                 emitted[place] += expected_emitted(workload.decoder.verifier, draft, target_probs)

@@ -8,22 +8,18 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.drafted import Root, expected_emitted, filled_by_draft_model, part
-from experiments.tasks.prefixes import PrefixRow, written_prefixes
+from experiments.tasks.base import Workload, check_counts, identity
+from experiments.tasks.drafted import (
+    EmittedRow,
+    Root,
+    emitted_by_parts,
+    filled_by_draft_model,
+    progress_of_best,
+)
+from experiments.tasks.prefixes import written_prefixes
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, union
-
-
-@dataclass(frozen=True)
-class ShapesRow(PrefixRow):
-    """Candidate topologies, all of them parts of one drafted tree a prefix.
-
-    emitted: of every candidate, expected tokens a step given the drafted tree, summed over prefixes.
-    """
-
-    emitted: list[float]
 
 
 @dataclass(frozen=True)
@@ -37,7 +33,7 @@ class Shapes:
     its nodes' parents.
     """
 
-    row: ClassVar[type[ShapesRow]] = ShapesRow
+    row: ClassVar[type[EmittedRow]] = EmittedRow
     num_prefixes: int
     topologies: Sequence[Sequence[int]]
 
@@ -45,7 +41,7 @@ class Shapes:
         check_counts(num_prefixes=self.num_prefixes, topologies=len(self.topologies))
 
     @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> ShapesRow:
+    def __call__(self, workload: Workload, index: int) -> EmittedRow:
         """See `Task`. The trees do not depend on the verifier, so all verifiers of a seed see the same ones.
 
         Raises InvalidInput for draws whose first siblings are not those of fewer siblings.
@@ -54,19 +50,17 @@ class Shapes:
         if not draws.can_be_cut:
             allowed = ", ".join(kind for kind in Draws if kind.can_be_cut)
             raise InvalidInput(f"shapes are compared for draws {allowed}; found {draws}")
-        candidates = [Topology(tuple(map(int, parents))) for parents in self.topologies]
-        largest = union(candidates)
-        emitted = [0.0] * len(candidates)
+        verifier = workload.decoder.verifier
+        compared = [(Topology(tuple(map(int, parents))), verifier) for parents in self.topologies]
+        whole = union([topology for topology, _ in compared])
+        emitted = [0.0] * len(compared)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         for prefix in prefixes:
-            root = Root(workload.pair, prefix, workload.sampling.temperature, largest.num_nodes)
-            whole = root.draft(largest, generator, draws)
-            laws = root.read(workload.pair.target).laws(whole.tree)
-            for place, topology in enumerate(candidates):
-                emitted[place] += expected_emitted(workload.decoder.verifier, *part(whole, laws, topology))
-        return ShapesRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
+            root = Root(workload.pair, prefix, workload.sampling.temperature)
+            found = emitted_by_parts(root, whole, draws, compared, generator)
+            emitted = [sum(values) for values in zip(emitted, found, strict=True)]
+        return EmittedRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)
 
-    def progress(self, rows: Sequence[ShapesRow]) -> dict[str, str]:
+    def progress(self, rows: Sequence[EmittedRow]) -> dict[str, str]:
         """The most expected tokens of any candidate."""
-        most = max(sum(values) for values in zip(*(row.emitted for row in rows), strict=True))
-        return {"best": share(most, sum(row.num_prefixes for row in rows), ".2f")}
+        return progress_of_best(rows)

@@ -18,7 +18,7 @@ from experiments.search.candidates import leaders
 from experiments.search.measuring import mean_and_error
 from experiments.search.stages import DECISION, FINAL
 from experiments.store import CellStore
-from experiments.tasks.shapes import ShapesRow
+from experiments.tasks.drafted import EmittedRow
 from experiments.worker import measured
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, from_widths, grow_map
@@ -112,7 +112,7 @@ def test_a_file_says_what_was_measured_and_decodes(toys, decoder, verifier, seed
     stages = stages_of(chosen, SEARCH)
     decided = leaders(stages.compare(DECISION, stages.kind.candidates(stages)))
     [final] = stages.comparing(FINAL, list(decided))
-    rows = CellStore(final.folder).rows(ShapesRow)
+    rows = CellStore(final.folder).rows(EmittedRow)
     assert [row.prompt_id for row in rows] == ["p14", "p15", "p16", "p17"]
     mean, error = mean_and_error(rows, "emitted")
     assert [one["expected_tokens"] for one in frontier.values()] == pytest.approx(mean, abs=1e-4)

@@ -19,7 +19,7 @@ from experiments.search import chosen, fastest
 from experiments.search.candidates import Value
 from experiments.search.fastest import FastestSearch, Judge
 from experiments.store import CellStore
-from experiments.tasks.configurations import ConfigurationsRow
+from experiments.tasks.drafted import EmittedRow
 from experiments.tasks.race import ENGINES, Race
 from experiments.worker import measured
 from resispec.errors import InvalidInput
@@ -194,7 +194,7 @@ def test_a_search_says_a_tree_and_what_it_is_made_from(toy, tmp_path):
     assert sorted(tasks) == ["Acceptance"] * 3 + ["Configurations"] * 2
     # What the file expects is what the last stage measured, and the stages share no document.
     last = stages[-1]["config"]["task"]["configurations"]
-    rows = CellStore(folder / about["made_from"][-1]).rows(ConfigurationsRow)
+    rows = CellStore(folder / about["made_from"][-1]).rows(EmittedRow)
     prefixes = sum(row.num_prefixes for row in rows)
     for number, facts in enumerate(last):
         [said] = [one for one in about["expected"] if all(one[name] == facts[name] for name in facts)]

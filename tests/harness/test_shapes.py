@@ -70,7 +70,7 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
     q = torch.softmax(pair.draft.logits, -1)
     shape = from_widths([2, 1])
     whole = union([shape, from_widths([3, 1]), from_widths([1, 2, 2])])
-    root, found = Root(pair, [1], 1.0, 64), Counter()
+    root, found = Root(pair, [1], 1.0), Counter()
     for _ in range(count):
         drafted, _ = part(draft := root.draft(whole, generator, draws), draft.probs, shape)
         found[tuple(drafted.tree.tokens[1:].tolist())] += 1
