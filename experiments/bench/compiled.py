@@ -18,11 +18,10 @@ from tqdm import tqdm
 
 from analysis.report import markdown, plain
 from experiments.bench.contest import Timed, contest
-from experiments.bench.options import Options, stem_of
+from experiments.bench.options import Options, stem_of, write_page
 from experiments.commands import fail
 from experiments.provenance import device_name
 from resispec.embedded import load_pair
-from resispec.files import write_atomically
 from resispec.models import TransformersSession
 from resispec.models.kv_cache import KeyValues
 
@@ -32,11 +31,11 @@ CAPACITY = 144
 ROUNDS = 40
 
 
-def forward(body: Any, size: int) -> Callable[[int], object]:
-    """A forward of so many positions behind a prompt."""
+def forward(body: Any, run: Any, size: int) -> Callable[[int], object]:
+    """A forward of so many positions by `run`, behind a prompt that `body` itself has read."""
     rows = KeyValues(body.config.num_hidden_layers, CAPACITY, size, torch.device("cpu"))
-    session = TransformersSession(body, rows)
-    session.extend(torch.zeros(PROMPT_TOKENS, dtype=torch.int64))
+    TransformersSession(body, rows).extend(torch.zeros(PROMPT_TOKENS, dtype=torch.int64))
+    session = TransformersSession(run, rows)
     tokens, visible = torch.zeros(size, dtype=torch.int64), torch.ones(size, size, dtype=torch.bool).tril()
     depths = torch.arange(size)
     return lambda _: session.forward(tokens, depths, visible)
@@ -51,7 +50,7 @@ def measure(body: Any) -> pd.DataFrame:
     compiled = torch.compile(body, dynamic=False)
     contestants, rows = [], []
     for size in tqdm(SIZES, desc="compiling", unit="shape"):
-        calls = forward(body, size), forward(compiled, size)
+        calls = forward(body, body, size), forward(body, compiled, size)
         started = time.perf_counter()
         calls[1](0)
         rows.append({"positions": size, "compiling, s": time.perf_counter() - started})
@@ -77,9 +76,7 @@ def main() -> int:
     )
     text = f"{markdown(plain('bench_compiled', frame, caption))}\n{source}\n"
     stem = stem_of("bench_compiled", options.results, target.device)
-    write_atomically(stem.with_suffix(".md"), text)
-    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    sys.stdout.write(f"{text}\nwritten: {stem}.md\n")
+    write_page(stem, text, frame)
     return 0
 
 

@@ -22,6 +22,7 @@ from tqdm import tqdm
 from experiments.cells import Cell
 from experiments.configuration.schema import check_values
 from experiments.configuration.single import run_single
+from experiments.costs.model import LEVEL_WIDTH, SIZES
 
 
 def run_costs(composed: DictConfig) -> None:
@@ -40,12 +41,13 @@ def run_costs(composed: DictConfig) -> None:
 
     with bar:
         costs = measure_again(cell, report)
-    sizes, length = (1, 2, 4, 8, 16, 32, 64, 128), config["prompt_tokens"]
-    times = costs.model.times(sizes, length)
-    lines = [f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in sizes]
+    length = config["prompt_tokens"]
+    times = costs.model.times(SIZES, length)
+    lines = [f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in SIZES]
     sys.stdout.write(f"forward of the target behind {length} tokens, head and laws included\n")
     sys.stdout.write(
-        "\n".join(lines) + f"\nforward of the draft over a level of 16: {1e3 * times.draft_s:.3f} ms\n"
+        "\n".join(lines)
+        + f"\nforward of the draft over a level of {LEVEL_WIDTH}: {1e3 * times.draft_s:.3f} ms\n"
     )
     sys.stdout.write(f"written: {file_of(config)}\n")
 

@@ -9,7 +9,6 @@ operation each.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,14 +23,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
-from experiments.bench.options import Options, stem_of
+from experiments.bench.options import Options, stem_of, write_page
 from resispec import capture
 from resispec.capture import Outputs, Unit
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_eagle_pair, load_pair
-from resispec.files import write_atomically
 from resispec.models import Pair
 from resispec.trees import chain, complete
 from resispec.verifiers import available, get_verifier
@@ -182,9 +180,7 @@ def main() -> None:
     table = table_of(counted)
     text = f"{markdown(table)}\n`python -m experiments.bench.counts`, embedded pairs, 32 new tokens.\n"
     stem = stem_of("bench_counts", options.results, torch.device("cpu"))
-    write_atomically(stem.with_suffix(".md"), text)
-    write_atomically(stem.with_suffix(".csv"), table.frame.to_csv(index=False))
-    sys.stdout.write(f"{text}\nwritten: {stem}.md\n")
+    write_page(stem, text, table.frame)
 
 
 if __name__ == "__main__":

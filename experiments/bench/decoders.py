@@ -8,7 +8,6 @@ part: what is not a forward of one of the two models is our own cost.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,13 +19,12 @@ from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
 from experiments.bench.contest import Timed, contest
-from experiments.bench.options import Options, count, stem_of
+from experiments.bench.options import Options, count, stem_of, write_page
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Generation, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_pair
-from resispec.files import write_atomically
 from resispec.models import Model, Pair, Session
 from resispec.timing import OuterStopwatch, now
 from resispec.trees import chain, complete
@@ -199,9 +197,7 @@ def main() -> None:
     contestants = entrants(pair, prompts)
     contest("bench", contestants, len(prompts), pair.target.device)
     text = page(contestants, step_split(pair, prompts), pair.target.device)
-    path = stem_of("bench", options.results, pair.target.device).with_suffix(".md")
-    write_atomically(path, text)
-    sys.stdout.write(f"{text}\nwritten: {path}\n")
+    write_page(stem_of("bench", options.results, pair.target.device), text)
 
 
 if __name__ == "__main__":

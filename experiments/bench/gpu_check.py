@@ -76,7 +76,7 @@ def steps(results: Path) -> list[Step]:
         Step("bench of rules", _module(f"{bench}.rules", *cuda), 150, TABLES),
         Step("bench of memory", _module(f"{bench}.memory", *cuda), 60, TABLES),
         Step("step time, Llama-2-7B + 68M", _module(f"{bench}.step_time", *cuda), 120, TABLES),
-        Step("costs", _module(f"{bench}.costs", *inflated, f"results={results}"), 150, HARNESS),
+        Step("costs", _module(f"{bench}.costs", *inflated, f"results={results}"), 150, (*HARNESS, "scipy")),
         Step("inflated pair, one token a step", _module(*run, "decoder=autoregressive"), 90, HARNESS),
         Step(
             "inflated pair, d5b3",

@@ -8,7 +8,6 @@ out is counted, so the figures are the same on a busy machine.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,14 +18,13 @@ from torch import Generator
 from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
-from experiments.bench.options import Options, stem_of
+from experiments.bench.options import Options, stem_of, write_page
 from experiments.bench.peak_memory import peak_bytes
 from experiments.bench.step_time import NoTokenizer
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.draws import Draws
-from resispec.files import write_atomically
 from resispec.models import Pair, TransformersModel, build_llama
 from resispec.trees import Topology, chain, complete
 from resispec.trees.search import search
@@ -185,10 +183,7 @@ def main() -> None:
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
     device = torch.device(options.device)
     frame = measure(cases(), device)
-    page, stem = page_of(frame, device), stem_of("bench_memory", options.results, device)
-    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page)
-    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+    write_page(stem_of("bench_memory", options.results, device), page_of(frame, device), frame)
 
 
 if __name__ == "__main__":

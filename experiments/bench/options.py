@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from experiments.commands import fail
+from resispec.files import write_atomically
 
 if TYPE_CHECKING:
+    import pandas as pd
     import torch
 
 
@@ -42,6 +44,14 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
     return int(text)
+
+
+def write_page(stem: Path, page: str, frame: pd.DataFrame | None = None) -> None:
+    """Write a bench's page, and its figures as a CSV where there are any; print the page and where it is."""
+    if frame is not None:
+        write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
+    write_atomically(stem.with_suffix(".md"), page)
+    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
 
 
 def stem_of(name: str, results: Path, device: torch.device) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +21,13 @@ from tqdm import tqdm
 
 from analysis.report import Table, markdown, plain
 from experiments.bench.contest import Timed, captured, contest
-from experiments.bench.options import Options, stem_of
+from experiments.bench.options import Options, stem_of, write_page
 from experiments.bench.peak_memory import peak_bytes
 from experiments.provenance import device_name
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
 from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.files import write_atomically
 from resispec.trees import Topology, complete
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
 
@@ -227,9 +225,7 @@ def main() -> None:
     frame = measure(size, device)
     page = page_of(frame, size, device)
     stem = stem_of("bench_rules", options.results, device)
-    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page)
-    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+    write_page(stem, page, frame)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ reported, only milliseconds.
 from __future__ import annotations
 
 import statistics
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 
@@ -16,12 +15,12 @@ import pandas as pd
 import torch
 
 from analysis.report import Table, markdown, plain
-from experiments.bench.options import Options, count
+from experiments.bench.options import Options, count, write_page
 from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
-from resispec.files import write_atomically, write_json
+from resispec.files import write_json
 from resispec.models import Pair, TransformersModel, build_llama
 from resispec.timing import Stopwatch, now
 from resispec.trees import complete
@@ -154,8 +153,7 @@ def main() -> None:
     stem.parent.mkdir(parents=True, exist_ok=True)
     facts = {"device": device_name(device), "weights_read_ms": weights_gb / rate_tb, "decoders": rows}
     write_json(stem.with_suffix(".json"), facts)
-    write_atomically(stem.with_suffix(".md"), text)
-    sys.stdout.write(f"{text}\nwritten: {stem}.md\n")
+    write_page(stem, text)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Any
 from experiments.cells import Cell
 from experiments.costs.record import costs_of
 from experiments.search.candidates import Found, fastest, leaders, widths
-from experiments.search.measuring import check_request, check_size, length_of, seconds_of, source_of
+from experiments.search.measuring import (
+    check_documents,
+    check_request,
+    check_size,
+    length_of,
+    one_of_each_dataset,
+    seconds_of,
+    source_of,
+)
 from experiments.search.stages import DECISION, FEWEST_LEVELS, FINAL, KINDS, SHARES, Stages
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, grow_map
@@ -53,11 +61,7 @@ class BestShapeSearch:
     by: str = "tokens"
 
     def __post_init__(self) -> None:
-        if self.num_prompts < sum(SHARES):
-            raise InvalidInput(
-                f"search.num_prompts is {self.num_prompts}; "
-                f"allowed: from {sum(SHARES)}, split over {len(SHARES)} stages"
-            )
+        check_documents(self.num_prompts, SHARES)
         if self.num_levels < FEWEST_LEVELS:
             raise InvalidInput(f"search.num_levels is {self.num_levels}; allowed: from {FEWEST_LEVELS}")
         if self.by not in GOALS:
@@ -110,10 +114,7 @@ class BestShapeSearch:
 
     def stages(self, cells: Sequence[Cell], report: Report) -> Stages:
         """The stages for the cells that name a file, in the order of their data sets' names."""
-        by_dataset: dict[str, Cell] = {}
-        for cell in cells:
-            by_dataset.setdefault(cell.labels["dataset"], cell)
-        chosen = [by_dataset[name] for name in sorted(by_dataset)]
+        chosen = one_of_each_dataset(cells)
         return Stages(chosen, self.num_prompts, range(FEWEST_LEVELS, self.num_levels + 1), report)
 
     def _merit(self, topology: Topology, found: Found, times: Times) -> float:

@@ -27,10 +27,13 @@ from experiments.search.chosen import Chosen, save
 from experiments.search.grow_map import DECODER
 from experiments.search.measuring import (
     acceptance_task,
+    check_documents,
     check_request,
+    documents_of,
     length_of,
     mean_and_error,
     measuring_cell,
+    one_of_each_dataset,
     rows_of,
     source_of,
 )
@@ -62,11 +65,7 @@ class FastestSearch:
     num_levels: int = 9
 
     def __post_init__(self) -> None:
-        if self.num_prompts < sum(SHARES):
-            raise InvalidInput(
-                f"search.num_prompts is {self.num_prompts}; "
-                f"allowed: from {sum(SHARES)}, split over {len(SHARES)} stages"
-            )
+        check_documents(self.num_prompts, SHARES)
         if self.num_levels < 2:
             raise InvalidInput(f"search.num_levels is {self.num_levels}; allowed: from 2, the root counted")
 
@@ -88,8 +87,7 @@ class FastestSearch:
         Raises InvalidInput and what `measured` raises.
         """
         self.check(path, cells)
-        by_dataset = {cell.labels["dataset"]: cell for cell in reversed(cells)}
-        chosen = [by_dataset[name] for name in sorted(by_dataset)]
+        chosen = one_of_each_dataset(cells)
         costs = costs_of(chosen[0], report)
         judge = Judge(costs.model, length_of(chosen[0]))
         vectors, used = dict[str, list[float]](), list[Cell]()
@@ -130,9 +128,7 @@ class FastestSearch:
         return [measuring_cell(cell, labels, documents, task=task, decoder=DECODER) for cell in cells]
 
     def _documents(self, stage: int) -> range:
-        share = self.num_prompts // sum(SHARES)
-        start = sum(SHARES[:stage]) * share
-        return range(start, start + SHARES[stage] * share)
+        return documents_of(stage, self.num_prompts, SHARES)
 
 
 def compared(cells: Sequence[Cell], trees: Sequence[Configuration], report: Report) -> Found:

@@ -50,6 +50,28 @@ def check_size(num_nodes: int, num_levels: int) -> None:
         )
 
 
+def check_documents(num_prompts: int, shares: Sequence[int]) -> None:
+    """Raise InvalidInput unless every stage of a search gets a document; see `documents_of`."""
+    if num_prompts < sum(shares):
+        raise InvalidInput(
+            f"search.num_prompts is {num_prompts}; "
+            f"allowed: from {sum(shares)}, split over {len(shares)} stages"
+        )
+
+
+def documents_of(stage: int, num_prompts: int, shares: Sequence[int]) -> range:
+    """Which of the documents a stage reads. shares: of all stages; none reads those of another."""
+    share = num_prompts // sum(shares)
+    start = sum(shares[:stage]) * share
+    return range(start, start + shares[stage] * share)
+
+
+def one_of_each_dataset(cells: Sequence[Cell]) -> list[Cell]:
+    """The first cell of every data set, in the order of the data sets' names."""
+    first = {cell.labels["dataset"]: cell for cell in reversed(cells)}
+    return [first[name] for name in sorted(first)]
+
+
 def measuring_cell(cell: Cell, labels: Mapping[str, Any], documents: range, **nodes: Any) -> Cell:
     """The cell that measures something for a tree: pair, data set and temperature of a cell that wants it.
 

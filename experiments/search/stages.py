@@ -19,7 +19,14 @@ from experiments.search.candidates import (
     unique,
     widths,
 )
-from experiments.search.measuring import ROOT, acceptance_task, mean_and_error, measuring_cell, rows_of
+from experiments.search.measuring import (
+    ROOT,
+    acceptance_task,
+    documents_of,
+    mean_and_error,
+    measuring_cell,
+    rows_of,
+)
 from resispec.trees import Topology, from_widths
 
 if TYPE_CHECKING:
@@ -86,9 +93,7 @@ class Stages:
         return [value.tokens for value in self._mean(self.accepting(), "acceptance of siblings", "selected")]
 
     def _measuring(self, stage: int, name: str, task: dict[str, Any]) -> list[Cell]:
-        share = self.num_prompts // sum(SHARES)
-        start = sum(SHARES[:stage]) * share
-        documents = range(start, start + SHARES[stage] * share)
+        documents = documents_of(stage, self.num_prompts, SHARES)
         found = []
         for cell in self.cells:
             decoder = cell.config["decoder"]
