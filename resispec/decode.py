@@ -90,7 +90,7 @@ class Decoder:
     drafter: Drafter
     verifier: Verifier
     cache_length: int | None = None
-    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _kept: list[tuple[Any, Stepper]] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verifier", as_verifier(self.verifier))
@@ -138,10 +138,12 @@ class Decoder:
         """The stepper for a pair and sequences of this length; kept, since prompts are often alike."""
         # The last step may commit as many tokens past the length as the tree has levels.
         capacity = -(-(length + self.drafter.topology.num_levels) // ROUND_TO) * ROUND_TO
-        if self._kept.get("for") != (wanted := (pair, temperature, capacity)):
+        wanted = (pair, temperature, capacity)
+        if not self._kept or self._kept[0][0] != wanted:
+            self._kept.clear()  # before the next one's caches are made
             stepper = Stepper(self.drafter, self.verifier, pair, temperature, capacity)
-            self._kept.update({"for": wanted, "stepper": stepper})
-        return self._kept["stepper"]
+            self._kept.append((wanted, stepper))
+        return self._kept[0][1]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
         """Raise InvalidInput unless a prompt of this length and this decoder's trees fit the limits."""

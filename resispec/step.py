@@ -7,15 +7,16 @@ decided, once a step, and says what to keep.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import as_unit, send, upload
-from resispec.core import Draft, Tree, Verdict
+from resispec.capture import Unit, as_unit, send, upload
+from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.distributions import probabilities
 from resispec.drafters.base import Drafter
-from resispec.models import Pair
+from resispec.models import Pair, keeping
 from resispec.timing import is_measuring, part
 from resispec.trees import Topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
@@ -50,8 +51,8 @@ class Stepper:
         self._placed = _placed(self._topology, device)
         self._drafts = drafter.session(pair, temperature, capacity)
         self._read = as_unit(self._laws, device)
-        self._decide = as_unit(self._decided, device)
-        self._keep = as_unit(self._kept, device)
+        self._decide: dict[str, Unit] = {}  # by the name of the draws, for trees of the drafter's own shape
+        self._keep = keeping(self._session, device)
 
     def begin(self, prompt: list[int], generator: Generator) -> None:
         """Read a prompt; the steps draw from where `generator` stands now."""
@@ -76,7 +77,7 @@ class Stepper:
         with part("verify"):
             verdict = self._verdict(draft, target_probs)
         with part("commit"):
-            self._keep(None, upload((0, *verdict.path), self._device))
+            self._keep((0, *verdict.path))
             self._drafts.commit(verdict, features)
             self._root = verdict.tokens[-1]
         return Step(draft, target_probs, verdict)
@@ -93,19 +94,16 @@ class Stepper:
             # Another shape every time, or parts inside of it are to be told apart: not captured.
             drawn = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
-            self._draws = tree.draws
-            (drawn,) = self._decide(generator, tree.tokens, target_probs, draft.probs)
+            if (name := tree.draws.value) not in self._decide:
+                self._decide[name] = as_unit(partial(self._decided, tree.draws), self._device)
+            (drawn,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
         return read_verdict(drawn.tolist(), tree.topology, target_probs.dtype)
 
     def _decided(
-        self, generator: Generator, tokens: Tensor, target_probs: Tensor, draft_probs: Tensor
+        self, draws: Draws, generator: Generator, tokens: Tensor, target_probs: Tensor, draft_probs: Tensor
     ) -> tuple[Tensor]:
-        tree = Tree(self._topology, tokens, self._draws)
+        tree = Tree(self._topology, tokens, draws)
         return (draw_outcome(self._verifier, tree, target_probs, draft_probs, generator),)
-
-    def _kept(self, _: None, rows: Tensor) -> tuple[()]:
-        self._session.keep(rows)
-        return ()
 
 
 def reading_is_free(device: torch.device) -> bool:

@@ -18,7 +18,7 @@ from resispec.drafters.base import DraftSession
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair
+from resispec.models import Model, Pair, keeping
 from resispec.trees import Topology
 
 
@@ -90,7 +90,7 @@ class DraftModelSession:
         self._seen, self._rows = _plan(drafter.topology, model.device)
         self._session = model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, model.device)
-        self._keep = as_unit(self._kept, model.device)
+        self._keep = keeping(self._session, model.device)
         self._pending: list[int] = []
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
@@ -126,10 +126,6 @@ class DraftModelSession:
             probs.index_copy_(0, level.nodes, law)
         return tokens, probs, torch.cat([law[:, 0] for law in laws])
 
-    def _kept(self, _: None, rows: Tensor) -> tuple[()]:
-        self._session.keep(rows)
-        return ()
-
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
 
@@ -140,7 +136,7 @@ class DraftModelSession:
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
         cached = [self._rows[node] for node in verdict.path if node in self._rows]
         if cached:
-            self._keep(None, upload(cached, self._model.device))
+            self._keep(cached)
         self._pending = [
             token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows
         ]

@@ -6,7 +6,7 @@ Features are the hidden states after the final norm; `head` turns them into logi
 nobody reads does not compute them. An `EagleModel` drafts on its target's features.
 """
 
-from resispec.models.base import Model, Session, Tokenizer, features_of
+from resispec.models.base import Model, Session, Tokenizer, features_of, keeping
 from resispec.models.causal import (
     DTYPES,
     TransformersModel,
@@ -37,6 +37,7 @@ __all__ = [
     "build_llama",
     "check_device",
     "features_of",
+    "keeping",
     "load_eagle_pair",
     "load_pair",
     "save_eagle",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from resispec.capture import upload
+from resispec.capture import as_unit, upload
 
 
 class Session(Protocol):
@@ -48,6 +48,21 @@ class Model(Protocol):
 
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H)."""
+
+
+def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]], None]:
+    """`Session.keep` as a captured unit, by the numbers of the rows."""
+
+    def keep(_: None, rows: Tensor) -> tuple[()]:
+        session.keep(rows)
+        return ()
+
+    unit = as_unit(keep, device)
+
+    def commit(rows: Sequence[int]) -> None:
+        unit(None, upload(rows, device))
+
+    return commit
 
 
 def features_of(model: Model, tokens: Sequence[int]) -> Tensor:

@@ -58,7 +58,7 @@ class TransformersSession:
     @torch.inference_mode()
     def clear(self) -> None:
         """See `Session.clear`."""
-        self._rows.past.zero_()
+        self._rows.clear()
 
 
 class TransformersModel:

@@ -82,7 +82,7 @@ class EagleSession:
     @torch.inference_mode()
     def clear(self) -> None:
         """Forget everything."""
-        self._rows.past.zero_()
+        self._rows.clear()
 
 
 class EagleModel:

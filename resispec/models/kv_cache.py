@@ -100,6 +100,10 @@ class KeyValues:
                 layer.rows.index_copy_(3, places, layer.rows.index_select(3, rows))
         self.past.add_(len(rows))
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.past.zero_()
+
     def _next(self, count: int) -> Tensor:
         """The positions (K,) of the next committed rows."""
         return self.past + torch.arange(count, device=self.past.device)
