@@ -31,6 +31,8 @@ IGNORED = {
     "verifier": "counts through the decoder that refers to it",
     "audit": "counts through the task that refers to it",
 }
+# Keys that a configuration did not have at first: at these values results from before keep their names.
+LATER = {"compiled": False}
 OURS = ("resispec.", "experiments.")
 PATHS = ("path", "target", "draft")  # keys whose values are files or folders wherever such exist
 # A larger file is known by its size and three samples, since reading weights takes minutes.
@@ -69,7 +71,11 @@ class Cell:
     @property
     def determining(self) -> dict[str, Any]:
         """The part of the configuration that determines the result."""
-        return {key: value for key, value in self.config.items() if key not in IGNORED}
+        return {
+            key: value
+            for key, value in self.config.items()
+            if key not in IGNORED and not (key in LATER and value == LATER[key])
+        }
 
     @property
     def folder(self) -> Path:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from resispec.timing import processor_name
+
 # What a measurement depends on; tables, tests and documents may change beside it.
 CODE = ("resispec", "experiments", "conf", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "numpy")
@@ -46,10 +48,7 @@ def device_name(device: torch.device) -> str:
     """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.processor() or platform.machine()} ({os.cpu_count()} cores)"
+    return f"{processor_name()} ({os.cpu_count()} cores)"
 
 
 def device_stem(device: torch.device) -> str:

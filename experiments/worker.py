@@ -13,17 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from experiments.cells import Cell
-from experiments.configuration.build import build
+from experiments.configuration.build import build, build_pair
 from experiments.provenance import provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
 from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
-from resispec.models import Pair, Tokenizer
+from resispec.models import Tokenizer
 
 Report = Callable[[str, int, int], None]
 """Told what is being done, how many prompts are done, and of how many."""
@@ -104,8 +102,6 @@ def reason_of(error: BaseException, config: Mapping[str, Any]) -> str:
 def _measure(cell: Cell, folder: Path, report: Report) -> None:
     config = cell.config
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if config["num_threads"] is not None:
-        torch.set_num_threads(config["num_threads"])
     task: Task = build(config["task"])
     workload = load_workload(config)
     write_json(folder / PROVENANCE, provenance(workload.pair.target.device))
@@ -113,14 +109,28 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
     count = len(workload.prompts)
     report(f"{cell}: starting", len(log.rows), count)
     if len(log.rows) < count:
-        for index in range(config["warmup_prompts"]):
+        for index in warmup_prompts(workload, config):
             report(f"{cell}: warming up", len(log.rows), count)
-            task(workload, index % count)
+            task(workload, index)
     for index in range(len(log.rows), count):
         log.append(task(workload, index))
         facts = ", ".join(f"{name} {value}" for name, value in task.progress(log.rows).items())
         report(f"{cell}: {facts}", len(log.rows), count)
     log.finish(count)
+
+
+def warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
+    """The prompts that are decoded first and not recorded.
+
+    Where forwards are compiled, which takes seconds for caches of every length, there is one of each.
+    """
+    found = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
+    if config["compiled"]:
+        first: dict[int, int] = {}
+        for index, (_, tokens) in enumerate(workload.prompts):
+            first.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
+        found += [index for index in first.values() if index not in found]
+    return found
 
 
 def load_workload(config: Mapping[str, Any]) -> Workload:
@@ -132,7 +142,7 @@ def load_workload(config: Mapping[str, Any]) -> Workload:
     decoder: Decoder = build(config["decoder"])
     first = config["first_prompt"]
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
-    pair: Pair = build(config["pair"])
+    pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     encoded = [(prompt.id, encode(pair.tokenizer, prompt.text, length, template)) for prompt in prompts]
     for _, tokens in encoded:

@@ -115,7 +115,7 @@ class Decoder:
         device, most = pair.target.device, sampling.num_returned(len(prompt))
         eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
         started = now(device)
-        stepper = self._stepper(pair, sampling.temperature, len(prompt) + most)
+        stepper = self._stepper(pair, sampling.temperature, self.capacity(len(prompt), sampling))
         stepper.begin(prompt, generator)
         decoding = now(device)
         tokens: list[int] = []
@@ -134,10 +134,14 @@ class Decoder:
         returned, reason = sampling.cut(tokens, most, eos)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
 
-    def _stepper(self, pair: Pair, temperature: float, length: int) -> Stepper:
-        """The stepper for a pair and sequences of this length; kept, since prompts are often alike."""
-        # The last step may commit as many tokens past the length as the tree has levels.
-        capacity = -(-(length + self.drafter.topology.num_levels) // ROUND_TO) * ROUND_TO
+    def capacity(self, prompt_length: int, sampling: Sampling) -> int:
+        """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""
+        # The last step may commit as many tokens past the limit as the tree has levels.
+        most = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
+        return -(-most // ROUND_TO) * ROUND_TO
+
+    def _stepper(self, pair: Pair, temperature: float, capacity: int) -> Stepper:
+        """The stepper for a pair and caches of this capacity; kept, since prompts are often alike."""
         wanted = (pair, temperature, capacity)
         if not self._kept or self._kept[0][0] != wanted:
             self._kept.clear()  # before the next one's caches are made

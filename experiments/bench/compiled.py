@@ -1,16 +1,14 @@
-"""Would compiled forwards pay on a processor? `python -m experiments.bench.compiled`.
+"""What compiled forwards bring on a processor: `python -m experiments.bench.compiled [--prompts N]`.
 
-The target's body, as it is and compiled by `torch.compile` with fixed shapes, over several numbers of
-positions behind a prompt, in turn; and how long compiling takes. It needs a C++ compiler.
+Our decoders as they are and with `compiled=true`, and transformers beside them, on the same prompts in turn;
+and the seconds that a process takes to compile. It needs a C++ compiler.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 import torch
@@ -18,65 +16,93 @@ from tqdm import tqdm
 
 from analysis.report import markdown, plain
 from experiments.bench.contest import Timed, contest
-from experiments.bench.options import Options, stem_of, write_page
+from experiments.bench.decoders import NEW_TOKENS, assisted, embedded_prompts, ours, theirs
+from experiments.bench.options import Options, count, stem_of, write_page
 from experiments.commands import fail
 from experiments.provenance import device_name
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import load_pair
-from resispec.models import TransformersSession
-from resispec.models.kv_cache import KeyValues
+from resispec.models import Pair
+from resispec.models.compiled import compiled_pair, compiler
+from resispec.trees import chain, complete
+from resispec.verifiers import get_verifier
 
-SIZES = (1, 2, 4, 16, 121)
-PROMPT_TOKENS = 96
-CAPACITY = 144
-ROUNDS = 40
-
-
-def forward(body: Any, run: Any, size: int) -> Callable[[int], object]:
-    """A forward of so many positions by `run`, behind a prompt that `body` itself has read."""
-    rows = KeyValues(body.config.num_hidden_layers, CAPACITY, size, torch.device("cpu"))
-    TransformersSession(body, rows).extend(torch.zeros(PROMPT_TOKENS, dtype=torch.int64))
-    session = TransformersSession(run, rows)
-    tokens, visible = torch.zeros(size, dtype=torch.int64), torch.ones(size, size, dtype=torch.bool).tril()
-    depths = torch.arange(size)
-    return lambda _: session.forward(tokens, depths, visible)
+STANDARD = get_verifier("standard")
+DECODERS = {
+    "one token at a time": Decoder(NoDraft(), STANDARD),
+    "chain of 4": Decoder(DraftModel(chain(4)), STANDARD),
+    "d5b3": Decoder(DraftModel(complete(5, 3)), STANDARD),
+}
+Decode = Callable[[list[int], int], object]
 
 
-@torch.inference_mode()
-def measure(body: Any) -> pd.DataFrame:
-    """A row for each number of positions: milliseconds of both, their ratio, seconds of compiling."""
-    # Every number of positions is compiled, none runs as it is because there have been many.
-    torch._dynamo.config.recompile_limit = 100 * len(SIZES)
-    torch._dynamo.config.fail_on_recompile_limit_hit = True
-    compiled = torch.compile(body, dynamic=False)
-    contestants, rows = [], []
-    for size in tqdm(SIZES, desc="compiling", unit="shape"):
-        calls = forward(body, body, size), forward(body, compiled, size)
-        started = time.perf_counter()
-        calls[1](0)
-        rows.append({"positions": size, "compiling, s": time.perf_counter() - started})
-        contestants += [Timed((str(size),), [call]) for call in calls]
-    contest("forwards", contestants, ROUNDS, torch.device("cpu"))
-    for place, row in enumerate(rows):
-        plainly, faster = (timed.milliseconds for timed in contestants[2 * place : 2 * place + 2])
-        row |= {"as it is, ms": plainly, "compiled, ms": faster, "ratio": plainly / faster}
+def entrants(pair: Pair) -> dict[tuple[str, str], Decode]:
+    """Every decoder in every way of forwarding, by the names of both."""
+    ways = {"as it is": pair, "compiled": compiled_pair(pair)}
+    own = {
+        (name, way): ours(used, decoder) for name, decoder in DECODERS.items() for way, used in ways.items()
+    }
+    return own | {
+        ("one token at a time", "transformers"): theirs(pair),
+        ("chain of 4", "transformers"): assisted(pair),
+    }
+
+
+def compiling(entered: dict[tuple[str, str], Decode], prompt: list[int]) -> dict[str, float]:
+    """Seconds of the first call of what is compiled, by the decoder's name, beyond those of a second one."""
+    found = {}
+    for (name, way), decode in tqdm(entered.items(), desc="compiling", unit="decoder"):
+        if way == "compiled":
+            seconds = []
+            for _ in range(2):
+                started = time.perf_counter()
+                decode(prompt, 1)
+                seconds.append(time.perf_counter() - started)
+            found[name] = seconds[0] - seconds[1]
+    return found
+
+
+def measure(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
+    """A row for each decoder: seconds of compiling, tokens a second in each way, and ratios."""
+    entered = entrants(pair)
+    spent = compiling(entered, prompts[0])
+    timed = {
+        key: Timed(key, [lambda turn, decode=decode: decode(prompts[turn], turn + 1)])  # type: ignore[misc]
+        for key, decode in entered.items()
+    }
+    contest("bench", list(timed.values()), len(prompts), pair.target.device)
+    rates = {key: 1e3 * NEW_TOKENS / one.milliseconds for key, one in timed.items()}
+    rows = []
+    for name in DECODERS:
+        plainly, fast = rates[name, "as it is"], rates[name, "compiled"]
+        peer = rates.get((name, "transformers"), float("nan"))
+        rows.append(
+            {"decoder": name, "compiling, s": spent[name]}
+            | {"as it is, tokens/s": plainly, "compiled, tokens/s": fast, "ratio": fast / plainly}
+            | {"transformers, tokens/s": peer, "compiled to transformers": fast / peer}
+        )
     return pd.DataFrame(rows)
 
 
 def main() -> int:
     """Measure, print, and write results/embedded/bench_compiled.{md,csv}."""
-    options = Options(__doc__, None).parse_args()
-    if shutil.which("g++") is None and shutil.which("clang++") is None:
-        return fail("torch.compile needs a C++ compiler on a processor; none was found")
+    parser = Options(__doc__, None)
+    parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
+    options = parser.parse_args()
+    if compiler() is None:
+        return fail("torch.compile needs a C++ compiler on a processor; none was found (CXX, g++, clang++)")
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
-    target: Any = load_pair().target
-    frame = measure(target.module.base_model)
-    caption = "Forwards of the embedded target, as they are and compiled."
+    pair = load_pair()
+    frame = measure(pair, embedded_prompts(pair, options.prompts))
+    specs = {"compiling, s": ".1f"} | {name: ".0f" for name in frame if "tokens/s" in str(name)}
+    caption = "Decoding on a processor, as it is and with compiled forwards."
     source = (
-        f"`python -m experiments.bench.compiled` on {device_name(target.device)}, 1 thread, {ROUNDS} rounds."
+        f"`python -m experiments.bench.compiled` on {device_name(pair.target.device)}, 1 thread, embedded "
+        f"pair, T=1, {NEW_TOKENS} new tokens a prompt, {options.prompts} prompts, all in turn; medians."
     )
-    text = f"{markdown(plain('bench_compiled', frame, caption))}\n{source}\n"
-    stem = stem_of("bench_compiled", options.results, target.device)
-    write_page(stem, text, frame)
+    text = f"{markdown(plain('bench_compiled', frame, caption, specs=specs))}\n{source}\n"
+    write_page(stem_of("bench_compiled", options.results, pair.target.device), text, frame)
     return 0
 
 

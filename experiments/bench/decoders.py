@@ -95,6 +95,23 @@ def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
     return decode
 
 
+def assisted(pair: Pair) -> Callable[[list[int], int], Tensor]:
+    """`generate` of transformers with the pair's draft, which drafts `NUM_DRAFTED` tokens a step."""
+    draft: Any = pair.draft
+    draft.module.generation_config.update(
+        num_assistant_tokens=NUM_DRAFTED,
+        num_assistant_tokens_schedule="constant",
+        assistant_confidence_threshold=0.0,
+    )
+    return theirs(pair, assistant_model=draft.module)
+
+
+def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
+    """The first tokens of so many embedded documents."""
+    texts = EmbeddedDataset("embedded_reference").prompts(count)
+    return [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
+
+
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
     assert pair.draft is not None
@@ -158,12 +175,6 @@ def page(contestants: Sequence[Timed], split: Mapping[str, float], device: torch
 
 def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
     """Our loops, each followed by that of transformers; a round decodes the prompt of its number."""
-    draft: Any = pair.draft
-    draft.module.generation_config.update(
-        num_assistant_tokens=NUM_DRAFTED,
-        num_assistant_tokens_schedule="constant",
-        assistant_confidence_threshold=0.0,
-    )
     standard = get_verifier("standard")
     decoders = {
         "ours, autoregressive": ours(pair, Decoder(NoDraft(), standard)),
@@ -171,9 +182,7 @@ def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
         f"ours, chain of {NUM_DRAFTED} drafted": ours(
             pair, Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
         ),
-        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": theirs(
-            pair, assistant_model=draft.module
-        ),
+        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": assisted(pair),
     }
 
     def timed(name: str, decode: Callable[[list[int], int], object]) -> Timed:
@@ -192,8 +201,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     pair = load_pair(device=options.device)
-    texts = EmbeddedDataset("embedded_reference").prompts(options.prompts)
-    prompts = [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
+    prompts = embedded_prompts(pair, options.prompts)
     contestants = entrants(pair, prompts)
     contest("bench", contestants, len(prompts), pair.target.device)
     text = page(contestants, step_split(pair, prompts), pair.target.device)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from resispec.errors import InvalidInput, first_line
+
+if TYPE_CHECKING:
+    from resispec.models import Pair
 
 
 def build(node: Any) -> Any:
@@ -26,3 +29,18 @@ def build(node: Any) -> Any:
             raise cause from error
         target = node.get("_target_", "?") if isinstance(node, Mapping) else "?"
         raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
+
+
+def build_pair(config: Mapping[str, Any]) -> Pair:
+    """The pair of a cell's configuration; its forwards run as the cell asks for, on so many threads.
+
+    Raises InvalidInput as `build`.
+    """
+    import torch
+
+    from resispec.models.compiled import compiled_pair
+
+    if config["num_threads"] is not None:
+        torch.set_num_threads(config["num_threads"])
+    pair: Pair = build(config["pair"])
+    return compiled_pair(pair) if config["compiled"] else pair

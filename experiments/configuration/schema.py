@@ -64,6 +64,9 @@ class RunConfig:
     device: str = MISSING
     dtype: str = MISSING
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
+    compiled: bool = (
+        False  # on a CPU: forwards of a step by torch.compile, where that is measured to be faster
+    )
     jobs: int = 1  # cells that run at a time; at most one of them is timed
     timed: bool = True  # whether the cell's times count; those of an audit never do
     results: str = "results"
@@ -117,6 +120,11 @@ def check_values(config: dict[str, Any]) -> None:
     Only what can be known without a model is checked.
     """
     _check(_Values, config)
+    if config["compiled"] and config["device"] != "cpu":
+        raise InvalidInput(
+            f"compiled=true is for device=cpu; found device={config['device']}, "
+            "where steps are captured as graphs"
+        )
     template = config["prompt_template"]
     if template is not None and "{text}" not in template:
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")

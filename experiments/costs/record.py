@@ -50,7 +50,8 @@ def file_of(config: Mapping[str, Any]) -> Path:
 
 def key_of(config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device."""
-    return Cell({}, {name: config[name] for name in ("pair", "num_threads")}).cell_id
+    names = ("pair", "num_threads", "compiled")
+    return Cell({}, {name: config[name] for name in names}).cell_id
 
 
 def costs_of(cell: Cell, report: Report) -> Costs:
@@ -122,17 +123,13 @@ def _costs(path: Path, key: str, entry: Any) -> Costs:
 
 def _measured(cell: Cell, report: Report) -> dict[str, Any]:
     """An entry: every step that was timed, and where and when that was."""
-    import torch
-
-    from experiments.configuration.build import build
+    from experiments.configuration.build import build, build_pair
     from experiments.costs.probes import ROUNDS, time_probes
     from experiments.provenance import provenance
 
     config = cell.config
-    if config["num_threads"] is not None:
-        torch.set_num_threads(config["num_threads"])
     report(WHAT, 0, 1)
-    pair = build(config["pair"])
+    pair = build_pair(config)
     documents = build(config["dataset"]).prompts(config["num_prompts"])
     text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
     load = os.getloadavg()[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,34 +23,44 @@ if TYPE_CHECKING:
 
 transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
+Body = Callable[..., Any]
+"""A model of transformers without its head, or what stands for one."""
+CATCH_UP = 2
+"""Tokens that a step commits through a forward, at most: an accepted leaf and the next root, in the draft."""
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class TransformersSession:
-    """A `Session` of a transformers model."""
+    """A `Session` of a transformers model.
 
-    def __init__(self, body: torch.nn.Module, rows: KeyValues) -> None:
-        self._body, self._rows = body, rows
+    body: called for a prompt. stepping: called for the forwards of a step, by default the body, too.
+    """
+
+    def __init__(self, body: Body, rows: KeyValues, stepping: Body | None = None) -> None:
+        self._body, self._rows, self._stepping = body, rows, stepping or body
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
         """See `Session.extend`."""
-        return self._forward(tokens, *self._rows.extend(len(tokens)))
+        body = self._body if len(tokens) > CATCH_UP else self._stepping
+        return self._forward(body, tokens, *self._rows.extend(len(tokens)))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
         """See `Session.forward`."""
-        return self._forward(tokens, *self._rows.draft(depths, visible))
+        return self._forward(self._stepping, tokens, *self._rows.draft(depths, visible))
 
-    def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
-        output = self._body(
+    def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+        output = body(
             input_ids=tokens[None],
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
         )
-        return output.last_hidden_state[0]
+        features: Tensor = output.last_hidden_state[0]
+        return features
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
@@ -79,6 +91,7 @@ class TransformersModel:
             raise InvalidInput(f"{name}: config.json gives no max_position_embeddings")
         self.module = module.eval()
         self._head = own_head(self.module)
+        self._stepping: Body | None = None
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
@@ -87,9 +100,14 @@ class TransformersModel:
     def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
         """See `Model.session`."""
         num_layers = self.module.config.num_hidden_layers
-        return TransformersSession(
-            self.module.base_model, KeyValues(num_layers, capacity, drafted, self.device)
-        )
+        rows = KeyValues(num_layers, capacity, drafted, self.device)
+        return TransformersSession(self.module.base_model, rows, self._stepping)
+
+    def stepping(self, body: Body) -> TransformersModel:
+        """The same model, whose sessions call `body` instead of its own for the forwards of a step."""
+        other = copy.copy(self)
+        other._stepping = body
+        return other
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:

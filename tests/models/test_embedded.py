@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from resispec import embedded
+from resispec import embedded, files
 from resispec.embedded import DRAFTS, TARGETS, ModelRecipe, Sizes, TextRecipe, store, text, train
 from resispec.embedded.corpus import NAMES, Split, build_corpus, paragraph_key, read_sources
 from resispec.embedded.muon import orthogonalise
@@ -304,9 +304,9 @@ def test_every_file_that_decides_what_is_made_is_there_and_counts(
 
 def test_the_cache_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
-    assert store.default_root() == tmp_path
+    assert files.cache_root() == tmp_path
     monkeypatch.delenv("RESISPEC_CACHE")
-    assert store.default_root() == Path.home() / ".cache" / "resispec"
+    assert files.cache_root() == Path.home() / ".cache" / "resispec"
 
 
 def test_an_unknown_data_set_names_the_allowed_ones() -> None:
