@@ -23,6 +23,7 @@ from resispec.verifiers.greedy import Greedy
 from resispec.verifiers.optimal import Optimal
 from resispec.verifiers.traversal import Traversal
 from resispec.verifiers.block import Block
+from resispec.verifiers.level_optimal import LevelOptimal
 # isort: on
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Greedy",
     "KSeq",
     "Law",
+    "LevelOptimal",
     "Naive",
     "Optimal",
     "Outcomes",

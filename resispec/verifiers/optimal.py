@@ -20,10 +20,8 @@ increasing order of p / q.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,9 +29,7 @@ from resispec.distributions import normalise, null_mass
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
-
-LEAST_CHANCE = 1e-20
-"""In place of chances of 0, whose logarithm is infinite; far below rounding."""
+from resispec.verifiers.transport import clips, gauss_legendre, group_sums, log_chain, prefix_sums
 
 
 @register("optimal")
@@ -73,10 +69,12 @@ class Optimal:
         """The law m and the scores that choose by it.
 
         Returns every token's group (..., V) int64 and, for each of the K groups, m / q and the law of its
-        scores as `_log_chain` encodes it, both (..., K) float64.
+        scores as `log_chain` encodes it, both (..., K) float64.
         """
         groups, num_groups = self._groups(p, q, num_siblings)
-        return groups, *_coupling(_sums(p, groups, num_groups), _sums(q, groups, num_groups), num_siblings)
+        return groups, *_coupling(
+            group_sums(p, groups, num_groups), group_sums(q, groups, num_groups), num_siblings
+        )
 
     def _groups(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, int]:
         """Every token's group (..., V) int64, numbered in increasing order of p / q, and their number."""
@@ -92,14 +90,8 @@ class Optimal:
         return place.nan_to_num_(0.0).clamp_max_(last).long(), self.bins
 
 
-def _sums(probs: Tensor, groups: Tensor, num_groups: int) -> Tensor:
-    """The mass (..., K) of every group, float64."""
-    zeros = torch.zeros(*probs.shape[:-1], num_groups, dtype=torch.float64, device=probs.device)
-    return zeros.scatter_add_(-1, groups, probs.double())
-
-
 def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:
-    """m / q of every group and `_log_chain` of the groups, (..., K).
+    """m / q of every group and `log_chain` of the groups, (..., K).
 
     p, q: (..., K), masses of the groups in increasing order of p / q.
     """
@@ -107,55 +99,11 @@ def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:
     # Without `cummax` a group that has no tokens would have the ratio 0, out of order. c1 is at most B, so
     # larger ratios are clipped to it in any case, and infinite ones, where q = 0, become numbers.
     ratio = (p / q.clamp_min(torch.finfo(q.dtype).tiny)).cummax(-1).values.clamp_max(num_siblings)
-    low, high, below = _clips(p, q, ratio, num_siblings)
-    ratio = torch.minimum(torch.maximum(ratio, low), high)
-    return ratio, _log_chain(ratio, q, below, num_siblings)
-
-
-def _clips(p: Tensor, q: Tensor, ratio: Tensor, num_siblings: int) -> tuple[Tensor, Tensor, Tensor]:
-    """c0 and c1 (..., 1), and the prefix sums Q_0 = 0, Q_1, ..., Q_K = 1 of q, (..., K + 1).
-
-    c0 raises the tokens of smallest p / q until they have gained the mass d: c0 = min_k (P_k + d) / Q_k.
-    c1 lowers those of largest p / q until they have lost d: c1 = max_k (1 - P_k - d) / (1 - Q_k). For
-    tiny 1 - Q_k this ratio is all rounding, so the maximum is not searched for. Clipping at the ratio of
-    token k takes 1 - P_k - ratio (1 - Q_k) away, less and less for larger k, so counting the tokens at which
-    that is more than d gives the k of the maximum.
-    """
-    target, below = (torch.nn.functional.pad(mass.cumsum(-1), (1, 0)) for mass in (p, q))
-    below = below / below[..., -1:]
-    gap = (below**num_siblings - target).amax(-1, keepdim=True)
-    tiny = torch.finfo(p.dtype).tiny
-    low = ((target + gap) / below.clamp_min(tiny))[..., 1:].amin(-1, keepdim=True)
-    left, free = 1 - target, 1 - below
-    taken = left[..., 1:] - ratio * free[..., 1:]
-    last = (taken > gap).sum(-1, keepdim=True)
-    high = (left.gather(-1, last) - gap) / free.gather(-1, last).clamp_min(tiny)
-    return low.clamp_max(1), high.clamp(1, num_siblings), below
-
-
-def _log_chain(ratio: Tensor, q: Tensor, below: Tensor, num_siblings: int) -> Tensor:
-    r"""c_k = log h_1 + ... + log h_k, (..., K): what is needed of the law of the scores.
-
-    ratio: (..., K), r = m / q. q: (..., K). below: (..., K + 1), the sums Q_0, ..., Q_K.
-    There is a knot b_k for every group k, in increasing order, and b_0 = 0. The score of a token in group k
-    is drawn like this: start with J = k; toss coins, and as long as the coin of group J shows heads, which it
-    does with probability h_J, lower J by 1; then draw the score uniformly from (b_{J-1}, b_J]. So it is at
-    most b_j, j < k, with probability h_{j+1} ... h_k = exp(c_k - c_j).
-
-    With b_k the largest root of b^B = M_k + r_k (b - Q_k), and h_k = (b_{k-1} - Q_{k-1}) / (b_k - Q_{k-1}),
-    the score of a token that is drawn from q is uniform on [0, 1], and the largest of B scores belongs to
-    group k with probability m_k. (The largest score has the distribution function t^B. Group k = 1, 2, ... in
-    turn replaces the slope of this function on (Q_{k-1}, b_k] by its average, after which the function agrees
-    with M at Q_0, ..., Q_k.)
-    """
-    start = below[..., :-1]
+    below = prefix_sums(q)
+    low, high = clips(p, ratio, below, below**num_siblings)
+    ratio = torch.minimum(torch.maximum(ratio, low), high.clamp(1, num_siblings))
     knots = _largest_root(ratio, ratio * below[..., 1:] - (ratio * q).cumsum(-1), num_siblings)
-    knots = torch.maximum(knots, below[..., 1:]).clamp_max(1)
-    before = torch.nn.functional.pad(knots[..., :-1], (1, 0))
-    # A group that has no tokens and where M_k = Q_k^B gives 0 / 0; nothing stops there, as if all coins
-    # showed heads.
-    heads = torch.where(knots > start, (before - start) / (knots - start), 1.0)
-    return heads.clamp(LEAST_CHANCE, 1).log().cumsum(-1)
+    return ratio, log_chain(torch.maximum(knots, below[..., 1:]).clamp_max(1), below)
 
 
 def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
@@ -197,14 +145,7 @@ def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
     rise = high - low
     chances = torch.zeros_like(own[..., 0])
     tiny = torch.finfo(rise.dtype).tiny
-    for node, weight in _gauss_legendre((groups.shape[-1] + 1) // 2):
+    for node, weight in gauss_legendre((groups.shape[-1] + 1) // 2):
         reached = low + node * rise
         chances = chances + weight * (rise / reached.clamp_min(tiny) * reached.prod(-2, keepdim=True)).sum(-1)
     return chances
-
-
-@lru_cache(maxsize=32)
-def _gauss_legendre(num_nodes: int) -> tuple[tuple[float, float], ...]:
-    """Nodes and weights on [0, 1]; exact for polynomials of degree below 2 * num_nodes."""
-    nodes, weights = np.polynomial.legendre.leggauss(num_nodes)
-    return tuple(zip(((nodes + 1) / 2).tolist(), (weights / 2).tolist(), strict=True))

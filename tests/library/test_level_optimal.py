@@ -1,0 +1,145 @@
+"""Optimal transport over whole levels: exact for every tree, and more tokens than from the leaves up."""
+
+import pytest
+import torch
+from accounts import rng
+
+from resispec.audit.ceiling import ceiling
+from resispec.audit.enumerate import chain_law, tree_law
+from resispec.core import Draws, Tree
+from resispec.errors import InvalidInput
+from resispec.trees import Topology, chain, complete, from_widths
+from resispec.verifiers import LevelOptimal, get_verifier
+from resispec.verifiers import level_optimal as module
+from resispec.verifiers.transport import win_masses
+
+UNEVEN = Topology((-1, 0, 0, 0, 1, 1, 2, 4))
+
+
+def rows(vocab, seed, sharpness=0.5):
+    """Two bigram models (V, V), float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        laws = torch.distributions.Dirichlet(torch.full((vocab,), sharpness, dtype=torch.float64))
+        return laws.sample((vocab,)), laws.sample((vocab,))
+
+
+def expected_tokens(verifier, topology, target, draft):
+    """Of one step, averaged over all trees that could be drafted."""
+    vocab, total = len(target), 0.0
+    for drafted in torch.cartesian_prod(*[torch.arange(vocab)] * (topology.num_nodes - 1)):
+        tokens = torch.cat((torch.zeros(1, dtype=torch.int64), drafted))
+        chance = draft[tokens[list(topology.parents[1:])], drafted].prod()
+        stop = verifier.outcomes(Tree(topology, tokens, Draws.IID), target[tokens], draft[tokens]).stop
+        total += float(chance * (stop * (topology.depths + 1)).sum())
+    return total
+
+
+@pytest.mark.parametrize("sizes", [(256, 32), (2, 2), (16, 5)])
+@pytest.mark.parametrize(
+    ("vocab", "topology"),
+    [(3, from_widths((2, 2))), (2, from_widths((3, 3))), (2, complete(3, 2)), (2, UNEVEN), (4, chain(2))],
+)
+def test_the_emitted_law_is_the_target_s(vocab, topology, sizes):
+    for seed in range(3):
+        target, draft = rows(vocab, seed, (0.2, 1.0, 3.0)[seed])
+        law = tree_law(LevelOptimal(*sizes), topology, target, draft, Draws.IID)
+        assert float((law - chain_law(target, topology.num_levels)).abs().max()) < 1e-12
+
+
+def test_tokens_without_mass_change_nothing():
+    """In the target, in the draft, and in both."""
+    target, draft = rows(4, 0)
+    target[:, 1] = draft[:, 2] = target[:, 3] = draft[:, 3] = 0
+    target, draft = (law / law.sum(-1, keepdim=True) for law in (target, draft))
+    law = tree_law(LevelOptimal(), from_widths((2, 2)), target, draft, Draws.IID)
+    assert float((law - chain_law(target, 3)).abs().max()) < 1e-12
+
+
+def test_it_is_exact_wherever_weights_are_cut_off(monkeypatch):
+    monkeypatch.setattr(module, "LEAST_WEIGHT", 0.3)
+    target, draft = rows(3, 1)
+    law = tree_law(LevelOptimal(), from_widths((2, 2)), target, draft, Draws.IID)
+    assert float((law - chain_law(target, 3)).abs().max()) < 1e-12
+
+
+def test_on_a_chain_it_is_block_verification():
+    target, draft = rows(5, 2)
+    for tokens in ([0, 1, 2, 3], [0, 4, 4, 1], [0, 2, 0, 3]):
+        tree = Tree(chain(3), torch.tensor(tokens), Draws.IID)
+        found, wanted = (
+            verifier.outcomes(tree, target[tree.tokens], draft[tree.tokens])
+            for verifier in (LevelOptimal(), get_verifier("block"))
+        )
+        assert torch.allclose(found.stop, wanted.stop, atol=1e-12)
+        possible = wanted.stop > 1e-9
+        assert torch.allclose(found.final[possible], wanted.final[possible], atol=1e-12)
+
+
+@pytest.mark.parametrize("siblings", [2, 3])
+def test_at_one_node_it_attains_the_ceiling(siblings):
+    """But for what bins and classes give away, which shrinks."""
+    for seed in range(3):
+        target, draft = rows(3, seed)
+        most = float(ceiling(target[0], draft[0], siblings, Draws.IID))
+        losses = [
+            1 + most - expected_tokens(LevelOptimal(bins, classes), from_widths((siblings,)), target, draft)
+            for bins, classes in ((256, 32), (4096, 512))
+        ]
+        assert -1e-12 < losses[1] < 2e-3 and losses[1] <= losses[0] < 0.02
+
+
+@pytest.mark.parametrize("topology", [from_widths((2, 2)), from_widths((3, 3)), UNEVEN])
+def test_it_emits_more_than_from_the_leaves_up(topology):
+    gains = []
+    for seed in range(4):
+        target, draft = rows(2, seed, 1.0)
+        draft = (draft + target) / 2
+        found = [
+            expected_tokens(verifier, topology, target, draft)
+            for verifier in (LevelOptimal(256, 128), get_verifier("traversal_optimal"))
+        ]
+        gains.append(found[0] - found[1])
+    assert min(gains) > -1e-12 and max(gains) > 0.01
+
+
+def test_chances_to_win_are_those_of_independent_scores():
+    """Two scores that are uniform on [0, 1] and on [1/2, 1]."""
+    functions = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    assert torch.allclose(
+        win_masses(functions), torch.tensor([[0.0, 0.25], [0.0, 0.75]], dtype=torch.float64)
+    )
+    many = win_masses(torch.rand(9, 6, generator=rng(0), dtype=torch.float64).sort(-1).values)
+    assert many.shape == (9, 5) and float(many.amin()) >= 0
+
+
+def test_a_large_vocabulary_in_float32():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        topology = from_widths((14,) * 4)
+        logits = 3 * torch.randn(topology.num_nodes, 2000)
+        target, draft = logits.softmax(-1), (logits + torch.randn_like(logits)).softmax(-1)
+        parents = torch.tensor((0, *topology.parents[1:]))
+        tokens = torch.multinomial(draft[parents], 1)[:, 0]
+    tree = Tree(topology, tokens, Draws.IID)
+    outcomes = LevelOptimal().outcomes(tree, target, draft)
+    precise = LevelOptimal().outcomes(tree, target.double(), draft.double())
+    assert outcomes.stop.dtype == torch.float32 and float(outcomes.stop.amin()) >= 0
+    assert float(outcomes.stop.sum()) == pytest.approx(1, abs=1e-5)
+    assert torch.allclose(outcomes.stop.double(), precise.stop, atol=1e-4)
+    verdict = LevelOptimal().verify(tree, target, draft, rng(0))
+    assert verdict == LevelOptimal().verify(tree, target, draft, rng(0))
+
+
+@pytest.mark.parametrize("options", [{"bins": 1}, {"classes": 0}])
+def test_too_few_groups_are_refused(options):
+    [(name, found)] = options.items()
+    with pytest.raises(InvalidInput, match=f"level_optimal: {found} {name}; allowed: at least 2"):
+        LevelOptimal(**options)
+
+
+def test_other_draws_are_refused():
+    tree = Tree(chain(1), torch.tensor([0, 1]), Draws.WITHOUT_REPLACEMENT)
+    target, draft = rows(2, 0)
+    with pytest.raises(InvalidInput, match="level_optimal is not exact for draws"):
+        LevelOptimal().outcomes(tree, target, draft)
