@@ -130,7 +130,7 @@ def _refusal(error: Exception, name: str, revision: str | None) -> str:
 
 def _cached_folder(name: str, revision: str | None) -> Path:
     """The cached copy of a model. Raises InvalidInput when this revision's configuration is not in it."""
-    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    config = try_to_load_from_cache(name, "config.json", constants.HF_HUB_CACHE, revision)
     if not isinstance(config, str):
         at = f"at revision {revision}" if revision else "with a config.json"
         raise InvalidInput(f"model {name} is not cached {at}, and the hub cannot be asked")
@@ -139,7 +139,7 @@ def _cached_folder(name: str, revision: str | None) -> Path:
 
 def _is_cached(kind: str, name: str) -> bool:
     try:
-        repos = scan_cache_dir().repos
+        repos = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except CacheNotFound:
         repos = frozenset()
     return any(repo.repo_type == kind and repo.repo_id == name for repo in repos) or (
