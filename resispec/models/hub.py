@@ -120,7 +120,7 @@ def _refusal(error: Exception, name: str, revision: str | None) -> str:
     if isinstance(error, GatedRepoError):
         return f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}"
     if isinstance(error, RevisionNotFoundError):
-        return f"it has no revision {revision}"
+        return f"it has no revision {revision}; null takes the newest"
     if isinstance(error, RepositoryNotFoundError):
         return f"there is no such repository, or it is private; check the name, or {LOG_IN}"
     if isinstance(error, HfHubHTTPError) and error.response.status_code == 401:

@@ -36,6 +36,15 @@ FULL = {
         FOUR | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
     ),
     "Cohere": ("Cohere", FOUR | {"logit_scale": 0.25}),
+    "Mistral with images": (
+        "Mistral3",
+        {
+            "text_config": FOUR | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
+            "vision_config": VISION | {"model_type": "pixtral"},
+            "image_token_index": 60,
+            "spatial_merge_size": 1,
+        },
+    ),
 }
 SLIDING = {
     "Mistral 0.1": ("Mistral", FOUR | {"sliding_window": WINDOW}),
@@ -47,6 +56,7 @@ SLIDING = {
     "Olmo3": ("Olmo3", FOUR | MIXED),
 }
 OWN = {
+    "Mistral with images": ("Mistral3Config", "Mistral3ForConditionalGeneration"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "Gemma 3 with images": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
 }
