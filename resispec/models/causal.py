@@ -15,8 +15,9 @@ from transformers.utils import logging as transformers_logging
 from resispec.errors import InvalidInput
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.head import check_logits, own_head, shortened
-from resispec.models.kv_cache import KeyValues
+from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.pair import Pair
+from resispec.models.vocabulary import check_tokenizers, fitted
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -34,11 +35,14 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class TransformersSession:
     """A `Session` of a transformers model.
 
-    body: called for a prompt. stepping: called for the forwards of a step, by default the body, too.
+    body: called for a prompt. stepping: called for the forwards of a step. known: a token id from here on is
+    read as the last one before.
     """
 
-    def __init__(self, body: Body, rows: KeyValues, stepping: Body | None = None) -> None:
-        self._body, self._rows, self._stepping = body, rows, stepping or body
+    def __init__(
+        self, body: Body, rows: KeyValues, stepping: Body | None = None, known: int | None = None
+    ) -> None:
+        self._body, self._rows, self._stepping, self._known = body, rows, stepping or body, known
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
@@ -51,7 +55,9 @@ class TransformersSession:
         """See `Session.forward`."""
         return self._forward(self._stepping, tokens, *self._rows.draft(depths, visible))
 
-    def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
+        if self._known is not None:
+            tokens = tokens.clamp_max(self._known - 1)
         output = body(
             input_ids=tokens[None],
             position_ids=positions,
@@ -74,19 +80,17 @@ class TransformersSession:
 
 
 class TransformersModel:
-    """A `Model` around a transformers causal language model with full attention in every layer.
+    """A `Model` around a transformers causal language model whose layers attend to all before or to a window.
 
-    Raises InvalidInput for sliding-window or linear layers, whose caches cannot hold a tree, for a model that
-    does not say how many positions it can attend to, and where the logits of a small tree are not the
-    model's own, see `check_logits`.
+    commit: that of the hub, None for a model from elsewhere. Raises InvalidInput for other kinds of layers,
+    whose caches cannot hold a tree, for a model that does not say how many positions it can attend to, and
+    where the logits of a small tree are not the model's own, see `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
-        config = module.config
-        name = config._name_or_path or type(module).__name__
-        kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-        if kinds != {"full_attention"} or getattr(config, "sliding_window", None):
-            raise InvalidInput(f"{name}: every layer must use full attention; found {sorted(kinds)}")
+        config = self._config = module.config.get_text_config()
+        name = self._name = module.config._name_or_path or type(module).__name__
+        windows_of(name, config)
         if not getattr(config, "max_position_embeddings", None):
             raise InvalidInput(f"{name}: config.json gives no max_position_embeddings")
         self.module = module.eval()
@@ -95,13 +99,15 @@ class TransformersModel:
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
+        self.commit: str | None = getattr(module.config, "_commit_hash", None)
         self._head = shortened(self._head, module, check_logits(name, self, module))
 
     def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
         """See `Model.session`."""
-        num_layers = self.module.config.num_hidden_layers
-        rows = KeyValues(num_layers, capacity, drafted, self.device)
-        return TransformersSession(self.module.base_model, rows, self._stepping)
+        windows, own = windows_of(self._name, self._config), self._config.vocab_size
+        rows = KeyValues(self._config.num_hidden_layers, capacity, drafted, self.device, windows)
+        known = own if own < self.vocab_size else None
+        return TransformersSession(self.module.base_model, rows, self._stepping, known)
 
     def stepping(self, body: Body) -> TransformersModel:
         """The same model, whose sessions call `body` instead of its own for the forwards of a step."""
@@ -109,10 +115,38 @@ class TransformersModel:
         other._stepping = body
         return other
 
+    def in_vocabulary(self, size: int) -> TransformersModel:
+        """The same model as one of `size` tokens, whose ids mean the same: a draft for a target of so many.
+
+        Tokens that it has no row for have no probability, and are read as its last one where they were
+        committed; those from `size` on are cut off, and the others' law is renormalised.
+        """
+        other = copy.copy(self)
+        other.vocab_size = size
+        return other
+
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        return self._head(features)
+        return fitted(self._head(features), self.vocab_size)
+
+
+def windows_of(name: str, config: Any) -> dict[str, int | None]:
+    """How far back each kind of layer of a text model sees, as `KeyValues` takes it.
+
+    config: of transformers. Raises InvalidInput, naming them, for layers that do not attend so.
+    """
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:  # all layers are of one kind, as in Mistral
+        return {"sliding_attention": window} if window else dict(FULL)
+    known = {**FULL, "sliding_attention": window}
+    if not set(kinds) <= known.keys() or ("sliding_attention" in kinds and not window):
+        raise InvalidInput(
+            f"{name}: found layers of {', '.join(sorted(set(kinds)))}, sliding_window {window}; "
+            f"allowed: {' and '.join(known)} with a sliding_window"
+        )
+    return {kind: known[kind] for kind in sorted(set(kinds))}
 
 
 class TransformersTokenizer:
@@ -162,11 +196,9 @@ def load_pair(
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, number, device)
     draft_model = TransformersModel(module)
     shared = min(target_model.vocab_size, draft_model.vocab_size)
-    if vocabulary(tokenizer, shared) != vocabulary(draft_tokenizer, shared):
-        raise InvalidInput(
-            f"target {target} and draft {draft} have different tokenizers; a pair needs one that they share"
-        )
-    return Pair(target_model, draft_model, shared_tokenizer)
+    names = (f"target {target}", f"draft {draft}")
+    check_tokenizers(names, (tokenizer, draft_tokenizer), shared)
+    return Pair(target_model, draft_model.in_vocabulary(target_model.vocab_size), shared_tokenizer)
 
 
 def check_device(device: str) -> None:
@@ -185,11 +217,6 @@ def find_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise InvalidInput(f"unknown dtype {name!r}; allowed: {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def vocabulary(tokenizer: Any, size: int) -> dict[int, str]:
-    """The tokens of a transformers tokenizer by their ids below `size`."""
-    return {index: token for token, index in tokenizer.get_vocab().items() if index < size}
 
 
 def build_llama(**sizes: Any) -> LlamaForCausalLM:

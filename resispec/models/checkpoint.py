@@ -20,47 +20,60 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PretrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
+from transformers.utils.import_utils import is_protobuf_available, is_sentencepiece_available
 
 from resispec.errors import InvalidInput, first_line
 from resispec.models import hub
 
 _LONGEST_CAUSE = 240
+_LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device: str) -> tuple[Any, Any]:
     """The causal language model of transformers and the tokenizer that a folder or a hub name holds.
 
+    The model's configuration says under which name and, of the hub, at which commit it was found.
     Raises InvalidInput, one line with the cause, for whatever is wrong with them.
     """
-    source, options = _located(name, revision)
+    folder = hub.model_folder(name, revision)
     with quiet(), _named(f"model {name}"):
-        _check_config(source, options)
+        _check_config(folder)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            source,
+            folder,
             dtype=dtype,
             attn_implementation="sdpa",
             weights_only=True,
             ignore_mismatched_sizes=True,  # so that they are reported, and refused below
             output_loading_info=True,
-            **options,
+            **_LOCAL,
         )
         _check_fit(*loaded)
         module = loaded[0].to(device)
-    return module, read_tokenizer(name, revision)
+    module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
+    return module, _tokenizer_in(folder, name)
 
 
 def read_tokenizer(name: str, revision: str | None = None) -> Any:
     """The tokenizer of transformers that a folder or a hub name holds. Raises as `read_checkpoint`."""
-    source, options = _located(name, revision)
+    return _tokenizer_in(hub.model_folder(name, revision), name)
+
+
+def _tokenizer_in(folder: Path, name: str) -> Any:
     with quiet(), _named(f"tokenizer of model {name}"):
-        if "auto_map" in get_tokenizer_config(source, **options):
+        if "auto_map" in get_tokenizer_config(folder, **_LOCAL):
             raise InvalidInput(
                 "it needs code of its own (auto_map in tokenizer_config.json), which is never run"
             )
-        if Path(source).is_dir() and not any(Path(source, file).is_file() for file in _TOKENIZER_FILES):
+        found = [file for file in _TOKENIZER_FILES if (folder / file).is_file()]
+        if not found:
             raise InvalidInput(f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}")
-        return AutoTokenizer.from_pretrained(source, **options)
+        if found == ["tokenizer.model"] and not (is_sentencepiece_available() and is_protobuf_available()):
+            raise InvalidInput(
+                "it has a tokenizer.model and no tokenizer.json, which two more libraries read: "
+                "pip install sentencepiece protobuf"
+            )
+        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
 
 
 def cause(error: Exception) -> str:
@@ -82,31 +95,25 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
 
 
-def _located(name: str, revision: str | None) -> tuple[str, dict[str, Any]]:
-    """What transformers is to open, and with which options."""
-    folder = Path(name).expanduser()
-    options: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
-    if folder.is_dir():
-        return str(folder), options
-    if hub.looks_like_path(name):
-        raise InvalidInput(
-            f"model folder {name} does not exist; "
-            "give a folder with config.json or a hub name like owner/model"
-        )
-    return name, options | {"local_files_only": hub.is_offline("model", name, revision)}
-
-
-def _check_config(source: str, options: dict[str, Any]) -> None:
+def _check_config(folder: Path) -> None:
     """Raise InvalidInput unless config.json names a causal language model of transformers itself."""
-    content, _ = PretrainedConfig.get_config_dict(source, **options)
+    content, _ = PretrainedConfig.get_config_dict(folder, **_LOCAL)
     kind = content.get("model_type") if isinstance(content, dict) else None
     if kind is None:
         raise InvalidInput("there is no config.json that gives a model_type")
     if "auto_map" in content:
         raise InvalidInput("it needs code of its own (auto_map in config.json), which is never run")
+    if content.get("is_encoder_decoder"):
+        raise InvalidInput(f"it is an encoder-decoder ({kind}); allowed: causal language models, like llama")
     if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         known = f"the causal language models of transformers {transformers.__version__}, like llama"
         raise InvalidInput(f"config.json has model_type {kind!r}; allowed: {known}")
+    quantized = content.get("quantization_config") or content.get("compression_config")
+    if quantized:
+        method = quantized.get("quant_method", "unknown") if isinstance(quantized, dict) else quantized
+        raise InvalidInput(
+            f"its weights are quantised ({method}); allowed: weights in float32, bfloat16 or float16"
+        )
 
 
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:

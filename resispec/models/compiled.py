@@ -77,8 +77,9 @@ class WhereFaster:
         self._chosen: dict[str, Callable[..., Any]] = {}
 
     def __call__(self, **arguments: Any) -> Any:
-        """The body's output. attention_mask: (1, 1, K, places), whose shape decides with that of the rest."""
-        count, places = arguments["attention_mask"].shape[2:]
+        """The body's output. attention_mask: (1, 1, K, places), or one of each kind of layers."""
+        mask = arguments["attention_mask"]
+        count, places = (next(iter(mask.values())) if isinstance(mask, dict) else mask).shape[2:]
         shape = f"{count} behind {places}"
         if shape not in self._chosen:
             self._chosen[shape] = self._faster(shape, arguments)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
-from resispec.models.kv_cache import KeyValues
+from resispec.models.kv_cache import KeyValues, Mask
 
 
 class EagleModule(nn.Module):
@@ -69,7 +69,7 @@ class EagleSession:
         """
         return self._forward(tokens, features, *self._rows.draft(depths, visible))
 
-    def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
+    def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Mask) -> Tensor:
         return self._module(
             tokens[None],
             features[None].to(self._dtype),
@@ -86,10 +86,13 @@ class EagleSession:
 
 
 class EagleModel:
-    """An EAGLE drafter, ready to draft. It has no head: predicted features go through the target's."""
+    """An EAGLE drafter, ready to draft. It has no head: predicted features go through the target's.
 
-    def __init__(self, module: EagleModule) -> None:
-        self.module = module.eval()
+    commit: that of the hub, None for a drafter from elsewhere.
+    """
+
+    def __init__(self, module: EagleModule, commit: str | None = None) -> None:
+        self.module, self.commit = module.eval(), commit
         self.vocab_size: int = module.config.vocab_size
         self.hidden_size: int = module.config.hidden_size
         self.context: int = module.config.max_position_embeddings

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import snapshot_download
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -65,7 +64,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     Where the checkpoint has no embeddings the target's are used. Raises InvalidInput naming the file, the key
     or the size at fault.
     """
-    folder = _folder(name, revision)
+    folder = hub.model_folder(name, revision)
     config, weights = _read_config(folder / CONFIG), _read_weights(folder)
     for size in ("hidden_size", "vocab_size"):
         if config[size] != (expected := getattr(target.module.config, size)):
@@ -80,7 +79,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     module.load_state_dict(weights)
     for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
-    return EagleModel(module.to(target.device))
+    return EagleModel(module.to(target.device), hub.commit_of(folder))
 
 
 def save_eagle(module: EagleModule, folder: Path) -> None:
@@ -103,26 +102,6 @@ def save_eagle(module: EagleModule, folder: Path) -> None:
     save_file(
         {name: weight.contiguous() for name, weight in module.state_dict().items()}, folder / WEIGHTS[0]
     )
-
-
-def _folder(name: str, revision: str | None) -> Path:
-    """The local folder of a drafter, downloaded first if `name` is on the hub."""
-    path = Path(name).expanduser()
-    if path.is_dir():
-        return path
-    if hub.looks_like_path(name):
-        raise InvalidInput(
-            f"EAGLE folder {name} does not exist; give a folder with {CONFIG} or a hub name like owner/model"
-        )
-    offline = hub.is_offline("model", name, revision)
-    try:
-        return Path(
-            snapshot_download(
-                name, revision=revision, allow_patterns=[CONFIG, *WEIGHTS], local_files_only=offline
-            )
-        )
-    except OSError as error:
-        raise InvalidInput(f"EAGLE drafter {name} cannot be loaded: {first_line(error)}") from error
 
 
 def _read_config(path: Path) -> dict[str, Any]:

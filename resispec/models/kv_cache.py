@@ -7,11 +7,18 @@ has a shape or an address that depends on data, and a device can run it as one c
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+Mask = Tensor | dict[str, Tensor]
+"""Which rows a row may attend to, (1, 1, K, places) bool; by kind of layer where there are several."""
+
+FULL: Mapping[str, int | None] = {"full_attention": None}
+"""The window of every kind of layer: how far back a row sees, itself included; None where it sees all."""
 
 
 class _Layer(CacheLayerMixin):
@@ -57,29 +64,41 @@ class _Layer(CacheLayerMixin):
 class KeyValues:
     """The cache of one sequence: `drafted` places for the rows of a step, then `capacity` for committed ones.
 
-    cache: what transformers gets. past: () int64 on the device, the number of committed rows.
+    Every layer holds all rows; where one sees a window, its mask leaves the farther ones out. So what lies
+    where does not depend on the window, and neither does keeping a path.
+    windows: of the model's kinds of layers. cache: what transformers gets. past: () int64 on the device, the
+    number of committed rows.
     """
 
-    def __init__(self, num_layers: int, capacity: int, drafted: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        num_layers: int,
+        capacity: int,
+        drafted: int,
+        device: torch.device,
+        windows: Mapping[str, int | None] = FULL,
+    ) -> None:
         self._layers = [_Layer(drafted + capacity) for _ in range(num_layers)]
-        self._drafted = drafted
+        self._drafted, self._windows = drafted, windows
         self.cache = Cache(layers=list(self._layers))
         self.past = torch.zeros((), dtype=torch.int64, device=device)
         self._columns = torch.arange(capacity, device=device)
+        self._depths = torch.zeros(drafted, dtype=torch.int64, device=device)  # of the step's rows
 
-    def extend(self, count: int) -> tuple[Tensor, Tensor]:
+    def extend(self, count: int) -> tuple[Tensor, Mask]:
         """Make room for committed rows: their positions (1, K), and their mask.
 
-        Each sees all rows before it. The mask (1, 1, K, places) is True where a row may attend. Rows that do
-        not fit have no place, so the forward that writes them raises IndexError on a processor.
+        Each sees all rows before it that its layers' windows reach. Rows that do not fit have no place, so
+        the forward that writes them raises IndexError on a processor.
         """
         positions = self._next(count)
         self._write_to(self._drafted + positions)
-        mask = self._columns <= positions[:, None]
+        visible = torch.nn.functional.pad(self._columns <= positions[:, None], (self._drafted, 0))
+        mask = self._masked(visible, positions)
         self.past.add_(count)
-        return positions[None], torch.nn.functional.pad(mask, (self._drafted, 0))[None, None]
+        return positions[None], mask
 
-    def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    def draft(self, depths: Tensor, visible: Tensor) -> tuple[Tensor, Mask]:
         """Make room for rows of the current step: their positions (1, K) and mask, as `extend` returns them.
 
         depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for so many.
@@ -87,10 +106,24 @@ class KeyValues:
         count, so_far = visible.shape
         if so_far > self._drafted:
             raise IndexError(f"the cache holds {self._drafted} rows of a step; {so_far} were needed")
-        self._write_to(torch.arange(so_far - count, so_far, device=self.past.device))
+        places = torch.arange(so_far - count, so_far, device=self.past.device)
+        self._write_to(places)
+        self._depths.index_copy_(0, places, depths)
         missing = visible.new_zeros(count, self._drafted - so_far)
         committed = (self._columns < self.past).expand(count, -1)
-        return (self.past + depths)[None], torch.cat((visible, missing, committed), 1)[None, None]
+        positions = self.past + depths
+        return positions[None], self._masked(torch.cat((visible, missing, committed), 1), positions)
+
+    def _masked(self, visible: Tensor, positions: Tensor) -> Mask:
+        """The mask of rows at `positions` (K,) that may see `visible` (K, places) as far as windows reach."""
+        masks = {}
+        for kind, window in self._windows.items():
+            seen = visible
+            if window is not None:
+                held = torch.cat((self.past + self._depths, self._columns))  # the position at every place
+                seen = visible & (positions[:, None] - held < window)
+            masks[kind] = seen[None, None]
+        return masks if len(masks) > 1 else masks.popitem()[1]
 
     def keep(self, rows: Tensor) -> None:
         """Commit these rows of the step (K,) int64, in this order."""

@@ -24,6 +24,11 @@ class Pair:
                 f"found {self.target.vocab_size} and {self.draft.vocab_size} tokens"
             )
 
+    def commits(self) -> dict[str, str | None]:
+        """The commits of the hub that target and draft are copies of; None for one from elsewhere."""
+        models = {"target": self.target, "draft": self.draft}
+        return {role: getattr(model, "commit", None) for role, model in models.items()}
+
     def draft_model(self) -> Model:
         """The independent draft model. Raises InvalidInput when the pair has none."""
         if self.draft is None:

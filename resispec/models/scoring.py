@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.models.causal import TransformersModel, check_device, find_dtype, vocabulary
+from resispec.models.causal import TransformersModel, check_device, find_dtype
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.pair import Pair
+from resispec.models.vocabulary import check_tokenizers
 
 MAX_LOGITS = 2**24
 """Logits that are held at a time, 64 MiB of them in float32."""
@@ -153,8 +154,7 @@ def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float
     read = [read_checkpoint(name, None, number, device) for name in names]
     scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in read]
     size = min(scorer.vocab_size for scorer in scorers)
-    if any(vocabulary(tokenizer, size) != vocabulary(read[0][1], size) for _, tokenizer in read):
-        raise InvalidInput(f"{' and '.join(names)} have different tokenizers; allowed: one that they share")
+    check_tokenizers(names, [tokenizer for _, tokenizer in read], size)
     return scorers
 
 

@@ -270,7 +270,7 @@ def test_damaged_or_missing_files_are_refused_in_one_line(folder, capsys):
         (lambda: config.write_text("{"), "config.json cannot be read"),
         (lambda: config.write_text("[]"), "config.json holds a list"),
         (lambda: config.unlink(), "config.json cannot be read"),
-        (lambda: eagle.rename(folder / "moved"), "EAGLE folder .* does not exist"),
+        (lambda: eagle.rename(folder / "moved"), "model folder .* does not exist"),
     ]  # fmt: skip
     for damage, message in damages:
         damage()

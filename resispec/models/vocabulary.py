@@ -1,0 +1,46 @@
+"""Vocabularies of a pair: rows that only pad, and tokenizers that must agree on every id.
+
+Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has 151,936,
+and their tokenizer knows 151,665. The law of a target is what it is, whole. That of a draft may be any law
+over the target's ids: it is 0 where the draft has no row, and cut and renormalised where it has more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from resispec.errors import InvalidInput
+
+
+def fitted(logits: Tensor, size: int) -> Tensor:
+    """Logits (..., V) as those of `size` tokens: the last ones are cut off, or -inf is put behind them."""
+    more = size - logits.shape[-1]
+    return torch.nn.functional.pad(logits, (0, more), value=-torch.inf) if more else logits
+
+
+def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:
+    """Raise InvalidInput, with the first id that differs, unless all agree on every id below `size`.
+
+    names: of the models, for the message. tokenizers: of transformers.
+    """
+    first, *others = (_tokens(tokenizer, size) for tokenizer in tokenizers)
+    for name, other in zip(names[1:], others, strict=True):
+        index = next((index for index in range(size) if first.get(index) != other.get(index)), None)
+        if index is not None:
+            raise InvalidInput(
+                f"{names[0]} and {name} have different tokenizers: token {index} is "
+                f"{_shown(first.get(index))} in the one and {_shown(other.get(index))} in the other; "
+                "allowed: models that share one"
+            )
+
+
+def _tokens(tokenizer: Any, size: int) -> dict[int, str]:
+    return {index: token for token, index in tokenizer.get_vocab().items() if index < size}
+
+
+def _shown(token: str | None) -> str:
+    return "absent" if token is None else repr(token)

@@ -1,0 +1,191 @@
+"""Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
+
+import json
+
+import httpx
+import pytest
+import torch
+from huggingface_hub import HfApi, constants
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from test_architectures import distance
+from toy_layouts import LAYOUTS, build, cached, write_eagle, write_layout
+
+from resispec.errors import InvalidInput
+from resispec.models import features_of, hub, load_eagle_pair, load_pair
+
+COMMIT, DRAFT_COMMIT = "0" * 39 + "1", "f" * 40
+TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
+    """By its hub name, from the cache alone: parameters bit by bit, logits as the plain module has them."""
+    config, *_ = LAYOUTS[name]
+    cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
+    pair = load_pair(name, None)
+    own = build(config, 0)
+    dtype = getattr(torch, config["torch_dtype"])
+    expected = {key: value.to(dtype).float() for key, value in own.state_dict().items()}
+    found = pair.target.module.state_dict()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+    own.load_state_dict(expected)
+    with torch.inference_mode():
+        logits = own(input_ids=torch.tensor([TOKENS])).logits[0]
+    assert distance(pair.target.head(features_of(pair.target, TOKENS)), logits) < 1e-5
+    is_tied = found["lm_head.weight"].data_ptr() == found["model.embed_tokens.weight"].data_ptr()
+    assert is_tied == config["tie_word_embeddings"]
+    assert pair.tokenizer.encode("abc d") == [1, 3, 13, 3, 7] and pair.tokenizer.eos_token_id == 2
+    assert pair.commits() == {"target": COMMIT, "draft": None}
+
+
+def test_a_pair_comes_by_hub_names_from_the_cache(cache):
+    target, draft = "meta-llama/Llama-2-7b-hf", "Jiayi-Pan/Tiny-Vicuna-1B"  # of which one has more rows
+    for name, commit in ((target, COMMIT), (draft, DRAFT_COMMIT)):
+        cached(cache, name, commit, lambda folder, name=name: write_layout(name, folder))
+    for revision in (None, DRAFT_COMMIT):
+        pair = load_pair(target, draft, draft_revision=revision)
+        assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
+        assert pair.draft.vocab_size == 64
+    with pytest.raises(InvalidInput, match=f"model {target} is not cached at revision {'a' * 40}"):
+        load_pair(target, draft, target_revision="a" * 40)
+
+
+def test_an_eagle_pair_comes_by_hub_names_from_the_cache(cache):
+    target, draft = "meta-llama/Llama-2-7b-chat-hf", "yuhuili/EAGLE-llama2-chat-7B"
+    cached(cache, target, COMMIT, lambda folder: write_layout(target, folder))
+    weights = {}
+    cached(cache, draft, DRAFT_COMMIT, lambda folder: weights.update(write_eagle(folder)))
+    pair = load_eagle_pair(target, draft)
+    assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
+    found = pair.draft.module.state_dict()
+    assert found.keys() == weights.keys()
+    assert all(torch.equal(found[key], weights[key].float()) for key in weights)
+
+
+def edited(**changes):
+    def change(folder):
+        content = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(content | changes))
+
+    return change
+
+
+def without_head(folder):
+    for file in folder.glob("pytorch_model*.bin"):
+        state = torch.load(file, weights_only=True)
+        torch.save({key: value for key, value in state.items() if key != "lm_head.weight"}, file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_head, "the weights: they lack lm_head.weight"),
+        (
+            edited(is_encoder_decoder=True, model_type="bart"),
+            "it is an encoder-decoder .bart.; allowed: causal",
+        ),
+        (
+            edited(quantization_config={"quant_method": "gptq", "bits": 4}),
+            "quantised .gptq.; allowed: weights in",
+        ),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "pip install sentencepiece protobuf"),
+    ],
+)
+def test_what_is_not_a_whole_causal_model_is_refused_by_name(tmp_path, change, message, monkeypatch):
+    monkeypatch.setattr("resispec.models.checkpoint.is_sentencepiece_available", lambda: False)
+    write_layout("JackFram/llama-68m", tmp_path / "model")
+    change(tmp_path / "model")
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_pair(str(tmp_path / "model"), None)
+    assert "\n" not in str(caught.value)
+
+
+def answered(kind, status):
+    response = httpx.Response(status, request=httpx.Request("GET", "https://hub/api/models/o/m"))
+    return kind("said\n\nmore", response=response)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            answered(GatedRepoError, 403),
+            "it is gated; ask for access at https://huggingface.co/o/m and log in",
+        ),
+        (answered(RepositoryNotFoundError, 404), "there is no such repository, or it is private; check"),
+        (answered(RevisionNotFoundError, 404), "it has no revision v2"),
+        (
+            answered(HfHubHTTPError, 401),
+            "the token is not valid; log in with `hf auth login` or set HF_TOKEN",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, error, message, is_late):
+    """At once, or only where files are asked for, as a gated repository does."""
+
+    class Info:
+        sha, siblings = COMMIT, ()
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(HfApi, "repo_info", (lambda *_, **__: Info) if is_late else refuse)
+    monkeypatch.setattr(hub, "snapshot_download", refuse)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load_pair("o/m", None, target_revision="v2")
+    assert "\n" not in str(caught.value) and "o/m" in str(caught.value)
+
+
+def test_a_connection_that_breaks_half_way_is_gone_on_with(monkeypatch, cache):
+    """What is asked for is the commit that the hub named, the same one again."""
+    asked = []
+
+    class Info:
+        sha = COMMIT
+        siblings = [type("File", (), {"rfilename": name}) for name in ("config.json", "model.safetensors")]
+
+    def download(name, revision, allow_patterns):
+        asked.append((name, revision, allow_patterns))
+        if len(asked) == 1:
+            raise httpx.ReadError("connection reset")
+        return cached(cache, name, COMMIT, lambda folder: write_layout("JackFram/llama-68m", folder))
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: Info)
+    monkeypatch.setattr(hub, "snapshot_download", download)
+    with pytest.raises(InvalidInput, match="downloaded: connection reset; files that have arrived are kept"):
+        load_pair("o/m", None)
+    assert load_pair("o/m", None).commits()["target"] == COMMIT
+    assert asked == [("o/m", COMMIT, ["model.safetensors", "config.json"])] * 2
+
+
+def test_only_files_that_loading_takes_are_downloaded():
+    small = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt"]
+    copies = [
+        "original/consolidated.00.pth",
+        "consolidated.safetensors",
+        "x.gguf",
+        "README.md",
+        "LICENSE.txt",
+    ]
+    shards = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    pickles = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
+    indices = ["model.safetensors.index.json", "pytorch_model.bin.index.json"]
+    both = hub.needed_files([*small, *copies, *shards, *pickles, *indices])
+    assert set(both) - {"LICENSE.txt"} == {*small, *shards, *indices}
+    assert set(hub.needed_files([*small, *pickles, indices[1]])) == {*small, *pickles, indices[1]}

@@ -1,0 +1,128 @@
+"""Target and draft of different numbers of rows: the pair is exact, and tokenizers agree on every id."""
+
+import json
+
+import pytest
+import torch
+from test_architectures import LLAMA, build
+from toys import ToyTokenizer, save_tiny_pair, tiny_llama
+
+from resispec.audit.enumerate import chain_law, total_variation, tree_law
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.distributions import probabilities
+from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
+from resispec.models import Pair, TransformersModel, features_of, load_pair
+from resispec.trees import complete, from_child_counts
+from resispec.verifiers import get_verifier
+
+SIZE = 5
+
+
+def bigram(rows, seed):
+    """A Llama whose attention adds nothing, so that the next token's law is a row of a table."""
+    module = build("Llama", LLAMA | {"vocab_size": rows}, seed).double()
+    with torch.no_grad():
+        for layer in module.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+    return TransformersModel(module)
+
+
+def table(model):
+    """The next token's law after every token of the pair, (SIZE, SIZE), at a temperature that mixes."""
+    return torch.cat([probabilities(model.head(features_of(model, [token])), 40.0) for token in range(SIZE)])
+
+
+def pair_of(rows):
+    return Pair(bigram(SIZE, 0), bigram(rows, 1).in_vocabulary(SIZE), ToyTokenizer())
+
+
+def test_a_draft_law_is_one_over_the_target_s_tokens():
+    fewer, more, whole = (table(bigram(rows, 1).in_vocabulary(SIZE)) for rows in (3, 8, SIZE))
+    assert fewer.shape == more.shape == (SIZE, SIZE)
+    assert (fewer[:, 3:] == 0).all() and (fewer[:, :3] > 0).all()
+    assert torch.equal(fewer[3], fewer[2]) and torch.equal(fewer[4], fewer[2])  # read as its last token
+    own = bigram(8, 1)
+    law = torch.cat([probabilities(own.head(features_of(own, [token])), 40.0) for token in range(SIZE)])
+    assert (law[:, SIZE:].sum(-1) > 0.01).all()
+    assert torch.allclose(more, law[:, :SIZE] / law[:, :SIZE].sum(-1, keepdim=True))
+    assert torch.equal(whole, table(bigram(SIZE, 1)))
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+@pytest.mark.parametrize(
+    ("name", "draws"),
+    [("standard", "iid"), ("standard", "without_replacement"), ("traversal_optimal", "iid")],
+)
+def test_what_is_emitted_has_the_target_s_law(rows, draws, name):
+    pair = pair_of(rows)
+    target, draft = table(pair.target), table(pair.draft)
+    law = tree_law(get_verifier(name), from_child_counts([[2], [1, 0]]), target, draft, Draws(draws))
+    assert total_variation(law, chain_law(target, 3)) < 1e-12
+
+
+@pytest.mark.parametrize("rows", [3, 8])
+def test_decoding_drafts_and_emits_by_these_laws(rows):
+    """Tokens that the draft lacks are never drafted, are emitted, and are read where they were."""
+    pair, steps = pair_of(rows), []
+    target, draft = table(pair.target), table(pair.draft)
+    Decoder(DraftModel(complete(3, 2)), get_verifier("standard")).generate(
+        pair,
+        [4, 0, 3],
+        Sampling(40.0, 48, 56),
+        torch.Generator().manual_seed(0),
+        on_step=lambda step: steps.append(
+            (
+                step.draft.tree.tokens.clone(),
+                step.draft.probs.clone(),
+                step.target_probs.clone(),
+                step.verdict.tokens,
+            )
+        ),
+    )
+    emitted = {token for *_, tokens in steps for token in tokens}
+    drafted = {token for tokens, *_ in steps for token in tokens[1:].tolist()}
+    assert emitted == set(range(SIZE)) and drafted == set(range(min(rows, SIZE)))
+    for tokens, draft_probs, target_probs, _ in steps:
+        assert torch.allclose(target_probs, target[tokens]) and torch.allclose(
+            draft_probs[:3], draft[tokens[:3]]
+        )
+
+
+def padded(folder, rows):
+    """Give a folder's model as many rows, of which the tokenizer knows the first 64."""
+    module = tiny_llama(rows, seed=3).module
+    module.save_pretrained(folder)
+
+
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(96, 70), (70, 96), (64, 80)])
+def test_folders_padded_to_different_sizes_make_a_pair(tmp_path, target_rows, draft_rows):
+    save_tiny_pair(tmp_path)
+    padded(tmp_path / "target", target_rows)
+    padded(tmp_path / "draft", draft_rows)
+    pair = load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+    assert pair.target.vocab_size == pair.draft.vocab_size == target_rows
+    generation = Decoder(DraftModel(complete(3, 2)), get_verifier("standard")).generate(
+        pair, pair.tokenizer.encode("abc def"), Sampling(1.0, 24, 40, True), torch.Generator().manual_seed(1)
+    )
+    assert len(generation.tokens) == 24
+
+
+def test_tokenizers_that_differ_are_refused_with_the_first_id_that_differs(tmp_path):
+    save_tiny_pair(tmp_path)
+    file = tmp_path / "draft" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    token = next(token for token, index in content["model"]["vocab"].items() if index == 11)
+    vocabulary = {
+        "swapped" if one == token else one: index for one, index in content["model"]["vocab"].items()
+    }
+    merges = [merge for merge in content["model"]["merges"] if token not in ("".join(merge), *merge)]
+    model = content["model"] | {"vocab": vocabulary, "merges": merges}
+    file.write_text(json.dumps(content | {"model": model}))
+    with pytest.raises(InvalidInput) as caught:
+        load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+    assert str(caught.value) == (
+        f"target {tmp_path}/target and draft {tmp_path}/draft have different tokenizers: "
+        f"token 11 is {token!r} in the one and 'swapped' in the other; allowed: models that share one"
+    )

@@ -1,0 +1,161 @@
+"""Small random models in the exact files of published checkpoints, and the hub's cache around them.
+
+Names of files, keys of configurations (old ones, `torch_dtype`, `rope_scaling`), pickled or safetensors
+shards with their index, and generation configurations with other defaults are those of the repositories;
+sizes are toys'.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer, decoders, models, normalizers, processors
+from toys import tiny_eagle
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SIZES = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "max_position_embeddings": 256, "vocab_size": 64,
+}  # fmt: skip
+LLAMA = SIZES | {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "bos_token_id": 1, "eos_token_id": 2,
+    "hidden_act": "silu", "initializer_range": 0.5, "rms_norm_eps": 1e-05, "tie_word_embeddings": False,
+    "torch_dtype": "float16", "transformers_version": "4.31.0.dev0", "use_cache": True,
+}  # fmt: skip
+OLD = {"rope_theta": 10000.0, "rope_scaling": None, "pretraining_tp": 1}
+LLAMA3 = {
+    "rope_theta": 500000.0, "attention_bias": False, "mlp_bias": False, "torch_dtype": "bfloat16",
+    "rope_scaling": {
+        "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "rope_type": "llama3",
+        "original_max_position_embeddings": 32,
+    },
+}  # fmt: skip
+GEMMA = {
+    "model_type": "gemma3_text", "architectures": ["Gemma3ForCausalLM"], "head_dim": 8, "sliding_window": 8,
+    "sliding_window_pattern": 2, "rope_theta": 1000000, "rope_local_base_freq": 10000, "rope_scaling": None,
+    "hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 8, "torch_dtype": "bfloat16",
+    "tie_word_embeddings": True,
+}  # fmt: skip
+SAMPLED = {"do_sample": True, "temperature": 0.1, "top_p": 0.1, "top_k": 1, "repetition_penalty": 1.5}
+SHARDS, ONE = 2, 1
+
+# name: (configuration, kind of weights, shards, generation configuration, files of the tokenizer)
+LAYOUTS = {
+    "meta-llama/Llama-2-7b-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
+    "meta-llama/Llama-2-7b-chat-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
+    "JackFram/llama-68m": (LLAMA | {"torch_dtype": "float32"}, "bin", ONE, {}, "both"),
+    "lmsys/vicuna-7b-v1.3": (LLAMA, "bin", SHARDS, {"temperature": 0.9, "top_p": 0.6}, "both"),
+    "princeton-nlp/Sheared-LLaMA-2.7B": (LLAMA | OLD, "bin", SHARDS, {}, "both"),
+    "princeton-nlp/Sheared-LLaMA-1.3B": (LLAMA | OLD, "bin", ONE, {}, "both"),
+    "TinyLlama/TinyLlama_v1.1": (LLAMA, "bin", ONE, {"max_length": 2048}, "both"),
+    "Jiayi-Pan/Tiny-Vicuna-1B": (LLAMA | {"vocab_size": 72}, "bin", ONE, {"max_length": 2048}, "both"),
+    "meta-llama/Llama-3.1-8B-Instruct": (LLAMA | LLAMA3, "safetensors", SHARDS, SAMPLED, "json"),
+    "meta-llama/Llama-3.2-1B-Instruct": (
+        LLAMA | LLAMA3 | {"tie_word_embeddings": True}, "safetensors", ONE, SAMPLED, "json",
+    ),
+    "google/gemma-3-1b-it": (LLAMA | GEMMA, "safetensors", ONE, {"top_k": 64, "do_sample": True}, "both"),
+}  # fmt: skip
+
+
+def build(config: dict, seed: int) -> torch.nn.Module:
+    """A random model of a configuration's dictionary, in float32."""
+    options = {name: value for name, value in config.items() if name != "torch_dtype"}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        kind = options.pop("model_type")
+        return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **options)).eval()
+
+
+def write_layout(name: str, folder: Path, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Write a checkpoint's files into `folder`; returns its weights by their published names."""
+    config, kind, shards, generation, tokenizer = LAYOUTS[name]
+    dtype = getattr(torch, config["torch_dtype"])
+    state = {key: value.to(dtype).clone() for key, value in build(config, seed).state_dict().items()}
+    if config["tie_word_embeddings"]:
+        state.pop("lm_head.weight")
+    folder.mkdir(parents=True)
+    _write_json(folder / "config.json", config)
+    eos = {"bos_token_id": 1, "eos_token_id": 2, "transformers_version": "4.31.0.dev0"}
+    _write_json(folder / "generation_config.json", eos | generation)
+    _write_weights(folder, state, kind, shards)
+    _write_tokenizer(folder, tokenizer)
+    return state
+
+
+def write_eagle(folder: Path) -> dict[str, torch.Tensor]:
+    """Write yuhuili/EAGLE-llama2-chat-7B: config.json and one pickle without head, norm or prefix."""
+    state = {key: value.half() for key, value in tiny_eagle().state_dict().items()}
+    folder.mkdir(parents=True)
+    _write_json(folder / "config.json", LLAMA | {"num_hidden_layers": 1})
+    torch.save(state, folder / "pytorch_model.bin")
+    return state
+
+
+def cached(home: Path, name: str, commit: str, write) -> Path:
+    """Lay what `write(folder)` writes into a hub cache under `home`; returns the snapshot's folder."""
+    repo = home / "hub" / f"models--{name.replace('/', '--')}"
+    write(repo / "plain")
+    snapshot = repo / "snapshots" / commit
+    for folder in (snapshot, repo / "blobs", repo / "refs"):
+        folder.mkdir(parents=True)
+    (repo / "refs" / "main").write_text(commit)
+    for number, file in enumerate(sorted((repo / "plain").iterdir())):
+        blob = repo / "blobs" / f"{number:040x}"
+        file.rename(blob)
+        (snapshot / file.name).symlink_to(Path("..", "..", "blobs", blob.name))
+    (repo / "plain").rmdir()
+    return snapshot
+
+
+def _write_weights(folder: Path, state: dict[str, torch.Tensor], kind: str, shards: int) -> None:
+    stem, end = ("model", ".safetensors") if kind == "safetensors" else ("pytorch_model", ".bin")
+    keys, where = list(state), {}
+    for number in range(shards):
+        file = f"{stem}{end}" if shards == 1 else f"{stem}-{number + 1:05}-of-{shards:05}{end}"
+        part = {key: state[key] for key in keys[number::shards]}
+        where |= dict.fromkeys(part, file)
+        if kind == "safetensors":
+            save_file(part, folder / file, metadata={"format": "pt"})
+        else:
+            torch.save(part, folder / file)
+    if shards > 1:
+        size = sum(value.numel() * value.element_size() for value in state.values())
+        index = {"metadata": {"total_size": size}, "weight_map": where}
+        _write_json(folder / f"{stem}{end}.index.json", index)
+
+
+def _write_tokenizer(folder: Path, files: str) -> None:
+    """A Llama tokenizer of a few words: tokenizer.json, and beside it a sentencepiece model's name."""
+    words = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"]
+    tokenizer = Tokenizer(
+        models.BPE(
+            {word: index for index, word in enumerate(words)},
+            [("a", "b"), ("ab", "c")],
+            unk_token="<unk>",
+            fuse_unk=True,
+        )
+    )
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    tokenizer.add_special_tokens(words[:3])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    if files == "both":
+        (folder / "tokenizer.model").write_bytes(b"read only where there is no tokenizer.json")
+    special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    _write_json(folder / "special_tokens_map.json", special)
+    kind = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**30}
+    _write_json(folder / "tokenizer_config.json", special | kind | {"clean_up_tokenization_spaces": False})
+
+
+def _write_json(path: Path, content: dict) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")
