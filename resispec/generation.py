@@ -14,8 +14,8 @@ from typing import Any
 from torch import Generator, Tensor
 
 from resispec.decode import Decoder, Generation, Sampling
-from resispec.draws import Draws
 from resispec.drafters import Drafter, DraftModel, Eagle, Reading
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Warp
 from resispec.models.in_memory import NoTokenizer, as_pair, ends_of, global_generator

@@ -39,9 +39,7 @@ class Stepper:
     warp: from logits to laws, of both models. capacity: committed tokens of a sequence, at most.
     """
 
-    def __init__(
-        self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int
-    ) -> None:
+    def __init__(self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int) -> None:
         self._verifier, self._target, self._warp = verifier, pair.target, warp
         self._device = device = pair.target.device
         self._topology = drafter.topology

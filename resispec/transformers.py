@@ -1,6 +1,6 @@
 """Exact speculative sampling inside the `generate` of transformers.
 
-    model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.speculative(draft))
+model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.speculative(draft))
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Speculative:
         generation_config: Any,
         **model_kwargs: Any,
     ) -> Tensor | SpeculatedOutput:
-        """Continue input_ids (1, L) int64: (1, L + new), or a `SpeculatedOutput` if the configuration says so.
+        """Continue input_ids (1, L) int64: (1, L + new), or a `SpeculatedOutput` if that is configured.
 
         Called by `generate`. Raises InvalidInput for what cannot be done.
         """
@@ -66,7 +66,7 @@ class Speculative:
         found = speculator.write(prompt, warp, most, generator, listener)
         if streamer is not None:
             streamer.end()
-        sequences = torch.cat((input_ids, input_ids.new_tensor([found.tokens])), 1)
+        sequences: Any = torch.cat((input_ids, input_ids.new_tensor([found.tokens])), 1)
         if not generation_config.return_dict_in_generate:
             return sequences
         return SpeculatedOutput(sequences=sequences, num_emitted=found.num_emitted)

@@ -1,4 +1,4 @@
-"""What the `generate` of transformers hands to a function that is given as `custom_generate`, and takes back."""
+"""What transformers' `generate` hands to a function that is given as `custom_generate`, and takes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, GenerationMixin
-from transformers.generation import GenerateDecoderOnlyOutput, GenerationMode
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from resispec.errors import InvalidInput
 
@@ -46,7 +47,9 @@ def check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwarg
             raise _refused(name, "return_dict_in_generate with sequences and num_emitted")
     for name, value in kwargs.items():
         if not (name in _IGNORED or value is None or _is_usual(name, value, input_ids)):
-            raise _refused(f"{name} ({type(value).__name__})", "input_ids of one prompt without padding alone")
+            raise _refused(
+                f"{name} ({type(value).__name__})", "input_ids of one prompt without padding alone"
+            )
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:

@@ -84,11 +84,15 @@ def _model(role: str, given: Any, other: Any) -> Any:
     if _is_name(given):
         module = getattr(other, "module", other)
         if not hasattr(module, "dtype") or not hasattr(module, "device"):
-            raise InvalidInput(f"{role} {given}: the other model is {type(other).__name__}, no module or name")
+            raise InvalidInput(
+                f"{role} {given}: the other model is {type(other).__name__}, no module or name"
+            )
         given = read_checkpoint(str(given), None, module.dtype, str(module.device))[0]
     if isinstance(given, PreTrainedModel):
         if given.config.is_encoder_decoder:
-            raise InvalidInput(f"{role} {type(given).__name__} is an encoder-decoder; allowed: decoders alone")
+            raise InvalidInput(
+                f"{role} {type(given).__name__} is an encoder-decoder; allowed: decoders alone"
+            )
         return TransformersModel(given)
     if not hasattr(given, "session") or not hasattr(given, "vocab_size"):
         raise InvalidInput(

@@ -124,8 +124,12 @@ def rescore(scorers: Sequence[Scorer], sequences: Sequence[Written]) -> Iterator
 
 
 def end_token_ids(module: Any, eos_token_id: int | None = None) -> tuple[int, ...]:
-    """The tokens that end a sequence, as far as the model's files or its tokenizer's `eos_token_id` say so."""
-    named = (module.generation_config.eos_token_id, module.config.get_text_config().eos_token_id, eos_token_id)
+    """The tokens that end a sequence, as far as the model's files or the tokenizer's id say so."""
+    named = (
+        module.generation_config.eos_token_id,
+        module.config.get_text_config().eos_token_id,
+        eos_token_id,
+    )
     ids = {one for value in named for one in (value if isinstance(value, list) else [value])}
     return tuple(sorted(one for one in ids if one is not None))
 

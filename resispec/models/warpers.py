@@ -1,16 +1,17 @@
 """What samplers do to logits before they draw: penalties, temperature, top-k, top-p and min-p.
 
-`Warp` is how decoding turns logits into laws, of target and draft alike. The classes are those of transformers, in the order of its `generate` (`_get_logits_processor`): repetition
-penalty, temperature, top-k, top-p, min-p. transformers has no presence and no frequency penalty; they are
-OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
-repetition penalty and before the temperature, over emitted tokens alone.
+`Warp` is how decoding turns logits into laws, of target and draft alike. The classes are those of
+transformers, in the order of its `generate` (`_get_logits_processor`): repetition penalty, temperature,
+top-k, top-p, min-p. transformers has no presence and no frequency penalty; they are OpenAI's, as vLLM applies
+them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the repetition penalty and before the
+temperature, over emitted tokens alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -134,7 +135,7 @@ def read_warp(processors: Sequence[LogitsProcessor], do_sample: bool) -> Warp:
     Raises InvalidInput naming the first processor that is none of temperature, top-k, top-p and min-p, each
     at most once, in this order and with no other option than its own value.
     """
-    found, place = dict[str, float](), -1
+    found, place = dict[str, Any](), -1
     # A law is normalised in any case.
     for processor in (one for one in processors if type(one) is not LogitNormalization):
         name = _WARPED.get(type(processor))
@@ -142,7 +143,8 @@ def read_warp(processors: Sequence[LogitsProcessor], do_sample: bool) -> Warp:
             raise _not_understood(processor)
         found[name], place = getattr(processor, name), rank
         # With other options, such as the fewest tokens to keep, it is not what the value alone gives.
-        if vars(processor) != vars(type(processor)(found[name])):
+        kind: Any = type(processor)
+        if vars(processor) != vars(kind(found[name])):
             raise _not_understood(processor)
     return Warp(**found) if do_sample else Warp(temperature=0.0)
 
@@ -158,8 +160,8 @@ _WARPED: dict[type[LogitsProcessor], str] = {
 
 def _not_understood(processor: LogitsProcessor) -> InvalidInput:
     return InvalidInput(
-        f"logits processor {type(processor).__name__} {vars(processor)} cannot be applied to a tree; allowed: "
-        "temperature, top_k, top_p and min_p with their own value alone, in this order"
+        f"logits processor {type(processor).__name__} {vars(processor)} cannot be applied to a tree; "
+        "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
     )
 
 

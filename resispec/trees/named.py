@@ -19,10 +19,10 @@ def find(tree: str | Path | Topology, draws: str) -> Topology:
     """The topology of a name, for siblings that are drawn in the way that `draws` names.
 
     `dDbB` is a complete tree, D levels with the root's; `chain_K` a path of K drafted tokens; `root` nothing
-    drafted; what ends in .json or .pt a grow map's file. `best_N` is a shape that comes with this library: the
-    one of N nodes with which most tokens a step were emitted on its embedded pair at temperature 1, with the
-    best exact verifier for independent draws, or for draws that have an order. Nothing is measured on the
-    models at hand: a pair that agrees more wants more levels, see `resispec.trees.search`.
+    drafted; what ends in .json or .pt a grow map's file. `best_N` is a shape that comes with this library:
+    the one of N nodes with which most tokens a step were emitted on its embedded pair at temperature 1, with
+    the best exact verifier for independent draws, or for draws that have an order. Nothing is measured on
+    the models at hand: a pair that agrees more wants more levels, see `resispec.trees.search`.
     Raises InvalidInput for an unknown name or a file that is none.
     """
     if isinstance(tree, Topology):
@@ -37,7 +37,9 @@ def find(tree: str | Path | Topology, draws: str) -> Topology:
     sizes = sorted(int(path.stem.removeprefix(f"{kind}.")) for path in SHAPES.glob(f"{kind}.*.json"))
     if name in (f"best_{size}" for size in sizes):
         return grow_map.load(SHAPES / f"{kind}.{name.removeprefix('best_')}.json")
-    raise InvalidInput(f"unknown tree {name!r}; allowed: {_ALLOWED.format(' or best_'.join(map(str, sizes)))}")
+    raise InvalidInput(
+        f"unknown tree {name!r}; allowed: {_ALLOWED.format(' or best_'.join(map(str, sizes)))}"
+    )
 
 
 _PATTERNS: dict[str, Callable[..., Topology]] = {

@@ -155,7 +155,11 @@ def test_a_stopwatch_splits_the_step():
 @pytest.mark.parametrize(
     ("sampling", "prompt", "message"),
     [
-        (lambda: Sampling(-1.0, 8, 64), [0], "temperature is -1.0; allowed: 0, which is greedy, or from 1e-6"),
+        (
+            lambda: Sampling(-1.0, 8, 64),
+            [0],
+            "temperature is -1.0; allowed: 0, which is greedy, or from 1e-6",
+        ),
         (lambda: Sampling(float("nan"), 8, 64), [0], "temperature"),
         (lambda: Sampling(1.0, 0, 64), [0], "max_new_tokens must be at least 1; found 0"),
         (lambda: Sampling(1.0, 8, 64), [], "at least one token"),
