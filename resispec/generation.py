@@ -124,7 +124,7 @@ class Speculator:
     def generate(self, prompt: str | Sequence[int] | Tensor, **options: Any) -> Continuation:
         """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L). options: `Options`.
 
-        Raises InvalidInput for an unknown option, for more than one prompt, and for a prompt that does not fit.
+        Raises InvalidInput for an unknown option, more than one prompt, or a prompt that does not fit.
         """
         chosen, ids = _chosen(options), self._ids(prompt)
         ends = frozenset(ends_of(self.pair) if chosen.eos_token_ids is None else chosen.eos_token_ids)
