@@ -94,6 +94,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "block": "block",
         "traversal": "traversal",
         "traversal_optimal": "traversal, optimal weights",
+        "level_optimal": "whole levels, optimal",
     },
 }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from torch import Generator
 
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
-from resispec.models import Pair
+from resispec.models import Pair, Warp
 from resispec.step import Step, Stepper
 from resispec.timing import Stopwatch, measuring, now
 from resispec.verifiers import Verifier, as_verifier
@@ -30,21 +31,26 @@ ROUND_TO = 16
 class Sampling:
     """How to sample and when to stop: at the first limit, or at an end-of-sequence token unless `ignore_eos`.
 
+    temperature: of both models, 0 is greedy. top_p, top_k, min_p: of both models, too, see `Warp`.
     max_new_tokens: tokens returned. max_length: prompt and returned tokens together.
-    Raises InvalidInput for a temperature that is not positive or a limit below one.
+    Raises InvalidInput for a setting that `Warp` does not allow or a limit below one.
     """
 
     temperature: float
     max_new_tokens: int
     max_length: int
     ignore_eos: bool = False
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+    @cached_property
+    def warp(self) -> Warp:
+        """How the logits of target and draft become laws."""
+        return Warp(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
 
     def __post_init__(self) -> None:
-        found = self.temperature
-        if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < float("inf"):
-            raise InvalidInput(
-                f"temperature must be positive and finite; found {found!r} (1e-4 is as good as greedy)"
-            )
+        _ = self.warp  # which checks it
         for name, limit in (("max_new_tokens", self.max_new_tokens), ("max_length", self.max_length)):
             if type(limit) is not int or limit < 1:
                 raise InvalidInput(f"{name} must be at least 1; found {limit!r}; allowed: whole numbers")
@@ -60,6 +66,8 @@ class Sampling:
         """
         if eos is not None and eos in tokens[:most]:
             return tuple(tokens[: tokens.index(eos) + 1]), "eos"
+        if len(tokens) < most:
+            return tuple(tokens), "stopped"
         return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
 
 
@@ -68,7 +76,7 @@ class Generation:
     """What was decoded from one prompt.
 
     tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
-    which are not returned. stop_reason: "eos", "max_new_tokens" or "max_length".
+    which are not returned. stop_reason: "eos", "max_new_tokens", "max_length", or "stopped" by `on_step`.
     prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them.
     """
 
@@ -103,19 +111,19 @@ class Decoder:
         sampling: Sampling,
         generator: Generator,
         stopwatch: Stopwatch | None = None,
-        on_step: Callable[[Step], None] | None = None,
+        on_step: Callable[[Step], bool | None] | None = None,
     ) -> Generation:
         """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
 
         stopwatch: gets the parts "draft", "target", "verify" and "commit" of all steps, and those that are
-        named inside of them. on_step: called after every step.
+        named inside of them. on_step: called after every step; decoding stops where it returns True.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
         device, most = pair.target.device, sampling.num_returned(len(prompt))
         eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
         started = now(device)
-        stepper = self._stepper(pair, sampling.temperature, self.capacity(len(prompt), sampling))
+        stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
         stepper.begin(prompt, generator)
         decoding = now(device)
         tokens: list[int] = []
@@ -126,8 +134,8 @@ class Decoder:
                 step = stepper.step()
                 tokens += step.verdict.tokens
                 num_emitted.append(step.verdict.num_emitted)
-                if on_step is not None:
-                    on_step(step)
+                if on_step is not None and on_step(step):
+                    break
                 del step  # its laws, so that those of the next step take their place
         finished = now(device)
         stepper.end(generator)
@@ -140,12 +148,12 @@ class Decoder:
         most = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
         return -(-most // ROUND_TO) * ROUND_TO
 
-    def _stepper(self, pair: Pair, temperature: float, capacity: int) -> Stepper:
+    def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
         """The stepper for a pair and caches of this capacity; kept, since prompts are often alike."""
-        wanted = (pair, temperature, capacity)
+        wanted = (pair, warp, capacity)
         if not self._kept or self._kept[0][0] != wanted:
             self._kept.clear()  # before the next one's caches are made
-            stepper = Stepper(self.drafter, self.verifier, pair, temperature, capacity)
+            stepper = Stepper(self.drafter, self.verifier, pair, warp, capacity)
             self._kept.append((wanted, stepper))
         return self._kept[0][1]
 

@@ -14,9 +14,8 @@ from torch import Generator, Tensor
 
 from resispec.capture import Unit, as_unit, send, upload
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.distributions import probabilities
 from resispec.drafters.base import Drafter
-from resispec.models import Pair, keeping
+from resispec.models import Pair, Warp, keeping
 from resispec.timing import is_measuring, part
 from resispec.trees import Topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
@@ -37,19 +36,17 @@ class Step:
 class Stepper:
     """Decodes one prompt after another, step by step; what it allocates and captures serves all of them.
 
-    temperature: of both models' laws. capacity: committed tokens of a sequence, at most.
+    warp: from logits to laws, of both models. capacity: committed tokens of a sequence, at most.
     """
 
-    def __init__(
-        self, drafter: Drafter, verifier: Verifier, pair: Pair, temperature: float, capacity: int
-    ) -> None:
-        self._verifier, self._target, self._temperature = verifier, pair.target, temperature
+    def __init__(self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int) -> None:
+        self._verifier, self._target, self._warp = verifier, pair.target, warp
         self._device = device = pair.target.device
         self._topology = drafter.topology
         self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
         self._placed = _placed(self._topology, device)
-        self._drafts = drafter.session(pair, temperature, capacity)
+        self._drafts = drafter.session(pair, warp.for_draft, capacity)
         self._read = as_unit(self._laws, device)
         self._decide: dict[str, Unit] = {}  # by the name of the draws, for trees of the drafter's own shape
         self._keep = keeping(self._session, device)
@@ -84,7 +81,7 @@ class Stepper:
 
     def _laws(self, _: None, tokens: Tensor, depths: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
         features = self._session.forward(tokens, depths, visible)
-        return features, probabilities(self._target.head(features), self._temperature)
+        return features, self._warp.law(self._target.head(features))
 
     def _verdict(self, draft: Draft, target_probs: Tensor) -> Verdict:
         tree, generator = draft.tree, self._generator

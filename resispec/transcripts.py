@@ -23,18 +23,32 @@ TOKENS = ("prompt_token_ids", "output_token_ids")
 
 
 @dataclass(frozen=True, kw_only=True)
-class LawSettings:
-    """What decides the law of a token besides the model and the tokens before it.
+class WarpSettings:
+    """What decides the law of a token besides the model's logits alone.
 
     temperature: 0 means greedy. top_p, top_k, min_p: 1, 0 and 0 mean that they are off.
-    repetition_penalty: as transformers defines it, 1 is off. presence_penalty, frequency_penalty: as OpenAI
-    and vLLM define them, 0 is off.
     """
 
     temperature: float = 1.0
     top_p: float = 1.0
     top_k: int = 0
     min_p: float = 0.0
+
+    def check(self, place: str) -> None:
+        """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
+        for name, (holds, allowed) in _ALLOWED.items():
+            if hasattr(self, name) and not holds(value := getattr(self, name)):
+                raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LawSettings(WarpSettings):
+    """The same with what also looks at the tokens before.
+
+    repetition_penalty: as transformers defines it, 1 is off. presence_penalty, frequency_penalty: as OpenAI
+    and vLLM define them, 0 is off.
+    """
+
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
@@ -42,12 +56,6 @@ class LawSettings:
     def law(self) -> dict[str, Any]:
         """These settings by name."""
         return {name: getattr(self, name) for name in SWITCHES}
-
-    def check(self, place: str) -> None:
-        """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
-        for name, (holds, allowed) in _ALLOWED.items():
-            if hasattr(self, name) and not holds(value := getattr(self, name)):
-                raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
 
 
 SWITCHES = tuple(item.name for item in fields(LawSettings))

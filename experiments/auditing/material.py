@@ -15,8 +15,7 @@ from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
 from resispec.audit.scenes import wide_laws
 from resispec.decode import Sampling
-from resispec.distributions import probabilities
-from resispec.models import Pair, features_of
+from resispec.models import Pair, Warp, features_of
 from resispec.verifiers import Draws
 
 POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
@@ -65,7 +64,7 @@ def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     length, template = config["prompt_tokens"], config["prompt_template"]
     prompts = [encode(pair.tokenizer, text, length, template) for text in texts]
-    recorded = [recorded_laws(pair, prompt, sampling.temperature) for prompt in prompts]
+    recorded = [recorded_laws(pair, prompt, sampling.warp) for prompt in prompts]
     widths = [1 + place % MOST_SIBLINGS for place in range(len(recorded))]
     nodes = {
         "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),
@@ -75,14 +74,14 @@ def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
     return Material(pair, sampling, prompts, nodes, config["seed"])
 
 
-def recorded_laws(pair: Pair, prompt: list[int], temperature: float) -> tuple[Tensor, Tensor]:
+def recorded_laws(pair: Pair, prompt: list[int], warp: Warp) -> tuple[Tensor, Tensor]:
     """Both models' laws (V,) of the token after POSITION, on the CPU.
 
     Raises InvalidInput when the pair has no draft model.
     """
     place = min(POSITION, len(prompt) - 1)
     target, draft = (
-        probabilities(model.head(features_of(model, prompt)), temperature)[place].cpu()
+        warp.law(model.head(features_of(model, prompt)))[place].cpu()
         for model in (pair.target, pair.draft_model())
     )
     return target, draft

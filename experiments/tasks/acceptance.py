@@ -12,7 +12,6 @@ from torch import Generator, Tensor
 from experiments.tasks.base import Workload, check_counts, identity, share
 from experiments.tasks.prefixes import PrefixRow, written
 from resispec.audit.first_token import rule_of
-from resispec.distributions import probabilities
 from resispec.draws import Draws
 from resispec.models import features_of
 
@@ -79,10 +78,10 @@ class Acceptance:
 def _laws(workload: Workload, prompt: list[int], tokens: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
     """Both models' laws (C, V) of every token that was written, in blocks of at most BLOCK positions."""
     target, draft = workload.pair.target, workload.pair.draft_model()
-    sequence, temperature = [*prompt, *tokens[:-1]], workload.sampling.temperature
+    sequence, warp = [*prompt, *tokens[:-1]], workload.sampling.warp
     features = [features_of(model, sequence)[len(prompt) - 1 :] for model in (target, draft)]
     for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
         yield (
-            probabilities(target.head(of_target), temperature),
-            probabilities(draft.head(of_draft), temperature),
+            warp.law(target.head(of_target)),
+            warp.law(draft.head(of_draft)),
         )

@@ -60,7 +60,7 @@ class Bound:
         paths = parallel_chains(self.rollouts, topology.num_levels - 1)
         emitted, trees, rollouts = 0.0, [], []
         for prefix in prefixes:
-            root = Root(workload.pair, prefix, workload.sampling.temperature)
+            root = Root(workload.pair, prefix, workload.sampling.warp)
             draft = root.draft(topology, generator)
             target_probs = root.laws(workload.pair.target, draft.tree)
             emitted += expected_emitted(workload.decoder.verifier, draft, target_probs)

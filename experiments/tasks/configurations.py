@@ -69,7 +69,7 @@ class Configurations:
         generator, emitted = workload.generator(index), [0.0] * len(self.configurations)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         for prefix in prefixes:
-            root = Root(workload.pair, prefix, workload.sampling.temperature)
+            root = Root(workload.pair, prefix, workload.sampling.warp)
             for group in self._groups:
                 found = emitted_by_parts(root, group.whole, group.draws, group.compared, generator)
                 for place, value in zip(group.places, found, strict=True):

@@ -14,11 +14,10 @@ from resispec.audit.path_bound import tree_log_ratios
 from resispec.capture import upload
 from resispec.core import Draft, Tree
 from resispec.decode import Decoder
-from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair
+from resispec.models import Model, Pair, Warp
 from resispec.trees import Topology, chain
 from resispec.verifiers.base import Verifier
 
@@ -39,12 +38,12 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    temperature: of both models' laws.
+    warp: from logits to laws, of both models.
     """
 
     pair: Pair
     prefix: list[int]
-    temperature: float
+    warp: Warp
 
     def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
         """Let the draft model fill a topology, as decoding does."""
@@ -60,7 +59,7 @@ class Root:
         visible = topology.ancestors[nodes][:, nodes].to(device)
         depths = topology.depths[nodes].to(device)
         features = session.forward(tree.tokens[nodes.to(device)], depths, visible)
-        inner = probabilities(model.head(features), self.temperature)
+        inner = self.warp.law(model.head(features))
         laws = inner.new_full((topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
         return laws.index_copy_(0, nodes.to(device), inner)
 
@@ -82,7 +81,7 @@ class Root:
     def _filled(
         self, pair: Pair, topology: Topology, generator: Generator, draws: Draws = Draws.IID
     ) -> Draft:
-        session = DraftModel(topology, draws).session(pair, self.temperature, len(self.prefix))
+        session = DraftModel(topology, draws).session(pair, self.warp, len(self.prefix))
         session.prefill(self.prefix, None)
         return session.draft(self.prefix[-1], generator)
 

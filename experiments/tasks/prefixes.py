@@ -12,9 +12,8 @@ from torch import Generator, Tensor
 
 from experiments.tasks.base import Row, Workload, check_counts, identity
 from resispec.decode import Decoder
-from resispec.distributions import probabilities
 from resispec.drafters import NoDraft
-from resispec.models import Model, features_of
+from resispec.models import Model, Warp, features_of
 from resispec.verifiers import get_verifier
 
 
@@ -67,15 +66,15 @@ def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Ten
     """
     tokens = workload.prompts[index][1]
     target, draft = (
-        _laws(model, tokens, lengths, workload.sampling.temperature)
+        _laws(model, tokens, lengths, workload.sampling.warp)
         for model in (workload.pair.target, workload.pair.draft_model())
     )
     return target, draft
 
 
-def _laws(model: Model, tokens: list[int], lengths: list[int], temperature: float) -> Tensor:
+def _laws(model: Model, tokens: list[int], lengths: list[int], warp: Warp) -> Tensor:
     features = features_of(model, tokens)
-    return probabilities(model.head(features[[length - 1 for length in lengths]]), temperature)
+    return warp.law(model.head(features[[length - 1 for length in lengths]]))
 
 
 def written(workload: Workload, index: int, generator: Generator) -> list[int]:

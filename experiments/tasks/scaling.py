@@ -75,7 +75,7 @@ class Scaling:
         emitted, ratios, rollouts = [0.0] * len(parts), [[] for _ in parts], []
         lengths = prefix_lengths(len(tokens), self.num_prefixes)
         for length in lengths:
-            root = Root(workload.pair, tokens[:length], workload.sampling.temperature)
+            root = Root(workload.pair, tokens[:length], workload.sampling.warp)
             whole = root.draft(largest, generator)
             laws = root.laws(workload.pair.target, whole.tree)
             for place, topology in enumerate(parts):

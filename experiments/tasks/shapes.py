@@ -56,7 +56,7 @@ class Shapes:
         emitted = [0.0] * len(compared)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         for prefix in prefixes:
-            root = Root(workload.pair, prefix, workload.sampling.temperature)
+            root = Root(workload.pair, prefix, workload.sampling.warp)
             found = emitted_by_parts(root, whole, draws, compared, generator)
             emitted = [sum(values) for values in zip(emitted, found, strict=True)]
         return EmittedRow(**identity(workload, index), num_prefixes=len(prefixes), emitted=emitted)

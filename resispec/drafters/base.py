@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Verdict
-from resispec.models import Pair
+from resispec.models import Pair, Warp
 from resispec.trees import Topology
 
 
@@ -37,5 +37,8 @@ class Drafter(Protocol):
     def topology(self) -> Topology:
         """A tree with as many nodes and levels as any that this drafter proposes."""
 
-    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
-        """Prepare to draft for a pair. capacity: the most committed tokens of a sequence."""
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
+        """Prepare to draft for a pair.
+
+        warp: from logits to laws. capacity: the most committed tokens of a sequence.
+        """

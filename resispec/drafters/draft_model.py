@@ -13,12 +13,11 @@ from torch import Generator, Tensor
 
 from resispec.capture import as_unit, upload
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.distributions import probabilities
 from resispec.drafters.base import DraftSession
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, keeping
+from resispec.models import Model, Pair, Warp, keeping
 from resispec.trees import Topology
 
 
@@ -50,11 +49,11 @@ class DraftModel:
                 "allowed: equal numbers, or none"
             )
 
-    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
-            return NoDraft().session(pair, temperature, capacity)
-        return DraftModelSession(self, pair.draft_model(), temperature, capacity)
+            return NoDraft().session(pair, warp, capacity)
+        return DraftModelSession(self, pair.draft_model(), warp, capacity)
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Attention, .
 class DraftModelSession:
     """The draft model's cache, and the committed tokens that are not in it yet."""
 
-    def __init__(self, drafter: DraftModel, model: Model, temperature: float, capacity: int) -> None:
-        self._drafter, self._model, self._temperature = drafter, model, temperature
+    def __init__(self, drafter: DraftModel, model: Model, warp: Warp, capacity: int) -> None:
+        self._drafter, self._model, self._warp = drafter, model, warp
         self._levels = inner_levels(drafter.topology, model.device)
         self._seen, self._rows = _plan(drafter.topology, model.device)
         self._session = model.session(capacity, drafted=len(self._rows))
@@ -119,7 +118,7 @@ class DraftModelSession:
             if depth:
                 drafted = tokens.index_select(0, level.nodes)
                 features = self._session.forward(drafted, seen.depths, seen.visible)
-            laws.append(probabilities(self._model.head(features), self._temperature))
+            laws.append(self._warp.law(self._model.head(features)))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):

@@ -20,7 +20,7 @@ from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth, connect
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Pair
+from resispec.models import Pair, Warp
 from resispec.trees import Topology, root_only
 
 
@@ -82,26 +82,26 @@ class Eagle:
         """Rows that one step speculates, at most."""
         return self.tree.num_rows if isinstance(self.tree, DynamicTree) else self.tree.num_nodes
 
-    def session(self, pair: Pair, temperature: float, capacity: int) -> DraftSession:
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
         """See `Drafter.session`.
 
         Raises InvalidInput without an EAGLE model, or for more candidates of one parent than tokens.
         """
         if self.topology.num_nodes == 1:
-            return NoDraft().session(pair, temperature, capacity)
+            return NoDraft().session(pair, warp, capacity)
         if self.most_children > pair.target.vocab_size:
             raise InvalidInput(
                 f"{self.most_children} candidates of one parent; "
                 f"the vocabulary has {pair.target.vocab_size} tokens"
             )
-        return _EagleDrafts(self, pair, temperature, capacity)
+        return _EagleDrafts(self, pair, warp, capacity)
 
 
 class _EagleDrafts:
     """The drafter's cache, and the committed tokens and true features that are not in it yet."""
 
-    def __init__(self, drafter: Eagle, pair: Pair, temperature: float, capacity: int) -> None:
-        self._drafter, self._head, self._temperature = drafter, pair.target.head, temperature
+    def __init__(self, drafter: Eagle, pair: Pair, warp: Warp, capacity: int) -> None:
+        self._drafter, self._head, self._warp = drafter, pair.target.head, warp
         self._session = pair.eagle_model().session(capacity, drafter.num_rows)
         self._speculate = as_unit(self._speculated, self._session.device)
         self._tokens: Sequence[int] = ()
@@ -143,7 +143,7 @@ class _EagleDrafts:
         tokens: (C,) int64, committed and not cached yet; features: (C, H), the true ones before them.
         """
         predicted = self._session.extend(tokens, features)[-1:]
-        growth = Growth(self._session, self._head, predicted, self._temperature)
+        growth = Growth(self._session, self._head, predicted, self._warp)
         tree = self._drafter.tree
         found = (
             tree.grow(growth)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from resispec.capture import upload
-from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.models import EagleSession
+from resispec.models import EagleSession, Warp
 from resispec.trees import MAX_NODES, Topology, from_child_counts
 
 
@@ -20,13 +19,13 @@ class Growth:
     """The speculative rows of one step.
 
     logits: (K, V) of the nodes forwarded last, at first of the root. laws: the same of every level in turn,
-    at the sampling temperature.
+    as the warp makes it.
     """
 
     def __init__(
-        self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, temperature: float
+        self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, warp: Warp
     ) -> None:
-        self._session, self._head, self._temperature = session, head, temperature
+        self._session, self._head, self._warp = session, head, warp
         self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
         self.laws: list[Tensor] = []
         self._read(predicted)
@@ -44,7 +43,7 @@ class Growth:
 
     def _read(self, features: Tensor) -> None:
         self._features, self.logits = features, self._head(features)
-        self.laws.append(probabilities(self.logits, self._temperature))
+        self.laws.append(self._warp.law(self.logits))
 
 
 @dataclass(frozen=True)

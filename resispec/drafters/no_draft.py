@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from resispec.capture import upload
 from resispec.core import Draft, Draws, Tree, Verdict
-from resispec.models import Pair
+from resispec.models import Pair, Warp
 from resispec.trees import Topology, root_only
 
 
@@ -22,7 +22,7 @@ class NoDraft:
         """The root."""
         return root_only()
 
-    def session(self, pair: Pair, temperature: float, capacity: int) -> NoDraftSession:
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> NoDraftSession:
         """See `Drafter.session`; the draft model is not used."""
         return NoDraftSession(pair.target.device)
 

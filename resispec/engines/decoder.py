@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import fields
 from importlib.metadata import version
 
 import torch
@@ -12,11 +13,12 @@ from resispec.decode import Decoder, Sampling, Step
 from resispec.engines.acceptance import acceptance_record
 from resispec.engines.base import NEUTRAL, Answer, Settings, require_off
 from resispec.models import Pair
+from resispec.transcripts import WarpSettings
 
-GREEDY = 1e-4
-"""The temperature that stands for 0, which a `Sampling` has not: every law is then a point mass."""
 _ABSENT = {
-    name: "the loop knows no setting but the temperature" for name in NEUTRAL.law() if name != "temperature"
+    name: "a penalty would differ from node to node of a tree"
+    for name in NEUTRAL.law()
+    if name.endswith("penalty")
 }
 
 
@@ -31,16 +33,16 @@ class DecoderEngine:
         self._pair, self._decoder = pair, decoder
 
     def check(self, settings: Settings) -> None:
-        """Raise InvalidInput for settings other than the temperature and the number of tokens."""
+        """Raise InvalidInput for penalties."""
         require_off(self.name, settings, _ABSENT)
 
     def answer(self, prompt: Sequence[int], settings: Settings, seed: int) -> Answer:
         """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""
         new = settings.max_new_tokens
         levels = self._decoder.drafter.topology.num_levels
-        temperature = settings.temperature or GREEDY
         # A tree must fit behind a prompt, even where fewer tokens are asked for.
-        sampling = Sampling(temperature, new, len(prompt) + max(new, levels))
+        law = {item.name: getattr(settings, item.name) for item in fields(WarpSettings)}
+        sampling = Sampling(max_new_tokens=new, max_length=len(prompt) + max(new, levels), **law)
         accepted: Counter[int] = Counter()
 
         def count(step: Step) -> None:

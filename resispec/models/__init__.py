@@ -20,6 +20,7 @@ from resispec.models.causal import (
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
 from resispec.models.eagle_checkpoint import load_eagle_pair, save_eagle
 from resispec.models.pair import Pair
+from resispec.models.warpers import Warp
 
 __all__ = [
     "DTYPES",
@@ -33,6 +34,7 @@ __all__ = [
     "TransformersModel",
     "TransformersSession",
     "TransformersTokenizer",
+    "Warp",
     "build_eagle",
     "build_llama",
     "check_device",

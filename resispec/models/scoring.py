@@ -71,9 +71,7 @@ class Scorer:
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device
         generation = module.generation_config
-        named = (generation.eos_token_id, config.eos_token_id, eos_token_id)
-        ids = {one for value in named for one in (value if isinstance(value, list) else [value])}
-        self.eos_token_ids: tuple[int, ...] = tuple(sorted(one for one in ids if one is not None))
+        self.eos_token_ids = end_token_ids(module, eos_token_id)
         given = {name: getattr(generation, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in given.items() if value is not None}
         takes_count = "logits_to_keep" in signature(module.forward).parameters
@@ -124,6 +122,17 @@ def rescore(scorers: Sequence[Scorer], sequences: Sequence[Written]) -> Iterator
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     for batch in _batches(sequences, vocab_size):
         yield from zip(*(scorer._stretches(batch) for scorer in scorers), strict=True)
+
+
+def end_token_ids(module: Any, eos_token_id: int | None = None) -> tuple[int, ...]:
+    """The tokens that end a sequence, as far as the model's files or the tokenizer's id say so."""
+    named = (
+        module.generation_config.eos_token_id,
+        module.config.get_text_config().eos_token_id,
+        eos_token_id,
+    )
+    ids = {one for value in named for one in (value if isinstance(value, list) else [value])}
+    return tuple(sorted(one for one in ids if one is not None))
 
 
 def check_fit(scorer: Scorer, sequence: Written, place: str) -> None:

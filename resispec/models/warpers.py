@@ -1,18 +1,22 @@
 """What samplers do to logits before they draw: penalties, temperature, top-k, top-p and min-p.
 
-The classes are those of transformers, in the order of its `generate` (`_get_logits_processor`): repetition
-penalty, temperature, top-k, top-p, min-p. transformers has no presence and no frequency penalty; they are
-OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
-repetition penalty and before the temperature, over emitted tokens alone.
+`Warp` is how decoding turns logits into laws, of target and draft alike. The classes are those of
+transformers, in the order of its `generate` (`_get_logits_processor`): repetition penalty, temperature,
+top-k, top-p, min-p. transformers has no presence and no frequency penalty; they are OpenAI's, as vLLM applies
+them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the repetition penalty and before the
+temperature, over emitted tokens alone.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers.generation.logits_process import (
+    LogitNormalization,
     LogitsProcessor,
     MinPLogitsWarper,
     RepetitionPenaltyLogitsProcessor,
@@ -21,11 +25,14 @@ from transformers.generation.logits_process import (
     TopPLogitsWarper,
 )
 
+from resispec.distributions import probabilities
+from resispec.errors import InvalidInput
 from resispec.models.scoring import Stretch
+from resispec.transcripts import WarpSettings
 
 
-class SamplingSettings(Protocol):
-    """The settings of a request, each with a value at which it is off: 1, 1, 0, 0, 1, 0 and 0 in this order.
+class TruncationSettings(Protocol):
+    """The settings that need no tokens, each with a value at which it is off: 1, 1, 0 and 0 in this order.
 
     A temperature of 0 is greedy.
     """
@@ -38,6 +45,11 @@ class SamplingSettings(Protocol):
     def top_k(self) -> int: ...  # noqa: D102
     @property
     def min_p(self) -> float: ...  # noqa: D102
+
+
+class SamplingSettings(TruncationSettings, Protocol):
+    """The settings of a request; of the penalties the first is off at 1, the others at 0."""
+
     @property
     def repetition_penalty(self) -> float: ...  # noqa: D102
     @property
@@ -58,15 +70,22 @@ def penalised(stretch: Stretch, settings: SamplingSettings) -> Tensor:
     return scores
 
 
-def tempered(scores: Tensor, settings: SamplingSettings) -> Tensor:
+def tempered(scores: Tensor, settings: TruncationSettings) -> Tensor:
     """Scores (K, V) divided by the temperature, which is not 0."""
     if settings.temperature == 1:
         return scores
     return TemperatureLogitsWarper(float(settings.temperature))(None, scores)
 
 
-def truncated(scores: Tensor, settings: SamplingSettings) -> Tensor:
+def truncated(scores: Tensor, settings: TruncationSettings) -> Tensor:
     """Scores (K, V) with -inf for every token that top-k, top-p or min-p leaves out."""
+    for warper in _truncating(settings):
+        scores = warper(None, scores)
+    return scores
+
+
+def _truncating(settings: TruncationSettings) -> list[LogitsProcessor]:
+    """The warpers that leave tokens out, in the order of transformers."""
     warpers: list[LogitsProcessor] = []
     if settings.top_k:
         warpers.append(TopKLogitsWarper(settings.top_k))
@@ -74,9 +93,76 @@ def truncated(scores: Tensor, settings: SamplingSettings) -> Tensor:
         warpers.append(TopPLogitsWarper(float(settings.top_p)))
     if settings.min_p:
         warpers.append(MinPLogitsWarper(float(settings.min_p)))
-    for warper in warpers:
-        scores = warper(None, scores)
-    return scores
+    return warpers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warp(WarpSettings):
+    """From logits to a law: temperature, then top-k, top-p and min-p; at temperature 0 a point mass.
+
+    Raises InvalidInput for values that are not allowed.
+    """
+
+    def __post_init__(self) -> None:
+        self.check("sampling")
+
+    @property
+    def for_draft(self) -> Warp:
+        """The warp of the draft's logits: the same, or temperature 1 where decoding is greedy.
+
+        Any law of the draft is exact. A point mass would make all siblings equal, and nothing would say which
+        tokens come second.
+        """
+        return self if self.temperature else Warp()
+
+    def law(self, logits: Tensor) -> Tensor:
+        """The law (K, V) of logits (K, V), in float32, or in float64 when the logits are float64.
+
+        Greedy decoding takes the first of equally likely tokens. NaN stays NaN.
+        """
+        precise = logits if logits.dtype == torch.float64 else logits.float()
+        if self.temperature == 0:
+            likeliest = torch.zeros_like(precise).scatter_(-1, precise.argmax(-1, keepdim=True), 1.0)
+            return torch.where(precise.isnan().any(-1, keepdim=True), torch.nan, likeliest)
+        if self.top_k or self.top_p < 1 or self.min_p:
+            return probabilities(truncated(tempered(precise, self), self), 1)
+        return probabilities(precise, self.temperature)
+
+
+def read_warp(processors: Sequence[LogitsProcessor], do_sample: bool) -> Warp:
+    """The warp that a list of transformers' processors amounts to; greedy unless `do_sample`.
+
+    Raises InvalidInput naming the first processor that is none of temperature, top-k, top-p and min-p, each
+    at most once, in this order and with no other option than its own value.
+    """
+    found, place = dict[str, Any](), -1
+    # A law is normalised in any case.
+    for processor in (one for one in processors if type(one) is not LogitNormalization):
+        name = _WARPED.get(type(processor))
+        if name is None or (rank := list(_WARPED.values()).index(name)) <= place:
+            raise _not_understood(processor)
+        found[name], place = getattr(processor, name), rank
+        # With other options, such as the fewest tokens to keep, it is not what the value alone gives.
+        kind: Any = type(processor)
+        if vars(processor) != vars(kind(found[name])):
+            raise _not_understood(processor)
+    return Warp(**found) if do_sample else Warp(temperature=0.0)
+
+
+_WARPED: dict[type[LogitsProcessor], str] = {
+    TemperatureLogitsWarper: "temperature",
+    TopKLogitsWarper: "top_k",
+    TopPLogitsWarper: "top_p",
+    MinPLogitsWarper: "min_p",
+}
+"""The setting of every warper, in the order of transformers."""
+
+
+def _not_understood(processor: LogitsProcessor) -> InvalidInput:
+    return InvalidInput(
+        f"logits processor {type(processor).__name__} {vars(processor)} cannot be applied to a tree; "
+        "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
+    )
 
 
 def emitted_counts(stretch: Stretch, vocab_size: int) -> Tensor:

@@ -1,5 +1,7 @@
 """This library's loop as an engine: what it answers, and what it says about its acceptance."""
 
+import itertools
+
 import pytest
 from toys import table_pair
 
@@ -57,6 +59,13 @@ def test_fewer_tokens_than_a_tree_has_levels():
 
 
 def test_settings_that_the_loop_has_not_are_refused():
-    with pytest.raises(InvalidInput, match=r"toy: top_k is 5, and the loop knows no setting but the temp"):
-        engine().check(Settings(top_k=5))
-    engine().check(Settings(temperature=0.3))
+    with pytest.raises(InvalidInput, match=r"toy: presence_penalty is 0.5, and a penalty would differ from"):
+        engine().check(Settings(presence_penalty=0.5))
+    engine().check(Settings(temperature=0.3, top_k=5, top_p=0.9, min_p=0.1))
+
+
+def test_what_top_k_leaves_out_is_not_emitted():
+    allowed = PAIR.target.logits.topk(2, dim=-1).indices.tolist()
+    for seed in range(9):
+        found = (3, *engine().answer((3,), Settings(top_k=2, max_new_tokens=9), seed).tokens)
+        assert all(token in allowed[before] for before, token in itertools.pairwise(found))

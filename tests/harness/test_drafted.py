@@ -16,16 +16,18 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Pair
+from resispec.models import Pair, Warp
 from resispec.trees import chain, complete, parallel_chains
 from resispec.verifiers import get_verifier
+
+WARP = Warp(temperature=TEMPERATURE)
 
 
 def test_scaling_of_a_tree_is_what_the_decoder_emits():
     """Expected tokens given a drafted tree against 2,000 verdicts; this rule's residual hits children."""
     pair, generator = table_pair(vocab=4, seed=2), torch.Generator().manual_seed(0)
     verifier = get_verifier("resispec")
-    root = Root(pair, [1, 2], TEMPERATURE)
+    root = Root(pair, [1, 2], WARP)
     draft = root.draft(complete(3, 2), generator)
     laws = root.laws(pair.target, draft.tree)
     emitted = [verifier.verify(draft.tree, laws, draft.probs, generator).num_emitted for _ in range(2000)]
@@ -37,7 +39,7 @@ def test_scaling_of_a_tree_is_what_the_decoder_emits():
 def test_laws_at_nodes_and_parts_of_a_tree():
     """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
-    root = Root(pair, [0, 3], TEMPERATURE)
+    root = Root(pair, [0, 3], WARP)
     whole = root.draft(complete(3, 3), generator)
     target, _ = bigram_rows(pair)
     laws = root.laws(pair.target, whole.tree)
@@ -54,11 +56,11 @@ def test_laws_at_nodes_and_parts_of_a_tree():
 def test_target_paths_have_the_ratios_of_their_tokens():
     """With p = q every path ratio is 1; else the mean of q / p over paths drawn from p is 1 everywhere."""
     pair, generator = table_pair(vocab=4, seed=5, gap=0.5), torch.Generator().manual_seed(2)
-    same = Root(Pair(pair.target, pair.target, pair.tokenizer), [1], TEMPERATURE)
+    same = Root(Pair(pair.target, pair.target, pair.tokenizer), [1], WARP)
     assert torch.allclose(
         same.target_path_ratios(parallel_chains(3, 2), generator), torch.zeros(3, 2).double()
     )
-    ratios = Root(pair, [1], TEMPERATURE).target_path_ratios(parallel_chains(1500, 2), generator)
+    ratios = Root(pair, [1], WARP).target_path_ratios(parallel_chains(1500, 2), generator)
     weights = (-ratios).exp()
     assert ratios.shape == (1500, 2)
     assert bool(((weights.mean(0) - 1).abs() < 4 * weights.std(0) / 1500**0.5).all())

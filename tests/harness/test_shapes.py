@@ -30,6 +30,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
+from resispec.models import Warp
 from resispec.trees import chain, complete, from_child_counts, from_widths, parallel_chains, root_only, union
 from resispec.trees.search import Winner, expected_tokens, search, winners
 from resispec.verifiers import get_verifier
@@ -70,7 +71,7 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
     q = torch.softmax(pair.draft.logits, -1)
     shape = from_widths([2, 1])
     whole = union([shape, from_widths([3, 1]), from_widths([1, 2, 2])])
-    root, found = Root(pair, [1], 1.0), Counter()
+    root, found = Root(pair, [1], Warp()), Counter()
     for _ in range(count):
         drafted, _ = part(draft := root.draft(whole, generator, draws), draft.probs, shape)
         found[tuple(drafted.tree.tokens[1:].tolist())] += 1

@@ -15,6 +15,7 @@ from resispec.audit.laws import accepted
 from resispec.core import Draws
 from resispec.drafters.draft_model import DraftModel
 from resispec.errors import InvalidInput
+from resispec.models import Warp
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.kseq import _least_factor
@@ -188,7 +189,7 @@ def test_greedy_with_one_sibling_is_speculative_sampling_and_without_mass_the_la
 @pytest.mark.parametrize("seed", range(3))
 def test_greedy_siblings_are_drafted_by_the_draft_model(seed):
     pair = table_pair(vocab=6, seed=seed)
-    drafted = DraftModel(complete(3, 3), Draws.GREEDY).session(pair, 1.0, 64).draft(2, rng(seed))
+    drafted = DraftModel(complete(3, 3), Draws.GREEDY).session(pair, Warp(), 64).draft(2, rng(seed))
     for node, children in enumerate(drafted.tree.topology.children):
         tokens = drafted.tree.tokens[list(children)].tolist()
         if children:

@@ -64,8 +64,8 @@ def test_eagle_s_steps_wait_twice_at_most(name):
 
 def test_whatever_reads_a_tensor_is_counted_as_a_wait():
     class Reads(NoDraft):
-        def session(self, pair, temperature, capacity):
-            session = super().session(pair, temperature, capacity)
+        def session(self, pair, warp, capacity):
+            session = super().session(pair, warp, capacity)
             draft = session.draft
 
             def reading(root, generator):

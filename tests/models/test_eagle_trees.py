@@ -11,6 +11,7 @@ from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle import fill, filled
 from resispec.drafters.eagle_trees import Growth, connect
 from resispec.errors import InvalidInput
+from resispec.models import Warp
 from resispec.trees import chain, complete, from_child_counts
 
 EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
@@ -40,7 +41,7 @@ class TableDrafter:
 def growth(logits, temperature=1.0):
     """The root's token is 0."""
     drafter = TableDrafter(logits)
-    return drafter, Growth(drafter, lambda features: features, logits[:1], temperature)
+    return drafter, Growth(drafter, lambda features: features, logits[:1], Warp(temperature=temperature))
 
 
 def path_of(grown, node):

@@ -1,0 +1,49 @@
+"""Topologies by name, as a person types them: `d5b3`, `chain_4`, `best_64`, or a grow map's file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from resispec.errors import InvalidInput
+from resispec.trees import grow_map
+from resispec.trees.topology import Topology, chain, complete, root_only
+
+SHAPES = Path(__file__).parent / "shapes"
+"""The shapes of `best_N`: grow maps named KIND.N.json, and each says where it comes from."""
+_ALLOWED = "root, d5b3, chain_4, best_{}, or a .json or .pt grow map"
+
+
+def find(tree: str | Path | Topology, draws: str) -> Topology:
+    """The topology of a name, for siblings that are drawn in the way that `draws` names.
+
+    `dDbB` is a complete tree, D levels with the root's; `chain_K` a path of K drafted tokens; `root` nothing
+    drafted; what ends in .json or .pt a grow map's file. `best_N` is a shape that comes with this library:
+    the one of N nodes with which most tokens a step were emitted on its embedded pair at temperature 1, with
+    the best exact verifier for independent draws, or for draws that have an order. Nothing is measured on
+    the models at hand: a pair that agrees more wants more levels, see `resispec.trees.search`.
+    Raises InvalidInput for an unknown name or a file that is none.
+    """
+    if isinstance(tree, Topology):
+        return tree
+    name = str(tree)
+    if name.endswith((".json", ".pt")):
+        return grow_map.load(name)
+    for pattern, make in _PATTERNS.items():
+        if found := re.fullmatch(pattern, name):
+            return make(*map(int, found.groups()))
+    kind = "iid" if draws == "iid" else "ordered"
+    sizes = sorted(int(path.stem.removeprefix(f"{kind}.")) for path in SHAPES.glob(f"{kind}.*.json"))
+    if name in (f"best_{size}" for size in sizes):
+        return grow_map.load(SHAPES / f"{kind}.{name.removeprefix('best_')}.json")
+    raise InvalidInput(
+        f"unknown tree {name!r}; allowed: {_ALLOWED.format(' or best_'.join(map(str, sizes)))}"
+    )
+
+
+_PATTERNS: dict[str, Callable[..., Topology]] = {
+    "root": root_only,
+    r"d(\d{1,5})b(\d{1,5})": complete,
+    r"chain_(\d{1,5})": chain,
+}

@@ -1,0 +1,126 @@
+"""`resispec.generate`: the harness's loop, with what a program has at hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from toys import ToyTokenizer, save_tiny_pair, table_pair, tiny_eagle, tiny_llama
+
+import resispec
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+from resispec.models import EagleModel
+from resispec.trees import chain, complete, grow_map, root_only
+from resispec.trees.named import find
+from resispec.verifiers import get_verifier
+
+PAIR = table_pair(vocab=8, seed=1, eos=7)
+
+
+def generate(prompt, **options):
+    return resispec.generate(PAIR.target, PAIR.draft, prompt, **{"tree": "d3b2", "seed": 3, **options})
+
+
+def test_it_is_the_loop_of_the_harness():
+    """The same tokens and steps as `Decoder` gives with this seed, and the same again."""
+    whole = Decoder(DraftModel(complete(3, 2)), get_verifier("traversal_optimal"))
+    sampling = Sampling(0.7, 30, 200, ignore_eos=True, top_p=0.9)
+    expected = whole.generate(PAIR, [1, 2], sampling, torch.Generator().manual_seed(3))
+    for _ in range(2):
+        found = generate([1, 2], temperature=0.7, top_p=0.9, max_new_tokens=30, eos_token_ids=())
+        assert (found.tokens, found.num_emitted) == (expected.tokens, expected.num_emitted)
+    assert found.stop_reason == "max_new_tokens" and found.text is None
+    assert found.accepted_length == sum(found.num_emitted) / len(found.num_emitted)
+
+
+def test_without_a_seed_torchs_global_generator_governs():
+    torch.manual_seed(5)
+    first, second = (generate([1], seed=None, max_new_tokens=20).tokens for _ in range(2))
+    torch.manual_seed(5)
+    assert generate([1], seed=None, max_new_tokens=20).tokens == first != second
+
+
+def test_every_step_is_heard_and_nothing_after_the_end():
+    heard: list[tuple[int, ...]] = []
+    found = generate("12", tokenizer=ToyTokenizer(7), max_new_tokens=200, on_step=heard.append)
+    assert sum(heard, ()) == found.tokens and len(heard) == len(found.num_emitted)
+    assert found.stop_reason == "eos" and found.tokens.index(7) == len(found.tokens) - 1
+    assert found.text == "".join(map(str, found.tokens))
+
+
+@pytest.mark.parametrize("draft", ["model", "eagle"])
+def test_greedy_tokens_are_the_argmax_whatever_drafts(draft):
+    target = tiny_llama().module
+    drafting = tiny_llama(seed=1, layers=1).module if draft == "model" else EagleModel(tiny_eagle())
+    found = resispec.generate(target, drafting, torch.tensor([[4, 5, 6]]), temperature=0, max_new_tokens=15)
+    ids = torch.tensor([[4, 5, 6]])
+    expected = target.generate(ids, max_new_tokens=15, do_sample=False)
+    assert list(found.tokens) == expected[0, 3:].tolist()
+
+
+def test_names_are_loaded_and_bring_their_tokenizer(tmp_path):
+    save_tiny_pair(tmp_path)
+    target, draft = str(tmp_path / "target"), tmp_path / "draft"
+    found = resispec.generate(target, draft, "abc def", tree="chain_2", max_new_tokens=5)
+    assert found.text and 1 <= len(found.tokens) <= 5
+    mixed = resispec.Speculator(target, tiny_llama().module, "chain_2").pair
+    assert mixed.target.vocab_size == mixed.draft.vocab_size == 64
+
+
+def test_trees_have_names(tmp_path):
+    assert find("d5b3", "iid") == complete(5, 3) and find("chain_4", "iid") == chain(4)
+    assert find("root", "iid") == root_only() and find(chain(2), "iid") == chain(2)
+    grow_map.save(complete(3, 3), tmp_path / "own.json")
+    assert find(tmp_path / "own.json", "iid") == complete(3, 3)
+    published = "results/published/embedded/growmap/embedded.{}.T1.0.best_{}.json"
+    for draws, decoder in (
+        ("iid", "specinfer"),
+        ("without_replacement", "sequoia"),
+        ("point_mass", "sequoia"),
+    ):
+        for size in (16, 64, 121):
+            assert find(f"best_{size}", draws) == grow_map.load(published.format(decoder, size), size)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([[1], [2]], {}, "a batch of 2 prompts; allowed: one prompt at a time"),
+        (torch.zeros(3, 2, dtype=torch.int64), {}, "a batch of 3 prompts"),
+        (["ab", "cd"], {}, "a batch of 2 prompts"),
+        ([1, 8], {}, "the prompt holds 8; allowed: token ids from 0 to 7"),
+        ("12", {}, "the prompt is text; give its tokenizer"),
+        ([], {}, "at least one token"),
+        ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, top_p"),
+        ([1], {"top_p": 0}, "generate: top_p is 0; allowed"),
+        ([1], {"max_new_tokens": 0}, "max_new_tokens must be at least 1; found 0"),
+        ([1], {"max_new_tokens": 5000}, "exceeds the models' context of 4096"),
+        (
+            [1],
+            {"tree": "best_65"},
+            "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best_64",
+        ),
+        ([1], {"verifier": "none"}, "unknown verifier 'none'"),
+        ([1], {"draws": "some"}, "unknown draws 'some'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(prompt, options, message):
+    with pytest.raises(InvalidInput, match=message) as found:
+        generate(prompt, **options)
+    assert "\n" not in str(found.value)
+
+
+def test_models_that_are_none_are_refused():
+    for target, message in ((3, "target is int"), (torch.nn.Linear(2, 2), "target is Linear")):
+        with pytest.raises(InvalidInput, match=message):
+            resispec.generate(target, PAIR.draft, [1])
+    with pytest.raises(InvalidInput, match="draft is NoneType; allowed"):
+        resispec.generate(PAIR.target, None, [1])
+
+
+def test_draws_and_verifier_follow_from_how_is_sampled():
+    speculator = resispec.Speculator(PAIR.target, PAIR.draft, "d3b2")
+    drawn = [speculator._decoders[is_greedy].drafter.draws for is_greedy in (False, True)]
+    assert drawn == [Draws.IID, Draws.POINT_MASS]

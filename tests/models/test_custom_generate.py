@@ -1,0 +1,169 @@
+"""The `generate` of transformers with our `custom_generate`: its own arguments, streamers and criteria."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from scipy.stats import chisquare
+from toys import save_tiny_pair, tiny_llama
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    DynamicCache,
+    StoppingCriteria,
+    StopStringCriteria,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+import resispec
+from resispec.errors import InvalidInput
+
+IDS = torch.tensor([[1, 2, 3]])
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_llama().module
+
+
+@pytest.fixture(scope="module")
+def speculative():
+    return resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
+
+
+class Recorder:
+    def __init__(self):
+        self.pieces, self.ends = [], 0
+
+    def put(self, value):
+        self.pieces.append(value.flatten().tolist())
+
+    def end(self):
+        self.ends += 1
+
+
+def test_greedy_is_what_transformers_gives(target, speculative):
+    greedy = {"do_sample": False, "max_new_tokens": 25}
+    found = target.generate(IDS, custom_generate=speculative, **greedy)
+    assert torch.equal(found, target.generate(IDS, **greedy))
+
+
+def test_a_streamer_gets_the_prompt_every_step_and_the_end(target, speculative):
+    streamer = Recorder()
+    found = target.generate(
+        IDS, do_sample=True, max_new_tokens=20, custom_generate=speculative, streamer=streamer,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    assert streamer.pieces[0] == IDS[0].tolist() and streamer.ends == 1
+    assert sum(streamer.pieces, []) == found.sequences[0].tolist()
+    assert len(streamer.pieces) - 1 == len(found.num_emitted)
+    assert found.sequences.shape == (1, 23)
+
+
+def test_torchs_seed_governs_and_the_defaults_are_those_of_transformers(target, speculative):
+    def sampled(seed=4, **options):
+        if seed is not None:
+            torch.manual_seed(seed)
+        made = {"do_sample": True, "max_new_tokens": 20, "custom_generate": speculative, **options}
+        return target.generate(IDS, **made).tolist()
+
+    assert sampled() == sampled(top_k=50) != sampled(top_k=0)
+    assert sampled() != sampled(seed=5)
+    assert sampled() != sampled(seed=None)
+
+
+def test_the_first_tokens_have_the_warped_law(target, speculative):
+    """Two tokens against transformers' own warpers; seeded, a fresh seed fails with rate 1e-4."""
+    options = {"do_sample": True, "temperature": 0.9, "top_k": 3, "max_new_tokens": 2}
+    torch.manual_seed(0)
+    runs = 500
+    counts = Counter(
+        tuple(target.generate(IDS, custom_generate=speculative, **options)[0, 3:].tolist())
+        for _ in range(runs)
+    )
+    expected = {}
+    with torch.inference_mode():
+        for first, mass in top(target, IDS):
+            ids = torch.cat((IDS, torch.tensor([[first]])), 1)
+            expected |= {(first, second): mass * other for second, other in top(target, ids)}
+    assert counts.keys() <= expected.keys()
+    often = [pair for pair, mass in expected.items() if mass * runs > 8]
+    found, wanted = [counts[pair] for pair in often], [expected[pair] * runs for pair in often]
+    rest = max(runs - sum(wanted), 1e-9)
+    assert chisquare([*found, runs - sum(found)], [*wanted, rest]).pvalue > 1e-4
+
+
+def top(model, ids):
+    """The three tokens that top-k 3 leaves at temperature 0.9, with their chances."""
+    best = (model(ids).logits[0, -1].double() / 0.9).topk(3)
+    return list(zip(best.indices.tolist(), best.values.softmax(-1).tolist(), strict=True))
+
+
+class Stop(StoppingCriteria):
+    def __call__(self, input_ids, scores, **kwargs):  # noqa: ARG002 - it is their interface
+        return torch.tensor([input_ids.shape[1] >= 10])
+
+
+def test_lengths_ends_and_criteria_stop_within_a_step(target):
+    """The target drafts for itself, so that every step but the last is four tokens."""
+    itself = resispec.transformers.speculative(target, tree="d4b2")
+    greedy = {"do_sample": False, "custom_generate": itself}
+    made = target.generate(IDS, max_new_tokens=20, return_dict_in_generate=True, **greedy)
+    whole = made.sequences[0].tolist()
+    assert made.num_emitted == (4,) * 5
+    assert target.generate(IDS, max_length=8, **greedy)[0].tolist() == whole[:8]
+    assert target.generate(IDS, max_new_tokens=1, **greedy)[0].tolist() == whole[:4]
+    found = target.generate(IDS, max_new_tokens=20, stopping_criteria=[Stop()], **greedy)
+    assert found[0].tolist() == whole[:10]
+    ends = [whole[9], 63]
+    place = next(i for i, token in enumerate(whole) if i > 2 and token in ends)
+    found = target.generate(IDS, max_new_tokens=20, eos_token_id=ends, pad_token_id=0, **greedy)
+    assert found[0].tolist() == whole[: place + 1]
+    assert target.generate(IDS, max_new_tokens=20, max_time=0.0, **greedy).shape[1] == 4
+
+
+def test_a_stop_string_stops(tmp_path):
+    save_tiny_pair(tmp_path)
+    target = AutoModelForCausalLM.from_pretrained(tmp_path / "target")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "target")
+    speculative = resispec.transformers.speculative(tmp_path / "draft", tree="d4b2")
+    ids = tokenizer("abc def", return_tensors="pt").input_ids
+    options = {"do_sample": False, "max_new_tokens": 30, "eos_token_id": None}
+    whole = target.generate(ids, **options)[0, ids.shape[1] :]
+    string = tokenizer.decode(whole[3:5])
+    criteria = [StopStringCriteria(tokenizer, [string])]
+    expected = target.generate(ids, stopping_criteria=criteria, **options)
+    found = target.generate(ids, stopping_criteria=criteria, custom_generate=speculative, **options)
+    assert torch.equal(found, expected) and found.shape[1] < ids.shape[1] + 30
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"input_ids": IDS.expand(2, -1)}, "a batch of 2"),
+        ({"num_return_sequences": 2, "do_sample": True}, "num_return_sequences 2"),
+        ({"num_beams": 2}, "generation mode beam_search"),
+        ({"cache_implementation": "static"}, "cache_implementation 'static'"),
+        ({"past_key_values": DynamicCache()}, r"past_key_values \(DynamicCache\)"),
+        ({"attention_mask": torch.tensor([[0, 1, 1]])}, r"attention_mask \(Tensor\)"),
+        ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
+        ({"repetition_penalty": 1.2}, "logits processor RepetitionPenaltyLogitsProcessor"),
+        ({"bad_words_ids": [[5]]}, "logits processor NoBadWordsLogitsProcessor|SequenceBias"),
+        ({"min_new_tokens": 3, "eos_token_id": 5}, "logits processor MinNewTokensLength|MinLength"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_its_name(target, speculative, options, message):
+    given = {"input_ids": IDS, "max_new_tokens": 5, "pad_token_id": 0, **options}
+    with pytest.raises(InvalidInput, match=message) as found:
+        target.generate(custom_generate=speculative, **given)
+    assert "\n" not in str(found.value)
+
+
+def test_an_encoder_decoder_is_refused(speculative):
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "vocab_size": 64}
+    model = T5ForConditionalGeneration(T5Config(**sizes, decoder_start_token_id=0, pad_token_id=0))
+    with pytest.raises(InvalidInput, match="an encoder-decoder cannot be used"):
+        model.generate(IDS, max_new_tokens=4, custom_generate=speculative)
