@@ -15,6 +15,11 @@ from filelock import FileLock, Timeout
 from resispec.errors import InvalidInput, first_line
 
 
+def cache_root() -> Path:
+    """Where what is trained and fetched is kept: `$RESISPEC_CACHE`, or `~/.cache/resispec`."""
+    return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Give a path to write to, which takes the place of `path` when the block ends well.

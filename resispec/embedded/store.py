@@ -31,11 +31,6 @@ _WAITS = "another process is making %s; waiting for it"
 _log = logging.getLogger(__name__)
 
 
-def default_root() -> Path:
-    """`$RESISPEC_CACHE`, or `~/.cache/resispec`."""
-    return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
-
-
 def make_key(sources: dict[str, bytes], recipe: str, modules: tuple[str, ...]) -> str:
     """16 hexadecimal digits that change with the sources, the recipe, the libraries and the code that builds.
 
@@ -54,10 +49,10 @@ def make_key(sources: dict[str, bytes], recipe: str, modules: tuple[str, ...]) -
 def ensure_folder(root: Path | None, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
     """The complete folder `root/key`, built first if it is absent.
 
-    root: that of `default_root` when None. build: fills an empty folder and returns facts for the manifest.
+    root: `files.cache_root()` when None. build: fills an empty folder and returns facts for the manifest.
     Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
     """
-    root = root or default_root()
+    root = root or files.cache_root()
     folder = root / key
     if folder.exists():
         _verify(folder)
