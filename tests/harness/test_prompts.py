@@ -85,12 +85,13 @@ def tokenizer_with(folder, template, **special):
 
 
 def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path):
-    from tokenizers import decoders, models, pre_tokenizers
+    from tokenizers import decoders, models, pre_tokenizers, processors
 
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     inner = Tokenizer(models.BPE({one: index for index, one in enumerate(alphabet)}, []))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>")
     made.chat_template = TEMPLATE
     made.save_pretrained(tmp_path)
@@ -98,7 +99,10 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path)
     for count, beginning in ((3, "abc"), (100, "abcdef")):
         tokens = encode(tokenizer, "abcdef", count, CHAT)
         assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
-        assert tokens.count(made.bos_token_id) == 1
+        assert (
+            tokens.count(made.bos_token_id) == 1
+        )  # the template's; the tokenizer adds one of its own to texts
+        assert encode(tokenizer, "abcdef", count, None)[0] == made.bos_token_id
 
 
 def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
