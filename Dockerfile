@@ -1,21 +1,39 @@
-# CUDA image with the tested versions. Build: docker build -t resispec .
-# Run:   docker run --gpus '"device=0"' -v "$PWD/results:/app/results" -v "$HOME/.cache/huggingface:/root/.cache/huggingface" resispec
-FROM pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime
+# The tested versions, for one machine with an NVIDIA GPU and the container toolkit (a driver for CUDA 13).
+#   docker build -t resispec .
+#   mkdir -p ~/.cache/huggingface ~/.cache/resispec
+#   docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD/results:/app/results" \
+#     -v ~/.cache/huggingface:/cache/huggingface -v ~/.cache/resispec:/cache/resispec resispec make reproduce-table1
+# What it writes belongs to whoever runs it; compose.yaml says the same to `docker compose`. PyTorch's wheels bring
+# CUDA, so the image needs none, and its Python is the one that the published numbers were measured with.
+FROM python:3.11-slim-bookworm
 
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
+# gcc: torch.compile makes its launchers with it.
 # hadolint ignore=DL3008
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends git make \
+ && apt-get install --yes --no-install-recommends curl gcc git libc6-dev make \
  && rm -rf /var/lib/apt/lists/*
 
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY resispec ./resispec
-# The image brings torch; the virtual environment sees it and installs the rest at the same pins.
-RUN python3 -m venv --system-site-packages .venv \
+# Outside of /app, so that what follows changes no file of it.
+RUN python3 -m venv /opt/venv \
+ && ln -s /opt/venv .venv \
  && .venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt --editable '.[dev]' \
  && touch .venv/installed
 COPY . .
+# Any user may read the code and its commit, and write to the home, the results and the caches; all but the home
+# are places to mount folders of one's own.
+RUN git config --system --add safe.directory /app \
+ && chmod -R a+rX . \
+ && install --directory --mode=1777 /home/anyone results \
+      /cache /cache/huggingface /cache/resispec
 
-ENV HYDRA_FULL_ERROR=0 CUDA_VISIBLE_DEVICES=0
+# A user without an entry in /etc/passwd has no name and no home of its own.
+ENV HOME=/home/anyone USER=anyone PYTHONDONTWRITEBYTECODE=1 \
+    HF_HOME=/cache/huggingface RESISPEC_CACHE=/cache/resispec \
+    TORCHINDUCTOR_CACHE_DIR=/cache/resispec/inductor TRITON_CACHE_DIR=/cache/resispec/triton \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
+USER 1000:1000
 CMD ["make", "reproduce-table1", "PROFILE=paper"]

@@ -150,12 +150,20 @@ publish: profile .venv/installed ## for maintainers: make what results/PROFILE h
 test: .venv/installed ## the test suite (CPU, no network)
 	@$(PY) -m pytest
 
+# The schemas are part of the package: nothing is asked of the network.
+SCHEMA := .venv/bin/check-jsonschema --quiet --builtin-schema vendor
+FORMS := .github/ISSUE_TEMPLATE
 .PHONY: lint
-lint: .venv/installed ## ruff, mypy on resispec/, and hadolint on the Dockerfile
+lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, and what containers and GitHub read by its schemas
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
 	@.venv/bin/hadolint Dockerfile
+	@$(SCHEMA).compose-spec compose.yaml
+	@$(SCHEMA).citation-file-format CITATION.cff
+	@$(SCHEMA).github-workflows $(wildcard .github/workflows/*.yml)
+	@$(SCHEMA).github-issue-config $(FORMS)/config.yml
+	@$(SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard $(FORMS)/*.yml))
 
 .PHONY: clean
 clean: ## remove raw results and caches of tools; .venv, trained pairs and tables stay

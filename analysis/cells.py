@@ -3,7 +3,9 @@
 Usage: python -m analysis.cells [--profile embedded] [--results results] [ARTEFACT...]
 
 It reads the plans of artefacts and of other sweeps, by default all that there are, and writes
-results/PROFILE/results.csv; results/README.md has the columns. The metrics are those of the tables.
+results/PROFILE/results.csv; results/README.md has the columns. The metrics are those of the tables. Where
+prompts have categories it also writes results/PROFILE/ARTEFACT_categories.{csv,md,tex}, with "sweep" for
+sweeps without a name.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import audits, metrics, script
+from analysis import audits, categories, metrics, report, script
 from analysis.decoded import measure
 from analysis.load import LABELS, Plan, Results, load, read_plan
 from resispec.errors import InvalidInput, first_line
@@ -34,20 +36,24 @@ def tidy(profile: str, results: Path, artefacts: Sequence[str] = ()) -> pd.DataF
     Columns: FIRST, whatever else a sweep varied, LAST. artefacts: by default all that have a plan.
     Raises InvalidInput for one that has none, for a damaged plan and for a damaged cell.
     """
+    rows: list[dict[str, Any]] = []
+    for plan in _plans(profile, results, artefacts):
+        for part in dict.fromkeys(request.part for request in plan.requests):
+            rows += _rows(plan, part)
+    frame = pd.DataFrame(rows)
+    varied = [name for name in frame if name not in FIRST + LAST]
+    return frame.reindex(columns=[*FIRST, *varied, *LAST])
+
+
+def _plans(profile: str, results: Path, artefacts: Sequence[str]) -> list[Plan]:
+    """The plans of artefacts, by default all that there are. Raises as `tidy`."""
     folder = results / profile / "plans"
     known = sorted({path.stem for path in folder.iterdir()}) if folder.is_dir() else []
     if not known:
         raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
     if unknown := [name for name in artefacts if name not in known]:
         raise InvalidInput(f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(known)}")
-    rows: list[dict[str, Any]] = []
-    for artefact in artefacts or known:
-        plan = read_plan(artefact, profile, results)
-        for part in dict.fromkeys(request.part for request in plan.requests):
-            rows += _rows(plan, part)
-    frame = pd.DataFrame(rows)
-    varied = [name for name in frame if name not in FIRST + LAST]
-    return frame.reindex(columns=[*FIRST, *varied, *LAST])
+    return [read_plan(artefact, profile, results) for artefact in artefacts or known]
 
 
 def _rows(plan: Plan, part: str) -> list[dict[str, Any]]:
@@ -96,11 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         frame = tidy(chosen.profile, chosen.results, chosen.artefacts)
         write_atomically(path, frame.to_csv(index=False))
+        tables = [categories.of(plan) for plan in _plans(chosen.profile, chosen.results, chosen.artefacts)]
+        pages = [report.write(table, path.parent)[1] for table in tables if table is not None]
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"cells: {first_line(error)}\n")
         return 1
     num_done = int((frame.status == "done").sum())
     sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done\n")
+    sys.stdout.write("".join(f"wrote {page}\n" for page in pages))
     return 0
 
 

@@ -53,6 +53,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "embedded_reference": "Python reference",
         "embedded_docstrings": "Package docstrings",
         "embedded_code": "Python code",
+        "spec_bench": "Spec-Bench",
+        "mt_bench": "MT-Bench",
+        "gsm8k": "GSM8K",
+        "humaneval": "HumanEval",
     },
     "decoder": {
         "autoregressive": "Autoregressive",

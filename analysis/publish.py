@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import script
+from analysis import categories, script
 from analysis.load import ROOT
 from analysis.published import OPENING
 from resispec.errors import InvalidInput, first_line
@@ -43,7 +43,7 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
     source, folder = results / profile, root / "results" / "published" / profile
     if not (source / f"{artefact}.md").is_file():
         raise InvalidInput(f"{source / artefact}.md is missing; `make {artefact}` makes it")
-    stems = (artefact, *WITH.get(artefact, ()))
+    stems = (artefact, *WITH.get(artefact, ()), categories.stem(artefact))
     files = [source / f"{stem}.{suffix}" for stem in stems for suffix in SUFFIXES]
     copied = [_copy(file, folder / file.name) for file in files if file.is_file()]
     if _names_trees(artefact, source):
@@ -59,7 +59,9 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
 def _made(source: Path) -> list[str]:
     """The artefacts that a profile's folder holds. Raises InvalidInput when there are none."""
     others = {stem for stems in WITH.values() for stem in stems}
-    found = [page.stem for page in sorted(source.glob("*.md")) if page.stem not in others]
+    pages = [page.stem for page in sorted(source.glob("*.md"))]
+    others |= {categories.stem(name) for name in pages}
+    found = [name for name in pages if name not in others]
     if not found:
         raise InvalidInput(f"{source} holds no artefact; `make reproduce-table1` makes one")
     return found

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis import published, report
+from analysis import categories, published, report
 from analysis.figures import save_figure
 from analysis.load import Plan, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
@@ -56,7 +56,7 @@ def run(name: str, make: Callable[[Plan], Artefact], arguments: Sequence[str] | 
     try:
         plan = read_plan(name, chosen.profile, chosen.results)
         sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
-        made = make(plan)
+        made = complete(make, plan)
         agreement = published.compare(made.tables[0], plan.profile, made.compared)
         first = replace(made.tables[0], notes=(*made.tables[0].notes, *agreement.notes))
         paths = _write(replace(made, tables=(first, *made.tables[1:])), chosen.results / chosen.profile)
@@ -66,6 +66,12 @@ def run(name: str, make: Callable[[Plan], Artefact], arguments: Sequence[str] | 
     wrote = "".join(f"wrote {path}\n" for path in paths)
     sys.stdout.write(f"{report.markdown(first)}\n{wrote}{agreement.summary}\n")
     return 0
+
+
+def complete(make: Callable[[Plan], Artefact], plan: Plan) -> Artefact:
+    """What a script makes of a plan, and the table of categories where prompts have them."""
+    made, table = make(plan), categories.of(plan)
+    return made if table is None else replace(made, tables=(*made.tables, table))
 
 
 def _write(made: Artefact, folder: Path) -> list[Path]:

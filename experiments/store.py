@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -151,7 +151,8 @@ def parse(line: str, row_type: type[RowT]) -> RowT | None:
     """The row that a line of JSON holds; None when it is not exactly such a row."""
     try:
         values = json.loads(line)
-        if not isinstance(values, dict) or set(values) != {field.name for field in fields(row_type)}:
+        names = {field.name for field in fields(row_type)}
+        if not isinstance(values, dict) or not names - set(_defaults(row_type)) <= set(values) <= names:
             return None
         return _adapter(row_type).validate_json(line, strict=True)
     except (ValueError, ValidationError):
@@ -163,9 +164,18 @@ def _adapter(row_type: type[RowT]) -> TypeAdapter[RowT]:
     return TypeAdapter(row_type)
 
 
+def _defaults(row_type: type[Any]) -> dict[str, Any]:
+    """The fields of rows that have a default. Such a field at its default is not written."""
+    return {field.name: field.default for field in fields(row_type) if field.default is not MISSING}
+
+
 def _line(row: Any) -> str:
+    defaults = _defaults(type(row))
+    values = {
+        name: value for name, value in asdict(row).items() if name not in defaults or value != defaults[name]
+    }
     try:
-        return json.dumps(asdict(row), allow_nan=False) + "\n"
+        return json.dumps(values, allow_nan=False) + "\n"
     except ValueError as error:
         raise FloatingPointError(
             f"a row of prompt {row.prompt_index} is not finite ({first_line(error)})"

@@ -102,10 +102,11 @@ def _check_files(cells: Sequence[Cell]) -> None:
     for cell in cells:
         config = cell.config
         needed = {"dataset": config["dataset"], "count": config["first_prompt"] + config["num_prompts"]}
-        is_local = (
-            str(config["dataset"]["_target_"]).startswith("resispec.data.") and config["dataset"]["path"]
+        kind = str(config["dataset"]["_target_"])
+        is_small = kind.startswith("resispec.questions.") or (
+            kind.startswith("resispec.data.") and config["dataset"]["path"]
         )
-        if is_local and needed not in seen:
+        if is_small and needed not in seen:
             seen.append(needed)
             build(config["dataset"]).prompts(needed["count"])
         rule, separator, _ = str(config["verifier"].get("name", "")).partition(".py:")

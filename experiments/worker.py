@@ -15,6 +15,7 @@ from typing import Any
 
 from experiments.cells import Cell
 from experiments.configuration.build import build, build_pair
+from experiments.configuration.schema import CHAT
 from experiments.provenance import provenance
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
 from experiments.tasks.base import Row, Task, Workload
@@ -148,15 +149,19 @@ def load_workload(config: Mapping[str, Any]) -> Workload:
     encoded = [(prompt.id, encode(pair.tokenizer, prompt.text, length, template)) for prompt in prompts]
     for _, tokens in encoded:
         decoder.check(pair, len(tokens), sampling)
-    return Workload(pair, decoder, sampling, encoded, config["seed"])
+    categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
+    return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
 
 
 def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
-    """A document's first tokens; with a template around them its special tokens are never cut off.
+    """A document's first tokens; a template stands around them and is never cut itself.
 
-    template: a text with {text} where the document stands; the tokenizer adds the special tokens that the
-    model expects.
+    template: a text with {text} where the document stands, to which the tokenizer adds the special tokens
+    that the model expects; or CHAT for the tokenizer's own chat template.
     """
     if template is None:
         return tokenizer.encode(text)[:num_tokens]
-    return tokenizer.encode(template.replace("{text}", tokenizer.beginning(text, num_tokens)))
+    beginning = tokenizer.beginning(text, num_tokens)
+    if template == CHAT:
+        return tokenizer.encode_chat(beginning)
+    return tokenizer.encode(template.replace("{text}", beginning))

@@ -18,15 +18,16 @@ from resispec.errors import InvalidInput, first_line
 
 @dataclass(frozen=True)
 class Prompt:
-    """A document to continue. id: stable, and unique within its data set."""
+    """A document to continue. id: stable, and unique within its data set. category: what kind it is."""
 
     id: str
     text: str
+    category: str | None = None
 
 
 @dataclass(frozen=True)
 class JsonlDataset:
-    """A local JSON Lines file, one object a line with a text field and optionally an `id`."""
+    """A local JSON Lines file, one object a line with a text field and optionally `id` and `category`."""
 
     path: str
     field: str = "text"
@@ -70,7 +71,7 @@ class HubDataset:
         except Exception as error:  # a broken connection or shard can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
         numbered = ((f"document {index}", index, row) for index, row in enumerate(rows))
-        return _checked(numbered, self.field, count, source)
+        return enough(checked(islice(numbered, count), self.field, source), count, source)
 
     def _rows(self) -> Iterable[Any]:
         try:
@@ -108,7 +109,7 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
         raise InvalidInput(
             f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
         )
-    return _checked(json_lines(path), field, count, str(path))
+    return enough(checked(islice(json_lines(path), count), field, str(path)), count, str(path))
 
 
 def check_count(count: int) -> None:
@@ -143,11 +144,15 @@ def _parsed(line: bytes, where: str) -> Any:
         raise InvalidInput(f"{where} is not JSON ({first_line(error)}): {found!r}") from error
 
 
-def _checked(documents: Iterable[tuple[str, int, Any]], field: str, count: int, source: str) -> list[Prompt]:
-    """The first `count` documents as prompts, once each has text and an id of its own."""
+def checked(documents: Iterable[tuple[str, int, Any]], field: str, source: str) -> list[Prompt]:
+    """Documents as prompts, once each has text and an id of its own.
+
+    documents: of each its place in words, its number, and an object with text in `field` (or `text`), and
+    optionally `id` and `category`. Raises InvalidInput, naming the source and the place.
+    """
     prompts: list[Prompt] = []
     places: dict[str, str] = {}
-    for where, index, row in islice(documents, count):
+    for where, index, row in documents:
         prompt = _prompt(row, index, field, f"{source}, {where}")
         if prompt.id in places:
             raise InvalidInput(
@@ -156,11 +161,16 @@ def _checked(documents: Iterable[tuple[str, int, Any]], field: str, count: int, 
             )
         places[prompt.id] = where
         prompts.append(prompt)
+    return prompts
+
+
+def enough(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
+    """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
     if len(prompts) < count:
         raise InvalidInput(
             f"{count} prompts were asked for and {source} has {len(prompts)}; lower num_prompts"
         )
-    return prompts
+    return prompts[:count]
 
 
 def _prompt(row: Any, index: int, field: str, where: str) -> Prompt:
@@ -170,13 +180,18 @@ def _prompt(row: Any, index: int, field: str, where: str) -> Prompt:
         raise InvalidInput(
             f"{where} has no text: expected an object with a non-empty {field!r}, found {found}"
         )
-    name = index if row.get("id") is None else row["id"]
-    if not isinstance(name, str | int):
-        raise InvalidInput(f"{where} has the id {name!r}; allowed: a text or a whole number")
+    name, category = _label(row, "id", where), _label(row, "category", where)
     try:
-        f"{name}{text}".encode()
+        f"{name}{category}{text}".encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"{where} holds half of a character ({error.reason}), which no text has"
         ) from error
-    return Prompt(str(name), text)
+    return Prompt(str(index) if name is None else name, text, category or None)
+
+
+def _label(row: dict[str, Any], key: str, where: str) -> str | None:
+    value = row.get(key)
+    if not isinstance(value, str | int | None):
+        raise InvalidInput(f"{where} has the {key} {value!r}; allowed: a text or a whole number")
+    return None if value is None else str(value)

@@ -16,7 +16,7 @@ from resispec.errors import InvalidInput, first_line
 
 
 def cache_root() -> Path:
-    """Where things are that are made at first use: `$RESISPEC_CACHE`, or `~/.cache/resispec`."""
+    """Where what is trained and fetched is kept: `$RESISPEC_CACHE`, or `~/.cache/resispec`."""
     return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
 
 

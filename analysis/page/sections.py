@@ -87,7 +87,7 @@ def _section(name: str, profile: str, results: Path) -> Section:
     try:
         plan = read_plan(name, profile, results)
         states = _states(plan)
-        made = _maker(name)(plan)
+        made = script.complete(_maker(name), plan)
         return Section(name, command, plan, made, "", states, steps.of(name, plan), _agreement(made, profile))
     except (InvalidInput, OSError) as error:
         return Section(name, command, plan, None, first_line(error), states)

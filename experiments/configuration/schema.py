@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field, ValidationError
 from resispec.errors import InvalidInput
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
+CHAT = "chat"
+"""The prompt_template that stands for the tokenizer's own chat template."""
 
 
 @dataclass
@@ -55,7 +57,8 @@ class RunConfig:
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
-    prompt_template: str | None = None  # how a chat target is asked, with {text} where those tokens stand
+    # How a chat target is asked, with {text} where those tokens stand; or CHAT.
+    prompt_template: str | None = None
     num_prompts: int = MISSING  # measured prompts
     # Documents from here on are for choosing trees; our artefacts do not measure them.
     first_tuning_prompt: int = MISSING
@@ -126,8 +129,11 @@ def check_values(config: dict[str, Any]) -> None:
             "where steps are captured as graphs"
         )
     template = config["prompt_template"]
-    if template is not None and "{text}" not in template:
-        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; found {template!r}")
+    if template not in (None, CHAT) and "{text}" not in template:
+        raise InvalidInput(
+            f"prompt_template needs {{text}} where the document stands; found {template!r}; "
+            f"{CHAT} is the tokenizer's own"
+        )
     for key in ("pair.target", "pair.draft", "dataset.path"):
         group, name = key.split(".")
         path = config[group].get(name)

@@ -6,8 +6,8 @@ alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -21,20 +21,23 @@ from resispec.models import Pair
 class Row:
     """One measured prompt. Rows hold counts, sums and times; means and rates are derived in analysis.
 
-    prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place.
+    prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place. category:
+    the prompt's; rows of data sets without categories are written without it.
     """
 
     prompt_index: int
     prompt_id: str
     seed: int
     num_prompt_tokens: int
+    category: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
 class Workload:
     """What a cell works with.
 
-    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream.
+    prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream. categories: of
+    the prompts that have one, by id.
     """
 
     pair: Pair
@@ -42,6 +45,7 @@ class Workload:
     sampling: Sampling
     prompts: Sequence[tuple[str, list[int]]]
     seed: int
+    categories: Mapping[str, str] = field(default_factory=dict)
 
     def generator(self, index: int) -> torch.Generator:
         """The only source of randomness of a prompt."""
@@ -68,6 +72,7 @@ def identity(workload: Workload, index: int) -> dict[str, Any]:
         "prompt_id": prompt_id,
         "seed": workload.seed + index,
         "num_prompt_tokens": len(tokens),
+        "category": workload.categories.get(prompt_id),
     }
 
 

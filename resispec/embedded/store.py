@@ -49,8 +49,8 @@ def make_key(sources: dict[str, bytes], recipe: str, modules: tuple[str, ...]) -
 def ensure_folder(root: Path | None, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
     """The complete folder `root/key`, built first if it is absent.
 
-    root: `resispec.files.cache_root` when None. build: fills an empty folder and returns facts for the
-    manifest. Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
+    root: `files.cache_root()` when None. build: fills an empty folder and returns facts for the manifest.
+    Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
     """
     root = root or files.cache_root()
     folder = root / key

@@ -78,6 +78,12 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the model expects."""
 
+    def encode_chat(self, text: str) -> list[int]:
+        """Token ids of a chat in which the user says `text` and the answer is to follow.
+
+        The template is the tokenizer's own. Raises InvalidInput when it has none, or one that cannot be used.
+        """
+
     def decode(self, token_ids: list[int]) -> str:
         """Text of token ids."""
 

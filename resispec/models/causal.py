@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
 from resispec.errors import InvalidInput
+from resispec.models.chat import chat_tokens
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.head import check_logits, own_head, shortened
 from resispec.models.kv_cache import FULL, KeyValues, Mask
@@ -159,6 +160,10 @@ class TransformersTokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the model expects."""
         return list(self.inner.encode(text, verbose=False))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """See `Tokenizer.encode_chat`."""
+        return chat_tokens(self.inner, text)
 
     def decode(self, token_ids: list[int]) -> str:
         """Text of token ids."""

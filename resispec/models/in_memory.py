@@ -30,6 +30,8 @@ class NoTokenizer:
         """Raises InvalidInput: a text needs a tokenizer."""
         raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
 
+    encode_chat = encode
+
     def decode(self, token_ids: list[int]) -> str:
         """Raises InvalidInput: a text needs a tokenizer."""
         raise InvalidInput("text needs a tokenizer; give one as tokenizer=")

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from resispec import embedded, files
+from resispec import embedded
 from resispec.embedded import DRAFTS, TARGETS, ModelRecipe, Sizes, TextRecipe, store, text, train
 from resispec.embedded.corpus import NAMES, Split, build_corpus, paragraph_key, read_sources
 from resispec.embedded.muon import orthogonalise
 from resispec.errors import InvalidInput
+from resispec.files import cache_root
 from resispec.models import load_pair
 
 TEXT = TextRecipe(vocab_size=300, max_chars=30_000, max_files=12, num_prompts=5, min_prompts=1)
@@ -304,9 +305,9 @@ def test_every_file_that_decides_what_is_made_is_there_and_counts(
 
 def test_the_cache_root_follows_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
-    assert files.cache_root() == tmp_path
+    assert cache_root() == tmp_path
     monkeypatch.delenv("RESISPEC_CACHE")
-    assert files.cache_root() == Path.home() / ".cache" / "resispec"
+    assert cache_root() == Path.home() / ".cache" / "resispec"
 
 
 def test_an_unknown_data_set_names_the_allowed_ones() -> None:

@@ -16,7 +16,7 @@ from experiments.plan import cells_of
 from experiments.train_eagle import checked
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FOLLOWED = "extend.md"  # what test_extend.py does as it says; what it names is not here before
 ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
 # Names that earlier versions had.

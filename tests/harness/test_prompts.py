@@ -1,0 +1,145 @@
+"""Prompts as cells use them: categories end up in rows, chat templates around documents."""
+
+import json
+
+import pytest
+from tokenizers import Tokenizer
+from toy_runs import messages, rows, run, run_here, save_toys, toy_overrides
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from experiments.cells import Cell
+from experiments.configuration.schema import CHAT
+from experiments.plan import cells_of
+from experiments.store import RowLog, parse
+from experiments.tasks.decode import PromptRow
+from experiments.worker import CellFailed, encode
+from resispec.errors import InvalidInput
+from resispec.models.causal import TransformersTokenizer
+from resispec.models.chat import chat_tokens
+
+QUESTIONS = [
+    {"question_id": 7, "category": "qa", "turns": ["abc def gh a", "abc"]},
+    {"question_id": 8, "category": "qa", "turns": ["abc def gh b", "abc"]},
+    {"question_id": 9, "category": "rag", "turns": ["abc def gh c"]},
+]
+# Of a shape with special tokens, the user's turn, and the beginning of the answer.
+TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}"
+    "</{{ message.role }}>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = save_toys(tmp_path_factory.mktemp("toys"))
+    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
+    return folder
+
+
+@pytest.fixture
+def toy(folder, tmp_path):
+    return toy_overrides(folder, tmp_path / "results")
+
+
+@pytest.fixture
+def asked(toy, folder):
+    return [*toy, "tree=chain", "dataset=spec_bench", f"dataset.path={folder}/questions.jsonl"]
+
+
+def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, toy):
+    [cell] = cells_of(asked)
+    run_here(cell)
+    assert [(row["prompt_id"], row["category"]) for row in rows(cell)] == [
+        ("7", "qa"),
+        ("9", "rag"),
+        ("8", "qa"),
+    ]
+    [plain] = cells_of([*toy, "tree=chain"])
+    run_here(plain)
+    assert all("category" not in row for row in rows(plain))
+    lines = (plain.folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    assert parse(lines[0], PromptRow).category is None
+    (plain.folder / "rows.jsonl").rename(plain.folder / "rows.partial.jsonl")
+    assert len(RowLog(plain.folder, PromptRow).rows) == 3  # such rows are gone on from, too
+    assert parse(json.dumps(json.loads(lines[0]) | {"categories": "qa"}), PromptRow) is None
+
+
+def test_an_unknown_category_is_refused_before_anything_runs(asked, tmp_path):
+    done = run(*asked, "dataset.categories=[rag,cooking]")
+    assert done.returncode == 1 and not (tmp_path / "results" / "raw").exists()
+    [line] = messages(done.stderr)
+    assert line.endswith("questions.jsonl has no category 'cooking'; allowed: qa, rag")
+
+
+def test_categories_are_part_of_what_names_a_cell(asked):
+    [all_of, some] = cells_of([*asked, "dataset.categories=null,[qa]", "num_prompts=2"])
+    assert all_of.cell_id != some.cell_id and str(all_of) != str(some)
+
+
+def tokenizer_with(folder, template, **special):
+    inner = Tokenizer.from_file(str(folder / "target" / "tokenizer.json"))
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", **special)
+    made.chat_template = template
+    return TransformersTokenizer(made)
+
+
+def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path):
+    from tokenizers import decoders, models, pre_tokenizers, processors
+
+    alphabet = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    inner = Tokenizer(models.BPE({one: index for index, one in enumerate(alphabet)}, []))
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
+    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>")
+    made.chat_template = TEMPLATE
+    made.save_pretrained(tmp_path)
+    tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(tmp_path))
+    for count, beginning in ((3, "abc"), (100, "abcdef")):
+        tokens = encode(tokenizer, "abcdef", count, CHAT)
+        assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
+        assert (
+            tokens.count(made.bos_token_id) == 1
+        )  # the template's; the tokenizer adds one of its own to texts
+        assert encode(tokenizer, "abcdef", count, None)[0] == made.bos_token_id
+
+
+def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
+    inner = tokenizer_with(folder, "{{ strftime_now('%a %d %b %Y') }} {{ messages[0].content }}").inner
+    said = []
+    inner.encode = lambda chat, **_: said.append(chat) or []
+    chat_tokens(inner, "abc")
+    inner.chat_template = "\n  {% if strftime_now is defined %}\nx {% endif %}"
+    chat_tokens(inner, "abc")
+    assert said == ["Fri 26 Jul 2024 abc", "\nx "]
+
+
+def test_a_tokenizer_without_a_usable_template_is_refused_in_one_line(folder, asked):
+    [cell] = cells_of([*asked, "prompt_template=chat"])
+    with pytest.raises(
+        CellFailed, match="tokenizer .*/target has no chat template; give prompt_template="
+    ) as caught:
+        run_here(cell)
+    assert "\n" not in str(caught.value)
+    tokenizer = tokenizer_with(folder, "{{ raise_exception('roles must\nalternate') }}")
+    with pytest.raises(InvalidInput, match="chat template of the tokenizer .*cannot be used: roles must"):
+        tokenizer.encode_chat("abc")
+
+
+def test_a_cell_asks_by_the_chat_template(folder, asked, tmp_path):
+    target = AutoTokenizer.from_pretrained(folder / "target")
+    target.chat_template = "gh{{ messages[0].content }}gh gh"
+    for name in ("target", "draft"):
+        copy = tmp_path / name
+        copy.mkdir()
+        for file in (folder / name).iterdir():
+            (copy / file.name).write_bytes(file.read_bytes())
+        target.save_pretrained(copy)
+    changed = [f"pair.target={tmp_path}/target", f"pair.draft={tmp_path}/draft"]
+    cells: list[Cell] = cells_of([*asked, *changed, "prompt_template=null,chat"])
+    for cell in cells:
+        run_here(cell)
+    bare, chat = ([row["num_prompt_tokens"] for row in rows(cell)] for cell in cells)
+    around = len(target.encode("gh")) + len(target.encode("gh gh"))
+    assert [two - one for one, two in zip(bare, chat, strict=True)] == [around] * 3
