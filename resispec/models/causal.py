@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 
 class TransformersSession:
-    """A `Session` of a transformers model."""
+    """A `Session` of a transformers model; taps: as for `TransformersModel.tapping`."""
 
-    def __init__(self, body: torch.nn.Module, rows: KeyValues) -> None:
-        self._body, self._rows = body, rows
+    def __init__(self, body: torch.nn.Module, rows: KeyValues, taps: tuple[int, ...] = ()) -> None:
+        self._body, self._rows, self._taps = body, rows, taps
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
@@ -47,8 +48,12 @@ class TransformersSession:
             attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
+            **({"output_hidden_states": True} if self._taps else {}),
         )
-        return output.last_hidden_state[0]
+        if not self._taps:
+            return output.last_hidden_state[0]
+        entering = [output.hidden_states[layer] for layer in self._taps]
+        return torch.cat((output.last_hidden_state, *entering), -1)[0]
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
@@ -82,19 +87,28 @@ class TransformersModel:
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
+        self._taps: tuple[int, ...] = ()
         self._head = shortened(self._head, module, check_logits(name, self, module))
+
+    def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
+        """The same model, whose features also hold what enters these layers: (K, (1 + taps) H).
+
+        taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
+        """
+        tapped = copy.copy(self)
+        tapped._taps = taps
+        return tapped
 
     def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
         """See `Model.session`."""
         num_layers = self.module.config.num_hidden_layers
-        return TransformersSession(
-            self.module.base_model, KeyValues(num_layers, capacity, drafted, self.device)
-        )
+        rows = KeyValues(num_layers, capacity, drafted, self.device)
+        return TransformersSession(self.module.base_model, rows, self._taps)
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        return self._head(features)
+        return self._head(features.chunk(1 + len(self._taps), dim=-1)[0])
 
 
 class TransformersTokenizer:
