@@ -31,6 +31,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "llama2_7b__jf68m": "Llama-2-7B + 68M",
         "vicuna_7b__jf68m": "Vicuna-7B + 68M",
         "llama2_7b_chat__eagle": "Llama-2-7B-chat + EAGLE",
+        "llama3.1_8b__eagle3": "Llama-3.1-8B + EAGLE-3",
         "embedded_800k__420k": "embedded 800k + 420k",
         "embedded_800k__180k": "embedded 800k + 180k",
         "embedded_800k__80k": "embedded 800k + 80k",
@@ -38,6 +39,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "inflated_llama2_7b__jf68m": "inflated 7B (2M) + 68M (80k)",
         "inflated_cpu": "inflated 74M (2M) + 6M (80k)",
         "embedded_eagle": "embedded 2M + EAGLE",
+        "embedded_eagle3": "embedded 2M + EAGLE-3",
     },
     "dataset": {
         "cnn_dm": "CNN/DM",

@@ -19,7 +19,7 @@ from resispec.models.causal import (
     save_model,
 )
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
-from resispec.models.eagle3 import Eagle3Model, Eagle3Module, build_eagle3, usual_taps
+from resispec.models.eagle3 import Eagle3Model, Eagle3Module, build_eagle3, unrolled, usual_taps
 from resispec.models.eagle_checkpoint import load_eagle_pair, save_eagle
 from resispec.models.pair import Pair
 
@@ -47,5 +47,6 @@ __all__ = [
     "load_pair",
     "save_eagle",
     "save_model",
+    "unrolled",
     "usual_taps",
 ]

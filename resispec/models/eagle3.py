@@ -8,11 +8,12 @@ place of `fc` of those states.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import LlamaConfig
+from transformers import DynamicCache, LlamaConfig
 from transformers.models.llama.modeling_llama import (
     LlamaAttention,
     LlamaMLP,
@@ -129,14 +130,40 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
     return published if rises else tuple(range(num_layers - NUM_TAPS, num_layers))
 
 
+def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
+    """What the drafter gives (B, T - 1 - s, H) in step s of `depth`, fed with its own outputs: for training.
+
+    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s behind what
+    row t of step s - 1 gave, as if s tokens were drafted there. It sees the first step's rows up to t, and
+    row t of every other step.
+    """
+    count = tokens.shape[1] - 1
+    causal = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+    positions = torch.arange(count, device=tokens.device)[None]
+    cache, visible, hidden = DynamicCache(), causal, features[:, :-1]
+    for step in range(min(depth, count)):
+        rows = count - step
+        if step:
+            itself = torch.eye(rows, dtype=torch.bool, device=tokens.device)
+            visible = torch.cat((visible[:rows], itself), 1)
+        hidden = module(
+            tokens[:, 1 + step :],
+            hidden[:, :rows],
+            positions[:, step:],
+            attention_mask=visible[None, None],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        yield hidden
+
+
 def build_eagle3(
-    target_size: int, taps: tuple[int, ...], token_ids: Tensor, seed: int = 0, **sizes: Any
+    config: Any, target_size: int, taps: tuple[int, ...], token_ids: Tensor, seed: int = 0
 ) -> Eagle3Module:
-    """A freshly initialised drafter in float32, from the fields of `LlamaConfig`.
+    """A freshly initialised drafter in float32, from a `LlamaConfig`.
 
     target_size, taps, token_ids: as for `Eagle3Module`. The caller's random state stays as it was.
     """
-    config: Any = LlamaConfig(**sizes)
     config._attn_implementation = "sdpa"
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import LlamaConfig
 
 from resispec.errors import InvalidInput
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, build_eagle3, usual_taps
@@ -41,7 +42,7 @@ def build_from(
     token_ids = _token_ids(name, content, weights)
     taps = _taps(name, content, target.module.config.num_hidden_layers)
     target_size = content.get(TARGET_SIZE) or sizes["hidden_size"]
-    module = build_eagle3(target_size, taps, token_ids, **sizes)
+    module = build_eagle3(LlamaConfig(**sizes), target_size, taps, token_ids)
     weights |= {key: getattr(module, key) for key in MAPS}
     return module
 
