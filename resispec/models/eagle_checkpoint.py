@@ -85,6 +85,8 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
             if is_eagle3(weights)
             else build_eagle(BIAS in weights, **sizes)
         )
+    except InvalidInput:
+        raise
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
         raise InvalidInput(f"{folder / CONFIG} describes no Llama layer: {first_line(error)}") from error
     _check(name, weights, module.state_dict())
