@@ -101,7 +101,7 @@ def draft_recipe(name: str, target: str) -> ModelRecipe:
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
 # Half of the embedded vocabulary is nine tenths of the embedded text.
 EAGLE3_RECIPE = Eagle3Recipe(
-    num_draftable=1024, depth=3, steps=400, batch_size=4, learning_rate=3e-3, warmup_steps=25
+    num_draftable=1024, depth=2, steps=400, batch_size=8, learning_rate=5e-3, warmup_steps=25
 )
 
 

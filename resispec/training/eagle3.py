@@ -35,13 +35,20 @@ def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
 
 
 def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle3Module:
-    """An untrained drafter for a transformers Llama: otherwise as `new_drafter`."""
+    """An untrained drafter for a transformers Llama: otherwise as `new_drafter`.
+
+    Its head and the norm before it start as the target's, which a short training never finds by itself.
+    """
     plain = new_drafter(target, recipe.seed)  # with its sizes, and its embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
     taps = usual_taps(target.config.num_hidden_layers)
     module = build_eagle3(plain.config, target.config.hidden_size, taps, token_ids, recipe.seed)
-    module.embed_tokens = plain.embed_tokens.cpu()
-    return module.to(target.device)
+    module.embed_tokens = plain.embed_tokens
+    module = module.to(target.device)
+    head, norm = target.get_output_embeddings().weight, target.base_model.norm.weight
+    module.lm_head.weight.data = head.detach()[module.token_ids].float()
+    module.norm.weight.data = norm.detach().float().clone()
+    return module
 
 
 class Eagle3Training(EagleTraining):
