@@ -117,7 +117,7 @@ def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
 def main() -> None:
     """Measure, print, and write results/embedded/bench_draft_vocabulary.{md,csv}."""
     parser = Options(__doc__, None)
-    parser.add_argument("--prompts", type=count, default=16, help="of each of the three embedded data sets")
+    parser.add_argument("--prompts", type=count, default=8, help="of each of the three embedded data sets")
     options = parser.parse_args()
     torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
     pairs = [load_eagle_pair(num_draftable=size) for size in (EAGLE3_RECIPE.num_draftable, 2048)]

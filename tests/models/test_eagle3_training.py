@@ -112,3 +112,21 @@ def test_sizes_that_train_nothing_are_refused():
     for change in ({"num_draftable": 0}, {"depth": 0}, {"decay": 0.0}):
         with pytest.raises(InvalidInput, match="are at least 1"):
             dataclasses.replace(RECIPE, **change)
+
+
+def test_the_pair_is_named_by_its_drafter():
+    from experiments.plan import cells_of
+
+    found = {
+        size: cells_of(["pair=embedded_eagle3", f"pair.num_draftable={size}"])[0].config["pair"][
+            "fingerprint"
+        ]
+        for size in (1024, 2048)
+    }
+    target = embedded.target_recipe("2m")
+    assert found == {
+        size: embedded.eagle_fingerprint(target, embedded.eagle_recipe(size)) for size in (1024, 2048)
+    }
+    assert len({*found.values(), embedded.eagle_fingerprint(target)}) == 3
+    [official] = cells_of(["pair=llama3.1_8b__eagle3", "decoder=eagle_sampled", "tree=eagle1"])
+    assert official.config["pair"]["draft"] == "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"
