@@ -43,7 +43,7 @@ class Laws:
     draft_logits: Tensor
 
     def covered(self) -> float:
-        """The target's mass on what can be drafted: no rule accepts more, whatever else the drafter does."""
+        """The target's mass on what can be drafted: no exact rule accepts more, whatever drafts."""
         return float((self.target * self.draft_logits.isfinite()).double().sum(-1).mean())
 
     def ceiling(self, num_siblings: int) -> float:
