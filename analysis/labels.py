@@ -38,6 +38,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "mistral_small_24b__0.5b": "Mistral-Small-24B + 0.5B",
         "granite3.3_8b__2b": "Granite-3.3-8B + 2B",
         "aya_expanse_32b__8b": "Aya-Expanse-32B + 8B",
+        "llama3.1_8b__eagle3": "Llama-3.1-8B + EAGLE-3",
         "embedded_800k__420k": "embedded 800k + 420k",
         "embedded_800k__180k": "embedded 800k + 180k",
         "embedded_800k__80k": "embedded 800k + 80k",
@@ -45,6 +46,7 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "inflated_llama2_7b__jf68m": "inflated 7B (2M) + 68M (80k)",
         "inflated_cpu": "inflated 74M (2M) + 6M (80k)",
         "embedded_eagle": "embedded 2M + EAGLE",
+        "embedded_eagle3": "embedded 2M + EAGLE-3",
     },
     "dataset": {
         "cnn_dm": "CNN/DM",

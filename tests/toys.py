@@ -8,8 +8,20 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from transformers import LlamaConfig
 
-from resispec.models import EagleModule, Pair, TransformersModel, build_eagle, build_llama, save_model
+from resispec.models import (
+    Eagle3Model,
+    Eagle3Module,
+    EagleModule,
+    Pair,
+    TransformersModel,
+    build_eagle,
+    build_eagle3,
+    build_llama,
+    save_model,
+    usual_taps,
+)
 
 
 class ToyTokenizer:
@@ -130,8 +142,35 @@ def tiny_eagle(vocab: int = 64, hidden: int = 32, bias: bool = True, seed: int =
     return module.eval()
 
 
+def tiny_eagle3(
+    token_ids: tuple[int, ...], vocab: int = 64, hidden: int = 32, target: int = 32, layers: int = 4
+) -> Eagle3Module:
+    """An untrained EAGLE-3 drafter for a target of that hidden size and so many layers."""
+    config = LlamaConfig(
+        vocab_size=vocab, hidden_size=hidden, intermediate_size=hidden * 3 // 2, num_hidden_layers=1,
+        num_attention_heads=hidden // 8, num_key_value_heads=hidden // 16, max_position_embeddings=256,
+    )  # fmt: skip
+    module = build_eagle3(config, target, usual_taps(layers), torch.tensor(token_ids), seed=1)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            generator = torch.Generator().manual_seed(len(name))
+            scale = torch.rand(parameter.shape, generator=generator) + 0.5 if parameter.ndim == 1 else 2
+            parameter.mul_(scale)
+    return module.eval()
+
+
+def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int = 64, seed: int = 0) -> Pair:
+    """A tiny Llama of four layers with an untrained EAGLE-3 drafter."""
+    drafter = Eagle3Model(tiny_eagle3(token_ids, vocab))
+    return Pair(tiny_llama(vocab, layers=4, seed=seed).tapping(drafter.taps), drafter, ToyTokenizer())
+
+
 def save_tiny_pair(
-    folder: Path, words: tuple[str, ...] = ("target", "draft"), vocab: int = 64, seed: int = 0
+    folder: Path,
+    words: tuple[str, ...] = ("target", "draft"),
+    vocab: int = 64,
+    seed: int = 0,
+    layers: int = 2,
 ) -> None:
     """Write model folders, in transformers' own layout, that share a byte-level tokenizer.
 
@@ -146,7 +185,9 @@ def save_tiny_pair(
     trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for number, word in enumerate(words):
-        save_model(tiny_llama(vocab, seed=seed + number).module, tokenizer, "<eos>", folder / word)
+        save_model(
+            tiny_llama(vocab, layers=layers, seed=seed + number).module, tokenizer, "<eos>", folder / word
+        )
 
 
 def save_prompts(folder: Path, count: int) -> None:

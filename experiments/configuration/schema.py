@@ -170,10 +170,10 @@ def _embedded_pair(target: str, draft: str) -> str:
     return pair_fingerprint(target, draft)
 
 
-def _embedded_eagle(target: str) -> str:
-    from resispec.embedded import eagle_fingerprint, target_recipe
+def _embedded_eagle(target: str, num_draftable: int | None = None) -> str:
+    from resispec.embedded import eagle_fingerprint, eagle_recipe, target_recipe
 
-    return eagle_fingerprint(target_recipe(target))
+    return eagle_fingerprint(target_recipe(target), eagle_recipe(num_draftable))
 
 
 def _inflated_pair(shape: str, target: str, draft: str) -> str:

@@ -1,7 +1,7 @@
 """EAGLE as a drafter: candidates from features that the target has computed anyway.
 
-arXiv 2401.15077, 2406.16858. Between steps the drafter's cache holds only rows of true features; what a step
-speculates is forgotten at its end.
+arXiv 2401.15077, 2406.16858, 2503.01840. Between steps the drafter's cache holds only rows of true features;
+what a step speculates is forgotten at its end.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ class Eagle:
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
-        if self.most_children > pair.target.vocab_size:
+        if self.most_children > pair.num_draftable:
             raise InvalidInput(
                 f"{self.most_children} candidates of one parent; "
-                f"the vocabulary has {pair.target.vocab_size} tokens"
+                f"the vocabulary has {pair.num_draftable} tokens"
             )
         return _EagleDrafts(self, pair, warp, capacity)
 
@@ -101,7 +101,7 @@ class _EagleDrafts:
     """The drafter's cache, and the committed tokens and true features that are not in it yet."""
 
     def __init__(self, drafter: Eagle, pair: Pair, warp: Warp, capacity: int) -> None:
-        self._drafter, self._head, self._warp = drafter, pair.target.head, warp
+        self._drafter, self._head, self._warp = drafter, pair.eagle_head(), warp
         self._session = pair.eagle_model().session(capacity, drafter.num_rows)
         self._speculate = as_unit(self._speculated, self._session.device)
         self._tokens: Sequence[int] = ()

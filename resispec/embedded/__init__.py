@@ -18,35 +18,41 @@ from resispec.embedded import store
 from resispec.embedded.corpus import NAMES, read_sources
 from resispec.embedded.recipe import (
     DRAFTS,
+    EAGLE3_RECIPE,
+    EAGLE_RECIPE,
     TARGETS,
     TEXT_RECIPE,
     ModelRecipe,
     Sizes,
     TextRecipe,
     draft_recipe,
+    eagle_recipe,
     target_recipe,
 )
 from resispec.embedded.shapes import PAIR_SHAPES, find_shape
 from resispec.errors import InvalidInput
-from resispec.training.recipe import EagleRecipe
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 if TYPE_CHECKING:  # naming a pair takes no torch
     from resispec.models import Pair
 
 __all__ = [
     "DRAFTS",
+    "EAGLE3_RECIPE",
     "EAGLE_RECIPE",
     "NAMES",
     "PAIR_SHAPES",
     "TARGETS",
     "TEXT_RECIPE",
+    "Eagle3Recipe",
     "EagleRecipe",
     "EmbeddedDataset",
     "ModelRecipe",
     "Sizes",
     "TextRecipe",
-    "eagle_fingerprint",
     "draft_recipe",
+    "eagle_fingerprint",
+    "eagle_recipe",
     "ensure_eagle",
     "ensure_model",
     "ensure_text",
@@ -60,12 +66,11 @@ __all__ = [
     "text_fingerprint",
 ]
 
-# The published loss; so small a drafter learns at a higher rate in fewer steps.
-EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
 # The files that decide what is made.
 _TEXT_MODULES = ("embedded/corpus.py", "embedded/text.py")
 _MODEL_MODULES = ("embedded/muon.py", "embedded/train.py")
 _EAGLE_MODULES = ("embedded/eagle.py", "training/eagle.py", "models/eagle.py")
+_EAGLE3_MODULES = ("embedded/eagle3.py", "training/eagle3.py", "models/eagle3.py")
 _INFLATING_MODULES = ("models/inflate.py", "models/placement.py")
 
 
@@ -89,9 +94,10 @@ def pair_fingerprint(target: str, draft: str | None) -> str:
 
 
 @cache
-def eagle_fingerprint(target: ModelRecipe, recipe: EagleRecipe = EAGLE_RECIPE) -> str:
+def eagle_fingerprint(target: ModelRecipe, recipe: EagleRecipe | Eagle3Recipe = EAGLE_RECIPE) -> str:
     """16 hexadecimal digits of everything that an EAGLE drafter depends on, its target included."""
-    return store.make_key({"target": model_key(target).encode()}, repr(recipe), _EAGLE_MODULES)
+    own = _EAGLE3_MODULES if isinstance(recipe, Eagle3Recipe) else ()
+    return store.make_key({"target": model_key(target).encode()}, repr(recipe), (*_EAGLE_MODULES, *own))
 
 
 @cache
@@ -133,16 +139,18 @@ def ensure_model(recipe: ModelRecipe, name: str = "model", cache_root: Path | No
 
 
 def ensure_eagle(
-    target: ModelRecipe, recipe: EagleRecipe = EAGLE_RECIPE, cache_root: Path | None = None
+    target: ModelRecipe, recipe: EagleRecipe | Eagle3Recipe = EAGLE_RECIPE, cache_root: Path | None = None
 ) -> Path:
     """The folder of a target's EAGLE drafter, trained first if it is absent; otherwise as `ensure_model`."""
     text = ensure_text(target.text, cache_root)
     target_folder = ensure_model(target, "target", cache_root)
 
     def build(folder: Path) -> dict[str, object]:
-        from resispec.embedded.eagle import train_drafter
+        from resispec.embedded import eagle, eagle3
 
-        return train_drafter(recipe, target, text, target_folder, folder)
+        if isinstance(recipe, Eagle3Recipe):
+            return eagle3.train_drafter(recipe, target, text, target_folder, folder)
+        return eagle.train_drafter(recipe, target, text, target_folder, folder)
 
     return store.ensure_folder(cache_root, eagle_fingerprint(target, recipe), build)
 
@@ -171,15 +179,19 @@ def load_pair(
 
 
 def load_eagle_pair(
-    target: str = "2m", device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None
+    target: str = "2m",
+    num_draftable: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
 ) -> Pair:
-    """An embedded target with its EAGLE drafter, both trained first if they are absent; see `load_pair`."""
+    """An embedded target with an EAGLE drafter of its own, see `eagle_recipe`; otherwise as `load_pair`."""
     from resispec.models import load_eagle_pair as load_models
 
-    recipe = target_recipe(target)
-    _check_expected(fingerprint, eagle_fingerprint(recipe))
-    target_folder = ensure_model(recipe, f"target {target}")
-    folder = ensure_eagle(recipe)
+    of_target, recipe = target_recipe(target), eagle_recipe(num_draftable)
+    _check_expected(fingerprint, eagle_fingerprint(of_target, recipe))
+    target_folder = ensure_model(of_target, f"target {target}")
+    folder = ensure_eagle(of_target, recipe)
     return load_models(target=str(target_folder), draft=str(folder), device=device, dtype=dtype)
 
 

@@ -3,7 +3,8 @@
 A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an explicit
 mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.
 Features are the hidden states after the final norm; `head` turns them into logits, so a forward whose logits
-nobody reads does not compute them. An `EagleModel` drafts on its target's features.
+nobody reads does not compute them. An `EagleModel` drafts on its target's features; an `Eagle3Model` on those
+that also hold what enters three of the target's layers.
 """
 
 from resispec.models.base import Model, Session, Tokenizer, features_of, keeping
@@ -18,12 +19,15 @@ from resispec.models.causal import (
     save_model,
 )
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
+from resispec.models.eagle3 import Eagle3Model, Eagle3Module, build_eagle3, unrolled, usual_taps
 from resispec.models.eagle_checkpoint import load_eagle_pair, save_eagle
 from resispec.models.pair import Pair
 from resispec.models.warpers import Warp
 
 __all__ = [
     "DTYPES",
+    "Eagle3Model",
+    "Eagle3Module",
     "EagleModel",
     "EagleModule",
     "EagleSession",
@@ -36,6 +40,7 @@ __all__ = [
     "TransformersTokenizer",
     "Warp",
     "build_eagle",
+    "build_eagle3",
     "build_llama",
     "check_device",
     "features_of",
@@ -44,4 +49,6 @@ __all__ = [
     "load_pair",
     "save_eagle",
     "save_model",
+    "unrolled",
+    "usual_taps",
 ]

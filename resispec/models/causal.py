@@ -37,13 +37,19 @@ class TransformersSession:
     """A `Session` of a transformers model.
 
     body: called for a prompt. stepping: called for the forwards of a step. known: a token id from here on is
-    read as the last one before.
+    read as the last one before. taps: as for `TransformersModel.tapping`.
     """
 
     def __init__(
-        self, body: Body, rows: KeyValues, stepping: Body | None = None, known: int | None = None
+        self,
+        body: Body,
+        rows: KeyValues,
+        stepping: Body | None = None,
+        known: int | None = None,
+        taps: tuple[int, ...] = (),
     ) -> None:
-        self._body, self._rows, self._stepping, self._known = body, rows, stepping or body, known
+        self._body, self._rows, self._stepping = body, rows, stepping or body
+        self._known, self._taps = known, taps
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
@@ -65,8 +71,12 @@ class TransformersSession:
             attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
+            **({"output_hidden_states": True} if self._taps else {}),
         )
         features: Tensor = output.last_hidden_state[0]
+        if self._taps:
+            entering = [output.hidden_states[layer][0] for layer in self._taps]
+            features = torch.cat((features, *entering), -1)
         return features
 
     @torch.inference_mode()
@@ -101,14 +111,24 @@ class TransformersModel:
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
+        self._taps: tuple[int, ...] = ()
         self._head = shortened(self._head, module, check_logits(name, self, module))
+
+    def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
+        """The same model, whose features also hold what enters these layers: (K, (1 + taps) H).
+
+        taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
+        """
+        tapped = copy.copy(self)
+        tapped._taps = taps
+        return tapped
 
     def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
         """See `Model.session`."""
         windows, own = windows_of(self._name, self._config), self._config.vocab_size
         rows = KeyValues(self._config.num_hidden_layers, capacity, drafted, self.device, windows)
         known = own if own < self.vocab_size else None
-        return TransformersSession(self.module.base_model, rows, self._stepping, known)
+        return TransformersSession(self.module.base_model, rows, self._stepping, known, self._taps)
 
     def stepping(self, body: Body) -> TransformersModel:
         """The same model, whose sessions call `body` instead of its own for the forwards of a step."""
@@ -129,7 +149,7 @@ class TransformersModel:
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        return fitted(self._head(features), self.vocab_size)
+        return fitted(self._head(features.chunk(1 + len(self._taps), dim=-1)[0]), self.vocab_size)
 
 
 def windows_of(name: str, config: Any) -> dict[str, int | None]:

@@ -1,7 +1,7 @@
 """EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin or model.safetensors.
 
-The head and the final norm are the target's and are not stored; the embeddings may be. Whether `fc` has a
-bias follows from the keys.
+Of EAGLE-1 and EAGLE-2 the head and the final norm are the target's and are not stored; EAGLE-3 has its own.
+The embeddings may be stored. Which of them a drafter is, and whether `fc` has a bias, follows from the keys.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from resispec.models import hub
 from resispec.models.causal import load_pair
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
+from resispec.models.eagle3 import Eagle3Model, Eagle3Module
+from resispec.models.eagle3_checkpoint import TARGET_SIZE, build_from, described, is_eagle3
 from resispec.models.pair import Pair
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there
 EMBEDDING = "embed_tokens.weight"
 BIAS = "fc.bias"
-_DERIVED = (
-    "layers.0.self_attn.rotary_emb.inv_freq"  # follows from the configuration; old checkpoints stored it
-)
+# Follows from the configuration; old checkpoints stored it.
+_DERIVED = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
 _REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
 _FIELDS = (
     *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
@@ -55,7 +56,11 @@ def load_eagle_pair(
     pair = load_pair(target, None, device, dtype, target_revision)
     if draft is None:
         return pair
-    return Pair(pair.target, load_eagle(draft, pair.target, draft_revision), pair.tokenizer)
+    model: Any = pair.target
+    drafter = load_eagle(draft, model, draft_revision)
+    if isinstance(drafter, Eagle3Model):
+        model = model.tapping(drafter.taps)
+    return Pair(model, drafter, pair.tokenizer)
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
@@ -65,24 +70,33 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     or the size at fault.
     """
     folder = hub.model_folder(name, revision)
-    config, weights = _read_config(folder / CONFIG), _read_weights(folder)
-    for size in ("hidden_size", "vocab_size"):
-        if config[size] != (expected := getattr(target.module.config, size)):
-            raise InvalidInput(f"EAGLE drafter {name} has {size} {config[size]}; its target has {expected}")
-    weights.pop(_DERIVED, None)
-    weights.setdefault(EMBEDDING, target.module.get_input_embeddings().weight.detach())
+    content, weights = read_json(folder / CONFIG), _read_weights(folder)
+    sizes = _sizes(folder / CONFIG, content)
+    _check_target(name, content, target)
+    for key in _DERIVED:
+        weights.pop(key, None)
+    embedding = target.module.get_input_embeddings().weight.detach()
+    if embedding.shape[1] == sizes["hidden_size"]:
+        weights.setdefault(EMBEDDING, embedding)
     try:
-        module = build_eagle(BIAS in weights, **config)
+        module: EagleModule | Eagle3Module = (
+            build_from(name, content, sizes, weights, target)
+            if is_eagle3(weights)
+            else build_eagle(BIAS in weights, **sizes)
+        )
+    except InvalidInput:
+        raise
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
         raise InvalidInput(f"{folder / CONFIG} describes no Llama layer: {first_line(error)}") from error
     _check(name, weights, module.state_dict())
     module.load_state_dict(weights)
     for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
-    return EagleModel(module.to(target.device), hub.commit_of(folder))
+    module, commit = module.to(target.device), hub.commit_of(folder)
+    return Eagle3Model(module, commit) if isinstance(module, Eagle3Module) else EagleModel(module, commit)
 
 
-def save_eagle(module: EagleModule, folder: Path) -> None:
+def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
     """Write a folder in the published layout, embeddings included."""
     folder.mkdir(parents=True, exist_ok=True)
     config: Any = module.config
@@ -95,7 +109,7 @@ def save_eagle(module: EagleModule, folder: Path) -> None:
         **known,
         "rope_theta": theta,
         "rope_scaling": None if rope["rope_type"] == "default" else rope,
-        "bias": module.fc.bias is not None,
+        **(described(module) if isinstance(module, Eagle3Module) else {"bias": module.fc.bias is not None}),
         "torch_dtype": str(module.fc.weight.dtype).removeprefix("torch."),
     }
     (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
@@ -104,9 +118,8 @@ def save_eagle(module: EagleModule, folder: Path) -> None:
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    """The fields of a `LlamaConfig` that describe a drafter."""
-    content = read_json(path)
+def _sizes(path: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a `LlamaConfig` that describe a drafter, from the content of its config.json."""
     absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
         raise InvalidInput(
@@ -114,10 +127,17 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     if content.get("num_hidden_layers", 1) != 1:
         raise InvalidInput(
-            f"{path} has num_hidden_layers {content['num_hidden_layers']!r}; "
-            "an EAGLE-1 or EAGLE-2 drafter has 1"
+            f"{path} has num_hidden_layers {content['num_hidden_layers']!r}; an EAGLE drafter has 1"
         )
     return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
+
+
+def _check_target(name: str, content: Mapping[str, Any], target: Any) -> None:
+    """Raise InvalidInput unless the sizes are those of the target."""
+    of_features = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
+    for key, size in ((of_features, "hidden_size"), ("vocab_size", "vocab_size")):
+        if content[key] != (expected := getattr(target.module.config, size)):
+            raise InvalidInput(f"EAGLE drafter {name} has {key} {content[key]}; its target has {expected}")
 
 
 def _read_weights(folder: Path) -> dict[str, Tensor]:

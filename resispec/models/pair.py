@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from resispec.errors import InvalidInput
 from resispec.models.base import Model, Tokenizer
 from resispec.models.eagle import EagleModel
+from resispec.models.eagle3 import Eagle3Model
 
 
 @dataclass(frozen=True)
@@ -48,3 +52,16 @@ class Pair:
                 "choose a pair with one, like embedded_eagle"
             )
         return self.draft
+
+    def eagle_head(self) -> Callable[[Tensor], Tensor]:
+        """From the EAGLE drafter's predicted features (K, H) to logits (K, V): its own head, or the target's.
+
+        Raises InvalidInput as `eagle_model`.
+        """
+        drafter = self.eagle_model()
+        return drafter.head if isinstance(drafter, Eagle3Model) else self.target.head
+
+    @property
+    def num_draftable(self) -> int:
+        """Tokens that can be drafted: all of them, or those of the drafter's own vocabulary."""
+        return self.draft.num_draftable if isinstance(self.draft, Eagle3Model) else self.target.vocab_size

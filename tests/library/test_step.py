@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from toys import ToyTokenizer, sequence_law, table_pair, tiny_eagle, tiny_llama
+from toys import ToyTokenizer, eagle3_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
 
 from experiments.bench.counts import counts_of
 from resispec import capture, decode
@@ -57,8 +57,9 @@ def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(n
 
 
 @pytest.mark.parametrize("name", EAGLES)
-def test_eagle_s_steps_wait_twice_at_most(name):
-    steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), eagle_pair(), [1, 2, 3], SAMPLING)
+@pytest.mark.parametrize("make_pair", [eagle_pair, eagle3_pair])
+def test_eagle_s_steps_wait_twice_at_most(name, make_pair):
+    steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), make_pair(), [1, 2, 3], SAMPLING)
     assert 1 <= max(step.waits for step in steps) <= 2
 
 

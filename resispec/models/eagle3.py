@@ -1,0 +1,170 @@
+"""The EAGLE-3 drafter (arXiv 2503.01840): one Llama layer on what enters three of the target's layers.
+
+Row t pairs the hidden states of token x_t at a low, a middle and a high layer with the next token x_{t+1},
+has position t, and gives the law of x_{t+2} by a head of its own, over a vocabulary of its own: the target's
+most frequent tokens. Where the target has not been yet, the layer's own output of the row before takes the
+place of `fc` of those states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, LlamaConfig
+from transformers.models.llama.modeling_llama import (
+    LlamaAttention,
+    LlamaMLP,
+    LlamaRMSNorm,
+    LlamaRotaryEmbedding,
+)
+
+from resispec.models.eagle import EagleModel
+
+NUM_TAPS = 3
+"""Layers of the target whose inputs are features."""
+
+
+class _Layer(nn.Module):
+    """A Llama layer whose attention reads embeddings beside hidden states; only the latter are added to."""
+
+    def __init__(self, config: LlamaConfig) -> None:
+        super().__init__()
+        self.self_attn = LlamaAttention(config, layer_idx=0)
+        for name in ("q_proj", "k_proj", "v_proj"):
+            size = getattr(self.self_attn, name).out_features
+            setattr(self.self_attn, name, nn.Linear(2 * config.hidden_size, size, bias=False))
+        self.mlp = LlamaMLP(config)
+        self.input_layernorm, self.hidden_norm, self.post_attention_layernorm = (
+            LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps) for _ in range(3)
+        )
+
+    def forward(self, embeddings: Tensor, hidden: Tensor, **attention: Any) -> Tensor:
+        """Both (..., K, H); returns (..., K, H)."""
+        both = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(hidden)), -1)
+        hidden = hidden + self.self_attn(hidden_states=both, **attention)[0]
+        mixed: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
+        return mixed
+
+
+class Eagle3Module(nn.Module):
+    """The drafter's network and its vocabulary; parameters and buffers have their published names.
+
+    config: of the drafter's layer; its `vocab_size` is the target's V. target_size: the target's hidden size.
+    taps: the target's layers whose inputs are features. token_ids: (D,) int64, the target's id of every token
+    that can be drafted, no two alike.
+    """
+
+    d2t: Tensor
+    t2d: Tensor
+
+    def __init__(
+        self, config: LlamaConfig, target_size: int, taps: tuple[int, ...], token_ids: Tensor
+    ) -> None:
+        super().__init__()
+        size, num_draftable = config.hidden_size, len(token_ids)
+        self.config, self.taps = config, taps
+        self.embed_tokens = nn.Embedding(config.vocab_size, size)
+        self.fc = nn.Linear(len(taps) * target_size, size, bias=False)
+        self.midlayer = _Layer(config)
+        self.norm = LlamaRMSNorm(size, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(size, num_draftable, bias=False)
+        self.register_buffer("d2t", token_ids - torch.arange(num_draftable))
+        in_vocabulary = torch.zeros(config.vocab_size, dtype=torch.bool)
+        self.register_buffer("t2d", in_vocabulary.index_fill(0, token_ids, True))
+        self.rotary_emb = LlamaRotaryEmbedding(config)
+
+    @property
+    def token_ids(self) -> Tensor:
+        """(D,) int64, the target's id of every token that can be drafted."""
+        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
+
+    def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
+        """What the layer gives (..., K, H): the features of rows that follow, and what `head` reads.
+
+        tokens, positions: (..., K) int64. features: those before each token; (..., K, H) of this module, or
+        the target's, whose last columns are those of the tapped layers. attention: as for `EagleModule`.
+        """
+        if features.shape[-1] != self.config.hidden_size:
+            features = self.fc(features[..., -self.fc.in_features :])
+        embeddings = self.embed_tokens(tokens)
+        rotary = self.rotary_emb(embeddings, positions)
+        hidden: Tensor = self.midlayer(embeddings, features, position_embeddings=rotary, **attention)
+        return hidden
+
+    def draft_logits(self, predicted: Tensor) -> Tensor:
+        """Logits (..., D) over the drafter's own vocabulary, of what `forward` returns."""
+        logits: Tensor = self.lm_head(self.norm(predicted))
+        return logits
+
+
+class Eagle3Model(EagleModel):
+    """An EAGLE-3 drafter, ready to draft: an `EagleModel` with a head of its own.
+
+    taps: the target's layers whose inputs are features. num_draftable: D, the tokens that can be drafted.
+    """
+
+    def __init__(self, module: Eagle3Module, commit: str | None = None) -> None:
+        network: Any = module  # called as an `EagleModule` is
+        super().__init__(network, commit)
+        self.taps, self.num_draftable = module.taps, len(module.d2t)
+        self._own, self._token_ids = module, module.token_ids
+
+    @torch.inference_mode()
+    def head(self, predicted: Tensor) -> Tensor:
+        """Logits (K, V) over the target's vocabulary, -inf for what cannot be drafted, of rows (K, H)."""
+        logits = self._own.draft_logits(predicted)
+        everything = logits.new_full((len(logits), self.vocab_size), -torch.inf)
+        return everything.index_copy_(1, self._token_ids, logits)
+
+
+def usual_taps(num_layers: int) -> tuple[int, ...]:
+    """The layers that are tapped where nothing else is said: a low, the middle and a high one.
+
+    The published ones where these are three that rise; in smaller targets the last three.
+    """
+    published = (2, num_layers // 2, num_layers - 3)
+    rises = published[0] < published[1] < published[2]
+    return published if rises else tuple(range(num_layers - NUM_TAPS, num_layers))
+
+
+def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
+    """What the drafter gives (B, T - 1 - s, H) in step s of `depth`, fed with its own outputs: for training.
+
+    tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s behind what
+    row t of step s - 1 gave, as if s tokens were drafted there. It sees the first step's rows up to t, and
+    row t of every other step.
+    """
+    count = tokens.shape[1] - 1
+    causal = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+    positions = torch.arange(count, device=tokens.device)[None]
+    cache, visible, hidden = DynamicCache(), causal, features[:, :-1]
+    for step in range(min(depth, count)):
+        rows = count - step
+        if step:
+            itself = torch.eye(rows, dtype=torch.bool, device=tokens.device)
+            visible = torch.cat((visible[:rows], itself), 1)
+        hidden = module(
+            tokens[:, 1 + step :],
+            hidden[:, :rows],
+            positions[:, step:],
+            attention_mask=visible[None, None],
+            past_key_values=cache,
+            use_cache=True,
+        )
+        yield hidden
+
+
+def build_eagle3(
+    config: Any, target_size: int, taps: tuple[int, ...], token_ids: Tensor, seed: int = 0
+) -> Eagle3Module:
+    """A freshly initialised drafter in float32, from a `LlamaConfig`.
+
+    target_size, taps, token_ids: as for `Eagle3Module`. The caller's random state stays as it was.
+    """
+    config._attn_implementation = "sdpa"
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return Eagle3Module(config, target_size, taps, token_ids)
