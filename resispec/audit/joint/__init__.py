@@ -6,6 +6,6 @@ linear program, of which every exact verifier is a point.
 
 from resispec.audit.joint.account import Account, account
 from resispec.audit.joint.program import JointProgram, Optimum
-from resispec.audit.joint.worlds import World, random_world
+from resispec.audit.joint.worlds import World, mixtures, random_world
 
-__all__ = ["Account", "JointProgram", "Optimum", "World", "account", "random_world"]
+__all__ = ["Account", "JointProgram", "Optimum", "World", "account", "mixtures", "random_world"]

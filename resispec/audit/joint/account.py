@@ -19,9 +19,9 @@ from resispec.verifiers.base import Draws, Outcomes, Verifier
 class Account:
     """An enumerated verifier.
 
-    accepted: the expected number of accepted tokens. excess: (K, V) float64, by how much more often than under p
-    the emitted tokens begin with those that lead to a place and a token after it, where fresh draws from p follow
-    what a step emits. 0 within rounding for an exact verifier.
+    accepted: the expected number of accepted tokens. excess: (K, V) float64, by how much more often than
+    under p the output begins with the tokens that lead to a place and a token after it, where fresh draws from
+    p follow what a step emits. 0 within rounding for an exact verifier.
     """
 
     accepted: float
@@ -63,7 +63,7 @@ def account(verifier: Verifier, topology: Topology, world: World, draws: Draws) 
 def verified_trees(
     verifier: Verifier, topology: Topology, world: World, draws: Draws
 ) -> Iterator[tuple[Tensor, float, Outcomes]]:
-    """Of every tree that can be drafted the places (N,) of its nodes, its probability, and the verifier's law."""
+    """Of every tree that can be drafted its nodes' places (N,), its probability, and the verifier's law."""
     check_fits(topology, world)
     drafted = _tuples(world.vocab, topology.num_nodes - 1, False)
     tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)

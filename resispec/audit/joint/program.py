@@ -1,7 +1,7 @@
 r"""The most tokens that any exact verifier of a small tree can accept, by linear programming.
 
-A verifier decides, given all that a drafted tree shows, where the walk stops and which token is emitted there.
-For every set S of drafted places the variables are
+A verifier decides, given all that a drafted tree shows, where the walk stops and what is emitted there. For
+every set S of drafted places the variables are
     w_S(x), the probability that S is drafted and that the accepted path passes place x of S, and
     f_S(x, y), that S is drafted, the walk stops at x, and y, which was not drafted below x, is emitted there.
 What passes x goes on to a child or stops, w_S(x) = sum_y w_S(x y) + f_S(x, y), and w_S(root) = Pr(S).
@@ -12,10 +12,10 @@ last level, tokens are drawn from p. The optimum is the largest sum of all w: th
 tokens.
 
 *Full knowledge.* With one world, a verifier knows p and q everywhere, also where nothing was drafted.
-*Drafted knowledge.* A real one knows the laws at drafted places only, and must be exact whatever the others are.
-With several worlds the program decides once for all worlds that look the same from a drafted tree, and is to be
-exact in every one of them; its optimum is the mean over the worlds. Verifiers that are exact in all worlds are
-exact in these, so none exceeds it.
+*Drafted knowledge.* A real one knows the laws at drafted places only, and must be exact whatever the others
+are. With several worlds the program decides once for all worlds that look the same from a drafted tree, and
+is to be exact in every one of them; its optimum is the mean over the worlds. What is exact in all possible
+worlds is exact in these, so no real verifier exceeds it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Optimum:
     """The best that an exact verifier can do.
 
     accepted: the expected number of accepted tokens. point: (M,), the solution, see `JointProgram.columns`.
-    prices: by (world, place x, token y), how much more would be accepted for each unit that w(x y) could exceed
-    p(y | x) w(x).
+    prices: by (world, place x, token y), how much more would be accepted for each unit by which y may be
+    emitted after x in place of the cheapest token there.
     """
 
     accepted: float
@@ -57,14 +57,16 @@ class JointProgram:
     """The program for trees of one topology, drafted in one of several equally likely worlds.
 
     columns: the index of w_S(x), by (S, x, PASS), and of f_S(x, y), by (S, x, y). rows: of every equation the
-    world, x and y that it is about; None for those about one S. value: (M,), what an entry adds to the expected
-    number of accepted tokens.
+    world, x and y that it is about; None for those about one S. value: (M,), what an entry adds to the number
+    of accepted tokens.
     Raises InvalidInput when worlds do not fit the topology or differ at the root, which every tree shows.
     """
 
     def __init__(self, topology: Topology, draws: Draws, worlds: Sequence[World]) -> None:
         if len({world.laws[ROOT] for world in worlds}) != 1:
-            raise InvalidInput("worlds that differ at the root, or none; allowed: at least one, and one root law")
+            raise InvalidInput(
+                "worlds that differ at the root, or none; allowed: at least one, and one root law"
+            )
         self.topology, self.draws, self.worlds = topology, draws, tuple(worlds)
         self.columns: dict[tuple[Shown, int, int], int] = {}
         self.rows: list[tuple[int, int, int] | None] = []
@@ -110,11 +112,15 @@ class JointProgram:
         self._add_row(None, [(self.columns[shown, ROOT, PASS], 1.0)], chance)
         for x in (ROOT, *sorted(places)):
             if x < world.level_starts[-2]:
-                ways = ((vocab * x + 1 + y, PASS) if vocab * x + 1 + y in places else (x, y) for y in range(vocab))
+                ways = (
+                    (vocab * x + 1 + y, PASS) if vocab * x + 1 + y in places else (x, y) for y in range(vocab)
+                )
                 terms = [(self.columns[shown, *way], -1.0) for way in ways]
                 self._add_row(None, [(self.columns[shown, x, PASS], 1.0), *terms], 0.0)
 
-    def _add_row(self, about: tuple[int, int, int] | None, terms: list[tuple[int, float]], right: float) -> None:
+    def _add_row(
+        self, about: tuple[int, int, int] | None, terms: list[tuple[int, float]], right: float
+    ) -> None:
         self._entries += [(len(self.rows), column, factor) for column, factor in terms]
         self.rows.append(about)
         self._right.append(right)
@@ -123,7 +129,11 @@ class JointProgram:
     def _matrix(self) -> Any:
         """The equations' left sides, a sparse array (rows, M)."""
         rows, columns, factors = zip(*self._entries, strict=True)
-        return _scipy("sparse").coo_array((factors, (rows, columns)), shape=(len(self.rows), len(self.value))).tocsr()
+        return (
+            _scipy("sparse")
+            .coo_array((factors, (rows, columns)), shape=(len(self.rows), len(self.value)))
+            .tocsr()
+        )
 
     def solve(self) -> Optimum:
         """Solve the program with HiGHS. Raises InvalidInput where scipy is not installed."""
@@ -132,49 +142,62 @@ class JointProgram:
         )
         if found.status != 0:
             raise ArithmeticError(f"the program was not solved: {found.message}")
-        prices = {about: -price for about, price in zip(self.rows, found.eqlin.marginals, strict=True) if about}
-        return Optimum(-found.fun, found.x, prices)
+        duals = zip(self.rows, found.eqlin.marginals, strict=True)
+        prices = {about: -float(price) for about, price in duals if about}
+        # What passes a place emits some token, so a constant may be added to the prices of all tokens there.
+        least: dict[tuple[int, int], float] = defaultdict(lambda: np.inf)
+        for about, price in prices.items():
+            least[about[:2]] = min(least[about[:2]], price)
+        return Optimum(
+            -found.fun, found.x, {about: price - least[about[:2]] for about, price in prices.items()}
+        )
 
     def point(self, verifier: Verifier) -> np.ndarray:
         """A verifier as a point (M,) of the program.
 
-        A final token that was drafted below the node where the walk stops counts as accepted: the law of what is
-        emitted is the same.
+        Where it stops and emits a token that was drafted there, below another copy of the node for example,
+        the point goes on: with the same emitted law, and so with more tokens than the verifier.
         """
         found = np.zeros(len(self.value))
         for world in self.worlds:
             here = np.zeros(len(self.value))
             for places, chance, outcomes in verified_trees(verifier, self.topology, world, self.draws):
-                shown = shown_by(frozenset(places.tolist()) - {ROOT}, world)
-                for place, stop, final in zip(places.tolist(), outcomes.stop.tolist(), outcomes.final, strict=True):
-                    if stop:
-                        self._walk(here, shown, place, chance * stop, final.tolist())
+                emits = np.zeros_like(world.target)
+                np.add.at(emits, places, chance * outcomes.stop[:, None] * outcomes.final)
+                self._add_walks(here, shown_by(frozenset(places.tolist()) - {ROOT}, world), emits, world)
             found = np.where(here > 0, here, found)
         return found
 
-    def _walk(self, point: np.ndarray, shown: Shown, place: int, chance: float, final: list[float]) -> None:
-        """Add a walk that stops at a place with this chance and emits a token of the law `final`."""
-        vocab = len(final)
-        if place < self.worlds[0].level_starts[-2]:
-            for y, mass in enumerate(final):
-                drafted = (shown, vocab * place + 1 + y, PASS)
-                point[self.columns[drafted if drafted in self.columns else (shown, place, y)]] += chance * mass
-        point[self.columns[shown, place, PASS]] += chance
-        while place:
-            place = (place - 1) // vocab
-            point[self.columns[shown, place, PASS]] += chance
+    def _add_walks(self, point: np.ndarray, shown: Shown, emits: np.ndarray, world: World) -> None:
+        """Add what is done with one tree; emits: (K, V), where the walk stops and what it emits there."""
+        for x, y, column in self._of[shown]:
+            if y == PASS and x != ROOT:
+                above = divmod(x - 1, world.vocab)
+                emits[x] += emits[above] * world.target[x].numpy()
+                emits[above] = 0.0
+        passes = emits.sum(-1)
+        for x in range(len(passes) - 1, ROOT, -1):
+            passes[(x - 1) // world.vocab] += passes[x]
+        for x, y, column in self._of[shown]:
+            point[column] += passes[x] if y == PASS else emits[x, y]
 
     def violations(self, point: np.ndarray, tolerance: float = 1e-9) -> list[str]:
         """The equations that a point does not satisfy, in words, the worst first."""
-        errors = self._matrix @ point - np.array(self._right)
-        return [
-            f"world {about[0]}: after {sequence(about[1], self.worlds[0].vocab)}, token {about[2]} is emitted "
-            f"{'more' if errors[row] > 0 else 'less'} often than p allows, by {abs(errors[row]):.3g}"
-            if (about := self.rows[row])
-            else f"the chances that follow from one drafted tree do not add up, by {abs(errors[row]):.3g}"
-            for row in np.argsort(-np.abs(errors))
-            if abs(errors[row]) > tolerance
-        ]
+        errors, vocab = self._matrix @ point - np.array(self._right), self.worlds[0].vocab
+        found = []
+        for row in np.argsort(-np.abs(errors)):
+            error, about = float(errors[row]), self.rows[row]
+            if abs(error) <= tolerance:
+                break
+            if about:
+                world, place, token = about
+                found.append(
+                    f"world {world}: after {sequence(place, vocab)}, token {token} is emitted "
+                    f"{'more' if error > 0 else 'less'} often than p allows, by {abs(error):.3g}"
+                )
+            else:
+                found.append(f"the chances of one drafted tree do not add up, by {abs(error):.3g}")
+        return found
 
 
 def shown_by(places: Places, world: World) -> Shown:
@@ -187,4 +210,6 @@ def _scipy(part: str) -> Any:
     try:
         return import_module(f"scipy.{part}")
     except ImportError as error:
-        raise InvalidInput("the joint optimum takes scipy, which is not installed; allowed: pip install scipy") from error
+        raise InvalidInput(
+            "the joint optimum takes scipy, which is not installed; allowed: pip install scipy"
+        ) from error

@@ -1,14 +1,14 @@
 """Small worlds: p and q after every sequence of tokens, and what a tree that is drafted there holds.
 
-A *place* is a sequence of tokens after the root, as a number: the root is 0, and token t after place x leads to
-V x + 1 + t. Nodes of a drafted tree that hold the same sequence share a place, so a tree is the set of its
+A *place* is a sequence of tokens after the root, as a number: the root is 0, and token t after place x leads
+to V x + 1 + t. Nodes of a drafted tree that hold the same sequence share a place, so a tree is the set of its
 places: how often a sequence was drafted, and in which order, changes nothing about what can be accepted.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -92,8 +92,25 @@ def random_world(topology: Topology, vocab: int, sharpness: float, distance: flo
     return World(torch.from_numpy(target), torch.from_numpy(distance * other + (1 - distance) * target))
 
 
+def mixtures(worlds: Sequence[World]) -> list[World]:
+    """All worlds that take the laws at the root from the first of these, and elsewhere from any.
+
+    Whoever sees some of the laws learns nothing about the others. Laws of the last level do not matter to the
+    program, so those of the first world stay.
+    """
+    first = worlds[0]
+    inner = range(1, max(1, first.level_starts[-2]))
+    found = []
+    for choice in product(worlds, repeat=len(inner)):
+        target, draft = first.target.clone(), first.draft.clone()
+        for place, world in zip(inner, choice, strict=True):
+            target[place], draft[place] = world.target[place], world.draft[place]
+        found.append(World(target, draft))
+    return found
+
+
 def check_fits(topology: Topology, world: World) -> None:
-    """Raise InvalidInput unless the world has a law wherever a tree of this topology can lead, or for too many trees."""
+    """Raise InvalidInput unless the world has a law wherever such trees lead, or for too many trees."""
     if world.num_levels != topology.num_levels:
         raise InvalidInput(f"a world of {world.num_levels} levels; allowed: the tree's {topology.num_levels}")
     trees = world.vocab ** (topology.num_nodes - 1)
@@ -118,12 +135,12 @@ def drafted_places(topology: Topology, world: World, draws: Draws) -> dict[Place
         return known[key]
 
     def _grown(node: int, place: int) -> dict[Places, float]:
-        found: Counter[Places] = Counter()
+        found: dict[Places, float] = defaultdict(float)
         for siblings, weight in _families(topology.children[node], shapes, world.draft[place], draws):
-            grown = {frozenset[int](): weight}
+            grown: dict[Places, float] = {frozenset(): weight}
             for child, token in siblings:
                 inside = vocab * place + 1 + token
-                joined: Counter[Places] = Counter()
+                joined: dict[Places, float] = defaultdict(float)
                 for places, chance in grown.items():
                     for more, chance_of_more in below(child, inside).items():
                         joined[places | more | {inside}] += chance * chance_of_more
@@ -148,7 +165,7 @@ def _shapes(topology: Topology) -> list[int]:
 def _families(
     children: tuple[int, ...], shapes: list[int], draft: Tensor, draws: Draws
 ) -> Iterator[tuple[tuple[tuple[int, int], ...], float]]:
-    """Which child holds which token, with its probability; siblings of one shape are in order of their tokens."""
+    """Which child holds which token, with its probability; siblings of one shape are ordered by token."""
     tuples = torch.tensor(list(product(range(len(draft)), repeat=len(children))), dtype=torch.int64)
     if not children:
         yield (), 1.0
