@@ -27,7 +27,7 @@ WITH = {
     "frontier": ("frontier_shapes", "frontier_summary"),
     "figure2": ("figure2_context",),
     "table6": ("table6_drafts",),
-    "bench": ("bench_rules", "bench_counts", "bench_memory", "bench_compiled"),
+    "bench": ("bench_rules", "bench_counts", "bench_memory", "bench_compiled", "joint"),
     "speed": ("speed_costs",),
     "faults": ("false_alarms",),
 }

@@ -20,8 +20,8 @@ class Account:
     """An enumerated verifier.
 
     accepted: the expected number of accepted tokens. excess: (K, V) float64, by how much more often than
-    under p the output begins with the tokens that lead to a place and a token after it, where fresh draws from
-    p follow what a step emits. 0 within rounding for an exact verifier.
+    under p the output begins with the tokens that lead to a place and a token after it, where fresh draws
+    from p follow what a step emits. 0 within rounding for an exact verifier.
     """
 
     accepted: float

@@ -170,11 +170,10 @@ class JointProgram:
 
     def _add_walks(self, point: np.ndarray, shown: Shown, emits: np.ndarray, world: World) -> None:
         """Add what is done with one tree; emits: (K, V), where the walk stops and what it emits there."""
-        for x, y, column in self._of[shown]:
-            if y == PASS and x != ROOT:
-                above = divmod(x - 1, world.vocab)
-                emits[x] += emits[above] * world.target[x].numpy()
-                emits[above] = 0.0
+        for x in sorted(shown[0]):
+            above = divmod(x - 1, world.vocab)
+            emits[x] += emits[above] * world.target[x].numpy()
+            emits[above] = 0.0
         passes = emits.sum(-1)
         for x in range(len(passes) - 1, ROOT, -1):
             passes[(x - 1) // world.vocab] += passes[x]
