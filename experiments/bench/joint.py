@@ -98,11 +98,16 @@ def measure(found: list[Case]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def left_of(means: pd.DataFrame) -> pd.DataFrame:
+    """By how much, in %, each column is less than the optimum; the solver's rounding is not shown."""
+    return (100 * (1 - means.drop(columns=OPTIMUM).div(means[OPTIMUM], axis=0))).round(4) + 0.0  # no -0
+
+
 def left_by_verifiers(frame: pd.DataFrame) -> Table:
     """A row per shape, draws and laws: what the optimum accepts, and how much less verifiers do, in %."""
     keys = ["shape", "vocab", "draws", "laws"]
     means = frame[frame.possible == 1].pivot_table("accepted", keys, "verifier", sort=False)
-    left = 100 * (1 - means.drop(columns=OPTIMUM).div(means[OPTIMUM], axis=0))
+    left = left_of(means)
     shown = pd.concat((means[OPTIMUM], left[[name for name in EXACT if name in left]]), axis=1)
     caption = "Tokens that the best exact verifier accepts, and how many of them, in %, each verifier leaves."
     specs = dict.fromkeys(left, ".1f") | {OPTIMUM: ".3f"}
@@ -113,15 +118,11 @@ def left_by_knowledge(frame: pd.DataFrame) -> Table:
     """The same optimum, with what it takes to know laws that were not drafted."""
     keys = ["shape", "vocab", "possible", "laws"]
     means = frame[frame.possible > 1].pivot_table("accepted", keys, "verifier", sort=False)
-    shown = pd.DataFrame(
-        {
-            OPTIMUM: means[OPTIMUM],
-            "price of not knowing, %": 100 * (1 - means[DRAFTED] / means[OPTIMUM]),
-            f"{BEST} leaves, %": 100 * (1 - means[BEST] / means[OPTIMUM]),
-        }
-    )
+    names = {DRAFTED: "price of not knowing, %", BEST: f"{BEST} leaves, %"}
+    left = left_of(means)[list(names)].rename(columns=names)
+    shown = pd.concat((means[OPTIMUM], left), axis=1)
     caption = "What of the joint optimum is lost where laws are known at drafted places only; i.i.d. draws."
-    specs = {OPTIMUM: ".3f", "price of not knowing, %": ".3f", f"{BEST} leaves, %": ".3f"}
+    specs = dict.fromkeys(shown, ".3f")
     renamed = shown.reset_index().rename(columns={"vocab": "V", "possible": "possible laws"})
     return plain("joint_knowledge", renamed, caption, specs=specs)
 

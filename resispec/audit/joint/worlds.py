@@ -171,10 +171,10 @@ def _families(
         yield (), 1.0
         return
     weights = draws.weights(draft.expand(len(tuples), -1), tuples)
-    merged: dict[tuple[tuple[int, int], ...], tuple[tuple[tuple[int, int], ...], float]] = {}
+    merged: dict[tuple[int, ...], tuple[tuple[tuple[int, int], ...], float]] = {}
     for tokens, weight in zip(tuples.tolist(), weights.tolist(), strict=True):
         if weight > 0:
             members = sorted(zip(children, tokens, strict=True), key=lambda one: (shapes[one[0]], one[1]))
-            key = tuple((shapes[child], token) for child, token in members)
+            key = tuple(token for _, token in members)
             merged[key] = tuple(members), merged.get(key, ((), 0.0))[1] + weight
     yield from merged.values()
