@@ -138,6 +138,10 @@ bench: .venv/installed ## our loops against transformers' generate, what rules c
 	@$(PY) -m experiments.bench.memory --results $(RESULTS)
 	@$(PY) -m experiments.bench.costs results=$(RESULTS)
 
+.PHONY: joint
+joint: .venv/installed ## the most that any exact verifier of a small tree can accept, and what each leaves; five minutes
+	@$(PY) -m experiments.bench.joint --results $(RESULTS)
+
 .PHONY: gpu-check
 gpu-check: .venv/installed ## everything that needs a CUDA device, in under 20 minutes, and what of it passed
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)

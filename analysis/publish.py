@@ -27,7 +27,10 @@ WITH = {
     "frontier": ("frontier_shapes", "frontier_summary"),
     "figure2": ("figure2_context",),
     "table6": ("table6_drafts",),
-    "bench": ("bench_rules", "bench_counts", "bench_memory", "bench_compiled", "bench_draft_vocabulary"),
+    "bench": (
+        *("bench_rules", "bench_counts", "bench_memory", "bench_compiled", "bench_draft_vocabulary"),
+        "joint",
+    ),
     "speed": ("speed_costs",),
     "faults": ("false_alarms",),
 }

@@ -3,18 +3,21 @@
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from test_rules import emitted_law
 from test_traversal import accepted_tokens
 
 from resispec.audit.ceiling import ceiling
+from resispec.audit.joint import JointProgram, World, account
 from resispec.audit.laws import accepted
 from resispec.core import Draws
-from resispec.trees import chain
+from resispec.trees import chain, from_child_counts
 from resispec.verifiers import available, get_rule, get_verifier
 
-PAGE = (Path(__file__).parents[2] / "docs" / "optimal-verification.md").read_text()
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "optimal-verification.md").read_text()
 P, Q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64)
 
 
@@ -99,3 +102,62 @@ def test_what_the_page_names_exists():
         == {"traversal_optimal", "optimal", "block", "traversal", "standard", "greedy", "naive"}
         <= set(available())
     )
+
+
+def tree_world(target, draft):
+    """Two levels below the root, two tokens: fair laws at the root, the same laws everywhere below it."""
+    fair = [0.5, 0.5]
+    return World(*(torch.tensor([fair, *[law] * 6], dtype=torch.float64) for law in (target, draft)))
+
+
+def best(topology, world):
+    return JointProgram(topology, Draws.IID, [world]).solve().accepted
+
+
+def tokens(name, topology, world):
+    return account(get_verifier(name), topology, world, Draws.IID).accepted
+
+
+def test_subtrees_examined_one_after_the_other():
+    """The optimum, and the decision that attains it: of two paths take the one whose child is token 2."""
+    [p, q] = [[1 / 4, 3 / 4], [1 / 2, 1 / 2]]
+    assert "p = (1/4, 3/4), q = (1/2, 1/2) below" in PAGE
+    topology, world = from_child_counts([[2], [1, 1]]), tree_world(p, q)
+    assert figures(r"in 1/2 \+ 3/8 of all cases: \*\*(.*?)\*\* tokens") == pytest.approx(
+        [tokens("traversal_optimal", topology, world)], abs=1e-6
+    )
+    assert figures(r"always:\s\*\*(2)\*\* tokens") == pytest.approx([best(topology, world)], abs=1e-9)
+    accepted = torch.zeros(2, 2, dtype=torch.float64)
+    for children in torch.cartesian_prod(torch.arange(2), torch.arange(2)):
+        chances = (children == children.max()).double()
+        for sibling, token in enumerate(children.tolist()):
+            accepted[sibling, token] += chances[sibling] / chances.sum() / 4
+    assert torch.allclose(accepted, torch.tensor([p, p]).double() / 2) and "1/2 · 3/4" in PAGE
+
+
+def test_siblings_weigh_the_same_whatever_is_below_them():
+    second, first = (from_child_counts([[2], row]) for row in ([0, 1], [1, 0]))
+    world = tree_world([0.5, 0.5], [0.5, 0.5])
+    passage = PAGE[PAGE.index("**Siblings weigh the same") : PAGE.index("**Is it only that")]
+    said = [float(number) for number in re.findall(r"\*\*([\d.]+)\*\*", passage)]
+    found = [
+        tokens("traversal_optimal", second, world),
+        best(second, world),
+        tokens("standard", second, world),
+        tokens("standard", first, world),
+    ]
+    assert said == pytest.approx(found, abs=1e-6)
+
+
+def test_what_the_published_table_says_about_not_knowing():
+    """The largest price of not knowing, and what `traversal_optimal` leaves in the same worlds."""
+    frame = pd.read_csv(ROOT / "results" / "published" / "embedded" / "joint.csv")
+    means = frame[frame.possible > 1].pivot_table("accepted", ["shape", "vocab", "laws"], "verifier")
+    optimum = means["joint optimum"]
+    price = 100 * (1 - means["joint optimum, drafted knowledge"] / optimum)
+    left = 100 * (1 - means["traversal_optimal"] / optimum)
+    assert figures(r"costs at most (.*?) % of the optimum") == pytest.approx([price.max()], abs=0.005)
+    assert figures(r"leaves (.*?) % in the mean and up to (?:.*?) %") == pytest.approx(
+        [left.mean()], abs=0.05
+    )
+    assert figures(r"% in the mean and up to (.*?) %") == pytest.approx([left.max()], abs=0.05)
