@@ -101,6 +101,10 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
 
+.PHONY: doctor
+doctor: profile .venv/installed ## can the profile run here: device, memory, hub, models, data sets, and how long it takes
+	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
+
 .PHONY: report
 report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists
 	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS)
