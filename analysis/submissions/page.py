@@ -75,9 +75,12 @@ def _rows(artefact: str, submissions: Sequence[Submission]) -> Table:
     found.sort(key=lambda entry: (_order(entry[2]), places[entry[1].name]))
     records = [_record(one, row, reference.get(key), one is first) for key, one, row in found]
     frame = pd.DataFrame(records)
-    caption = f"{titled(artefact)}: rows of the same labels, one for each submission."
+    shared = [name for name in ("Pair", "Tree") if frame[name].nunique() == 1]
+    fixed = "".join(f" {name}: {frame[name].iloc[0]}." for name in shared)
+    frame = frame.drop(columns=shared)
+    caption = f"{titled(artefact)}: rows of the same labels, one for each submission.{fixed}"
     notes = (AGREES.format(first.name, MIN_PROMPTS), BRACKETS)
-    return Table(f"submitted_{artefact}", frame, frame, 6, caption, notes)
+    return Table(f"submitted_{artefact}", frame, frame, 6 - len(shared), caption, notes)
 
 
 def _of(artefact: str, one: Submission) -> list[Entry]:

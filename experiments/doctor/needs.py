@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from experiments.cells import Cell
@@ -72,7 +73,8 @@ def data_of(cells: Iterable[Cell]) -> list[DataNeed]:
 def is_on_hub(cell: Cell) -> bool:
     """Whether anything that a cell reads may come from a hub."""
     data = _data_set(cell.config["dataset"])
-    return bool(_models(cell.config["pair"])) or (data is not None and "repo" in cell.config["dataset"])
+    read = [*_models(cell.config["pair"]), *([data] if data else [])]
+    return any(not Path(one.name).expanduser().exists() for one in read)
 
 
 def nodes_of(cell: Cell) -> int:

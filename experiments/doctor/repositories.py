@@ -1,14 +1,12 @@
 """Repositories on a hub: may we read them, is there a copy here, and how large is what they hold.
 
 Every question has a short limit of time and all are asked at once, so that a machine without a network is
-told so within seconds. Of a model only config.json is read, into a folder that is removed again.
+told so within seconds. Of a model only config.json is read.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Collection
@@ -17,13 +15,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import HfApi, constants, file_download, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, file_download, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
 from experiments.doctor import sizes
 from experiments.doctor.sizes import Size
@@ -134,10 +133,11 @@ def _asked(wanted: Wanted) -> Repository:
         copy = cached(wanted)
         read = [size for name, size in files.items() if name.startswith(wanted.folder)] or files.values()
         return Repository(wanted, Access.OPEN, copy, num_bytes=0 if copy else sum(read))
-    with tempfile.TemporaryDirectory() as folder:  # the cache would look as if the model were there
-        where = {"revision": wanted.revision, "local_dir": folder, "etag_timeout": ANSWER_S}
-        path = Path(api.hf_hub_download(wanted.name, "config.json", **where))
-        config = json.loads(path.read_text(encoding="utf-8"))
+    # Not by way of the cache, which would look as if the model were there.
+    address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=api.endpoint)
+    answer = get_session().get(address, headers=build_hf_headers(), timeout=ANSWER_S, follow_redirects=True)
+    hf_raise_for_status(answer)
+    config = answer.json()
     kept = _without_hub(wanted, Access.OPEN)
     if kept.copy:  # what is missing of a copy is downloaded
         return kept
