@@ -114,7 +114,8 @@ def pair(tmp_path: Path) -> list[str]:
     folder = tmp_path / "models"
     return [
         "profile=paper", f"results={tmp_path}", f"pair.target={folder / 'target'}",
-        f"pair.draft={folder / 'draft'}", "pair=llama2_7b__jf68m", "dataset=jsonl", f"dataset.path={folder / 'prompts.jsonl'}", "tree=chain",
+        f"pair.draft={folder / 'draft'}", "pair=llama2_7b__jf68m",
+        "dataset=jsonl", f"dataset.path={folder / 'prompts.jsonl'}", "tree=chain",
     ]  # fmt: skip
 
 
