@@ -3,9 +3,9 @@
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact, by default of all that results/PROFILE holds and the report of them,
-its plan, and the trees that were searched for where that names some, to results/published/PROFILE. It renews
-what README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`: the tables, and the
-paragraphs that begin like one of the page. Other prose stays.
+and the trees that were searched for where its plan names some, to results/published/PROFILE. It renews what
+README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`: the tables, and the paragraphs
+that begin like one of the page. Other prose stays.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
     stems = (artefact, *WITH.get(artefact, ()))
     files = [source / f"{stem}.{suffix}" for stem in stems for suffix in SUFFIXES]
     copied = [_copy(file, folder / file.name) for file in files if file.is_file()]
-    copied += [_copy(plan, folder / plan.relative_to(source)) for plan in _plans(artefact, source)]
     if _names_trees(artefact, source):
         trees = sorted(file for file in (source / "growmap").iterdir() if file.suffix in (".json", ".csv"))
         copied += [_copy(file, folder / "growmap" / file.name) for file in trees]
@@ -81,14 +80,9 @@ def _copy(file: Path, target: Path) -> Path:
 
 def _names_trees(artefact: str, source: Path) -> bool:
     """Whether a plan of the artefact names the file of a tree, and there are such files."""
-    cells = [cell for plan in _plans(artefact, source) for cell in read_json(plan).get("cells", [])]
+    plans = [source / "plans" / f"{artefact}.json", *(source / "plans" / artefact).glob("*.json")]
+    cells = [cell for plan in plans if plan.is_file() for cell in read_json(plan).get("cells", [])]
     return (source / "growmap").is_dir() and any(cell.get("tree_file") for cell in cells)
-
-
-def _plans(artefact: str, source: Path) -> list[Path]:
-    """The files that say which cells an artefact asked for; those that were published ask for the same."""
-    plans = [source / "plans" / f"{artefact}.json", *sorted((source / "plans" / artefact).glob("*.json"))]
-    return [plan for plan in plans if plan.is_file()]
 
 
 def _quoting(artefact: str, root: Path) -> list[Path]:

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _written(profile: str, results: Path, name: str, compare: bool, is_published: bool) -> list[Path]:
     wrote = []
     if is_published:
-        wrote = [write(gather.published(profile, name or "resispec"), SUBMITTED / OURS)]
+        wrote = [write(gather.published(profile, results, name or "resispec"), SUBMITTED / OURS)]
     if compare or is_published:
         write_atomically(SUBMITTED / COMPARISON, page.render(submitted()))
         return [*wrote, SUBMITTED / COMPARISON]

@@ -37,10 +37,13 @@ def measured(profile: str, results: Path, name: str) -> Submission:
     return _submission(name, profile, facts, entries)
 
 
-def published(profile: str, name: str, folder: Path = FOLDER) -> Submission:
-    """Of our published numbers, whose cells are not in the repository. Raises InvalidInput as `measured`."""
-    plans = _plans(profile, folder)
-    own = folder / profile
+def published(profile: str, results: Path, name: str) -> Submission:
+    """Of our published numbers, whose cells are not in the repository; plans are those of results/PROFILE.
+
+    Raises InvalidInput as `measured`, and where these plans do not ask for the cells that were published.
+    """
+    plans = _plans(profile, results)
+    own = FOLDER / profile
     try:
         frames = [pd.read_csv(own / f"{plan.artefact}.csv", dtype={"cell_id": str}) for plan in plans]
         page = (own / REPORT).read_text(encoding="utf-8")
