@@ -6,7 +6,7 @@ SHELL := bash
 PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
 RESULTS ?= results
-VARIABLES := PROFILE RESULTS VERIFIER WANDB part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -59,6 +59,7 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=embedded|inflated|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
+	@echo "    NAME=of a submission,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
 	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
@@ -100,6 +101,10 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 .PHONY: status
 status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
+
+.PHONY: doctor
+doctor: profile .venv/installed ## can the profile run here: device, memory, hub, models, data sets, and how long it takes
+	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report
 report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists
@@ -145,6 +150,10 @@ joint: .venv/installed ## the most that any exact verifier of a small tree can a
 .PHONY: gpu-check
 gpu-check: .venv/installed ## everything that needs a CUDA device, in under 20 minutes, and what of it passed
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
+
+.PHONY: submission
+submission: profile .venv/installed ## what was measured as one checked file to send, and a page beside what others sent: [NAME=of it]
+	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS) $(if $(NAME),--name $(call QUOTED,$(NAME)))
 
 .PHONY: publish
 publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers

@@ -203,13 +203,13 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
             source.relative_to(CONF.parent).as_posix(): hashlib.sha256(source.read_bytes()).hexdigest()
             for source in sorted(part.sources)
         },
-        "cells": [_entry(cell) for cell in part.cells],
+        "cells": [entry_of(cell) for cell in part.cells],
     }
     write_json(path, content)
     return path
 
 
-def _entry(cell: Cell) -> dict[str, Any]:
+def entry_of(cell: Cell) -> dict[str, Any]:
     """What a plan says of a cell; task, num_prompts and is_timed are for estimates of how long it takes."""
     entry = {
         "cell_id": cell.cell_id if has_tree(cell) else NO_TREE,

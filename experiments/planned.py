@@ -90,11 +90,19 @@ class Estimate:
         left = [cell for cell in cells if cell.num_left]
         if left and not self._rates:
             return None
-        seconds = [cell.num_left * self._seconds_a_prompt(cell.alike) for cell in left]
-        timed = sum(one for one, cell in zip(seconds, left, strict=True) if cell.is_timed)
-        return max(timed, sum(seconds) / num_workers)
+        found = [(cell.num_left * self._seconds_a_prompt(cell.alike), cell.is_timed) for cell in left]
+        return elapsed(found, num_workers)
 
     def _seconds_a_prompt(self, alike: tuple[str, ...]) -> float:
         while alike not in self._rates:
             alike = alike[:-1]
         return median(self._rates[alike])
+
+
+def elapsed(cells: Iterable[tuple[float, bool]], num_workers: int) -> float:
+    """How long workers take for cells, each given by its seconds and whether it is timed.
+
+    One timed cell at a time may run.
+    """
+    found = list(cells)
+    return max(sum(one for one, is_timed in found if is_timed), sum(one for one, _ in found) / num_workers)

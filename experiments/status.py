@@ -128,10 +128,11 @@ def _progress(one: Standing) -> str:
         return counted
     if one.eta_s is None:
         return f"{counted}; time left unknown, no cell is measured"
-    return f"{counted}; about {_duration(one.eta_s)} left"
+    return f"{counted}; about {duration(one.eta_s)} left"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """As "6 min" or "2 h 5 min"."""
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 

@@ -12,6 +12,7 @@ from experiments.cells import Cell
 from experiments.configuration.build import build
 from experiments.configuration.schema import CONF
 from experiments.dashboards.beside import published
+from experiments.doctor import start
 from experiments.launcher import run_searches
 from experiments.plan import AD_HOC, Part, has_tree, parts_of, write_plan
 from experiments.store import CellStore
@@ -52,6 +53,7 @@ def sweep(arguments: Sequence[str], config_name: str, launch: Launch) -> bool:
             pending.append((cell, point))
     if pending:
         unfinished = [cell for cell, _ in pending]
+        start.check(unfinished)
         with published(unfinished, [part.artefact for part in parts]):
             launch([point for _, point in pending], unfinished, len(points))
     states = [CellStore(cell.folder).status().state for cell, _ in points.values()]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis.page.sections import Section
+from analysis.load import Plan
 from analysis.report import listed
 from resispec.errors import InvalidInput
 from resispec.files import read_json
@@ -19,9 +19,9 @@ NAMES = {
 }
 
 
-def facts(sections: Sequence[Section], raw: Path) -> list[tuple[str, str]]:
+def facts(plans: Sequence[Plan], raw: Path) -> list[tuple[str, str]]:
     """What is known, a name and its distinct values each. raw: the folder of the profile's cells."""
-    cells = {one.cell_id for section in sections if section.plan for one in section.plan.requests}
+    cells = {one.cell_id for plan in plans for one in plan.requests}
     found = [_read(raw / cell_id / "provenance.json") for cell_id in sorted(cells)]
     found = [one for one in found if one]
     started = sorted(str(one["started"]) for one in found if one.get("started"))

@@ -19,24 +19,35 @@ MAX_OPEN_ROWS = 24
 
 def render(sections: Sequence[Section], profile: str, results: Path) -> str:
     """The page. results: the folder of raw/ and PROFILE/, where the page's CSV files are beside it."""
-    environment = Environment(
+    names = [section.name for section in sections]
+    return (
+        environment()
+        .get_template("page.html.j2")
+        .render(
+            profile=profile,
+            verdict=claim.judge(sections),
+            overview=view.grid(overview.table(sections)),
+            sections=[_shown(section, names, results / profile) for section in sections],
+            provenance=provenance.facts(
+                [section.plan for section in sections if section.plan], results / "raw" / profile
+            ),
+            commands=[(section.title, section.plan.command) for section in sections if section.plan],
+            max_open_rows=MAX_OPEN_ROWS,
+        )
+    )
+
+
+def environment() -> Environment:
+    """What templates are rendered with."""
+    found = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"markdown": text.inline, "titled": titled}
-    names = [section.name for section in sections]
-    return environment.get_template("page.html.j2").render(
-        profile=profile,
-        verdict=claim.judge(sections),
-        overview=view.grid(overview.table(sections)),
-        sections=[_shown(section, names, results / profile) for section in sections],
-        provenance=provenance.facts(sections, results / "raw" / profile),
-        commands=[(section.title, section.plan.command) for section in sections if section.plan],
-        max_open_rows=MAX_OPEN_ROWS,
-    )
+    found.filters |= {"markdown": text.inline, "titled": titled}
+    return found
 
 
 def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def _section(name: str, profile: str, results: Path) -> Section:
     try:
         plan = read_plan(name, profile, results)
         states = _states(plan)
-        made = script.complete(_maker(name), plan)
+        made = script.complete(maker(name), plan)
         return Section(name, command, plan, made, "", states, steps.of(name, plan), _agreement(made, profile))
     except (InvalidInput, OSError) as error:
         return Section(name, command, plan, None, first_line(error), states)
@@ -100,7 +100,7 @@ def _states(plan: Plan) -> Counter[str]:
     return Counter(read_state(folder / cell_id)["status"] for cell_id, *_ in cells)
 
 
-def _maker(name: str) -> Callable[[Plan], script.Artefact]:
+def maker(name: str) -> Callable[[Plan], script.Artefact]:
     """The `make` of an artefact's script, `analysis.NAME`, or `analysis.NAME.table` where that is a folder.
 
     Raises InvalidInput when there is no such script.

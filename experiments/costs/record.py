@@ -7,8 +7,8 @@ determines its times. It imports no torch before something is measured or the de
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +67,20 @@ def costs_of(cell: Cell, report: Report) -> Costs:
             if key not in entries:
                 entries = write(path, key, _measured(cell, report))
     return _costs(path, key, entries[key])
+
+
+def known_costs(config: Mapping[str, Any], device: str, folders: Iterable[Path]) -> Costs | None:
+    """The costs of a configuration's pair where a file in one of the folders has them; nothing is measured.
+
+    device: the hardware's own name. A damaged file counts as none.
+    """
+    key = key_of(config)
+    for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
+        with suppress(InvalidInput):
+            entry = read(path).get(key)
+            if isinstance(entry, dict) and entry.get("device") == device:
+                return _costs(path, key, entry)
+    return None
 
 
 def measure_again(cell: Cell, report: Report) -> Costs:

@@ -1,0 +1,109 @@
+"""The device of a profile, asked in a process of its own, since asking takes memory of an accelerator.
+
+python -m experiments.doctor.device cuda      # prints what it found, as JSON
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from experiments.doctor.finding import Finding, gib, note, ok, problem
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 25.0
+BFLOAT16_SINCE = (8, 0)
+"""CUDA's compute capability from which devices compute in bfloat16."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What torch says of a device.
+
+    name: of the hardware, "" when there is no such device; then `missing` says why. free, total: bytes of its
+    memory. has_bfloat16: whether it computes in that precision itself.
+    """
+
+    kind: str
+    name: str = ""
+    free: int = 0
+    total: int = 0
+    has_bfloat16: bool = True
+    missing: str = ""
+
+
+def ask(kind: str) -> Device:
+    """What there is of a device that a configuration names, like "cuda" or "cpu"."""
+    command = [sys.executable, "-m", "experiments.doctor.device", kind]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        return Device(**json.loads(done.stdout.splitlines()[-1]))
+    except subprocess.TimeoutExpired:
+        return Device(kind, missing=f"torch gave no answer within {LIMIT_S:g} s")
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        return Device(kind, missing=said[-1])
+
+
+def finding(device: Device, dtype: str) -> Finding:
+    """Whether the profile's device is there, and fit for its precision."""
+    if device.missing:
+        todo = "choose PROFILE=embedded, which needs a CPU only" if device.kind != "cpu" else "make install"
+        return problem("device", device.missing, todo)
+    said = f"{device.name}, {gib(device.free)} of {gib(device.total)} free"
+    if dtype == "bfloat16" and not device.has_bfloat16:
+        return note("device", f"{said}; it emulates bfloat16, slowly", "dtype=float16")
+    return ok("device", said)
+
+
+def free_memory() -> tuple[int, int]:
+    """Bytes of the machine's memory that are free for a new process, and all; zeros where unknown."""
+    info = Path("/proc/meminfo")
+    if not info.is_file():
+        return 0, 0
+    lines = dict(line.split(":", 1) for line in info.read_text(encoding="utf-8").splitlines())
+    free, total = (1024 * int(lines[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    return free, total
+
+
+def found_here(kind: str) -> Device:
+    """What torch says of a device, in this process."""
+    import torch
+
+    if kind == "cpu":
+        from experiments.provenance import device_name
+
+        return Device(kind, device_name(torch.device(kind)), *free_memory())
+    if kind.startswith("cuda"):
+        return _cuda(kind)
+    is_there = kind == "mps" and torch.backends.mps.is_available()
+    return (
+        Device(kind, platform.machine(), *free_memory()) if is_there else Device(kind, missing=f"no {kind}")
+    )
+
+
+def _cuda(kind: str) -> Device:
+    import torch
+
+    if torch.version.cuda is None and torch.version.hip is None:
+        missing = f"this torch, {torch.__version__}, was built without CUDA"
+        return Device(kind, missing=f"no CUDA device can be used: {missing}")
+    if not torch.cuda.is_available():
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hidden = "" if shown is None else f" (CUDA_VISIBLE_DEVICES is {shown!r})"
+        return Device(kind, missing=f"no CUDA device was found{hidden}")
+    device = torch.device(kind)
+    if (device.index or 0) >= torch.cuda.device_count():
+        return Device(kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found")
+    free, total = torch.cuda.mem_get_info(device)
+    has_bfloat16 = torch.cuda.get_device_capability(device) >= BFLOAT16_SINCE
+    return Device(kind, torch.cuda.get_device_name(device), free, total, has_bfloat16)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(asdict(found_here(sys.argv[1]))) + "\n")
