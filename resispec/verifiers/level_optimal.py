@@ -71,7 +71,8 @@ class LevelOptimal:
         weights[0] = 1
         ending = weights.new_full(weights.shape, -1)  # of a leaf its weight, which is not known yet
         final = target_probs.clone()
-        for level in _levels(tree.topology, device):
+        levels, depths = _levels(tree.topology, device)
+        for level in levels:
             require_draws("level_optimal", tree.draws, (Draws.IID,))
             p, q = target_probs[level.parents], draft_probs[level.parents]
             chances, kept = self._compete(weights[level.parents], p, q, tree.tokens[level.children], level)
@@ -79,7 +80,7 @@ class LevelOptimal:
             ending[level.parents] = kept.sum(-1, dtype=torch.float64)
             final[level.parents] = normalise(kept, p)
         ending = torch.where(ending < 0, weights, ending)
-        return Outcomes(_stops(tree.topology, weights, ending).to(final.dtype), final)
+        return Outcomes(_stops(depths, len(tree.topology.levels), weights, ending).to(final.dtype), final)
 
     def _compete(
         self, weights: Tensor, p: Tensor, q: Tensor, tokens: Tensor, level: _Level
@@ -89,13 +90,13 @@ class LevelOptimal:
         weights: (K,) float64, of the parents. p, q: (K, V), their laws. tokens: (J,) int64, the children's.
         """
         competes = weights >= LEAST_WEIGHT
-        shares = torch.where(competes, weights, 0.0)
-        exponents = shares / level.counts / shares.sum().clamp_min(TINY)
+        competing = torch.where(competes, weights, 0.0)
+        exponents = competing / level.counts / competing.sum().clamp_min(TINY)
         blind = self._quantiles(p.device) ** exponents[level.owners, None]
         wins = win_masses(blind)
         curve = Curve(prefix_sums(blind.diff(dim=-1)[level.first]), prefix_sums(wins[level.first]))
         shares = wins.sum(-1)[level.first] * level.counts
-        target = p * (weights / shares.clamp_min(TINY)).to(p.dtype)[:, None]
+        target = p * (competing / shares.clamp_min(TINY)).to(p.dtype)[:, None]
         groups = self._groups(target, q, curve)
         ratio, scores = transport(
             group_sums(target, groups, self.bins), group_sums(q, groups, self.bins), curve
@@ -135,8 +136,8 @@ class _Level(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
-    """The levels that have children, from the root down."""
+def _levels(topology: Topology, device: torch.device) -> tuple[tuple[_Level, ...], Tensor]:
+    """The levels that have children, from the root down, and the depths (N,) of all nodes."""
     found = []
     for nodes in topology.levels:
         parents = [node for node in nodes if topology.children[node]]
@@ -150,17 +151,16 @@ def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
                 counts.cumsum(0) - counts,
             )
             found.append(_Level(*(tensor.to(device) for tensor in tensors)))
-    return tuple(found)
+    return tuple(found), topology.depths.to(device)
 
 
-def _stops(topology: Topology, weights: Tensor, ending: Tensor) -> Tensor:
+def _stops(depths: Tensor, num_levels: int, weights: Tensor, ending: Tensor) -> Tensor:
     """The probability (N,) of stopping at each node, given all drafted tokens.
 
-    weights: (N,), with which the nodes are passed, given the tokens down to their level. ending: (N,), what
-    is left of that on average when their children have got theirs.
+    depths: (N,) int64, below `num_levels`. weights: (N,), with which the nodes are passed, given the tokens
+    down to their level. ending: (N,), what is left of that on average when their children have got theirs.
     """
-    depths = topology.depths.to(weights.device)
-    zeros = weights.new_zeros(topology.num_levels)
+    zeros = weights.new_zeros(num_levels)
     passed = zeros.index_add(0, depths, weights)
     rest = (1 - passed + zeros.index_add(0, depths, ending)).clamp_min(TINY)
     goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)  # stops higher, given that it stops no deeper

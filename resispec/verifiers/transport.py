@@ -170,15 +170,19 @@ def win_masses(functions: Tensor) -> Tensor:
     quadrature is exact.
     """
     low, rise = functions[:, :-1], functions.diff(dim=-1)
-    nodes, masses = (
-        torch.tensor(column, dtype=low.dtype, device=low.device)[:, None, None]
-        for column in zip(*gauss_legendre((len(functions) + 1) // 2), strict=True)
-    )
+    nodes, masses = _quadrature((len(functions) + 1) // 2, low.device)
     reached = low + nodes * rise
     ones = torch.ones_like(reached[:, :1])
     before = torch.cat((ones, reached[:, :-1]), 1).cumprod(1)
     after = torch.cat((reached[:, 1:], ones), 1).flip(1).cumprod(1).flip(1)
     return rise * (masses * before * after).sum(0)
+
+
+@lru_cache(maxsize=32)
+def _quadrature(num_nodes: int, device: torch.device) -> tuple[Tensor, ...]:
+    """The nodes and weights of `gauss_legendre`, each (X, 1, 1) on a device."""
+    columns = torch.tensor(gauss_legendre(num_nodes), dtype=torch.float64).to(device)
+    return columns[:, :1, None], columns[:, 1:, None]
 
 
 @lru_cache(maxsize=32)

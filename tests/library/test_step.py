@@ -23,7 +23,10 @@ TREES = {
         f"d5b3 {name}": (DraftModel(D5B3), name)
         for name in ("standard", "resispec", "kseq", "naive", "optimal")
     },
-    **{f"d5b3 {name}": (DraftModel(D5B3), name) for name in ("traversal", "traversal_optimal")},
+    **{
+        f"d5b3 {name}": (DraftModel(D5B3), name)
+        for name in ("traversal", "traversal_optimal", "level_optimal")
+    },
     "d5b3 without replacement": (DraftModel(D5B3, Draws.WITHOUT_REPLACEMENT), "traversal"),
     "uneven": (DraftModel(UNEVEN, Draws.WITHOUT_REPLACEMENT), "standard"),
     "chain": (DraftModel(chain(4)), "block"),
