@@ -68,7 +68,8 @@ def test_every_registered_verifier_gets_a_verdict_in_files(material, monkeypatch
     verdicts = {(row[1], row[2]): row[-2].strip("*") for row in lines}
     every = {"iid", "without_replacement", "point_mass", "greedy"}
     supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec"), every)
-    supported |= {"kseq": {"iid"}, "optimal": {"iid"}, "traversal_optimal": {"iid"}, "greedy": {"greedy"}}
+    supported |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
+    supported |= {"greedy": {"greedy"}}
     assert set(verdicts) == {(name, draws) for name, found in supported.items() for draws in found}
     biased = {("resispec", draws) for draws in every - {"point_mass"}}
     assert {row for row, verdict in verdicts.items() if verdict == "biased"} == biased

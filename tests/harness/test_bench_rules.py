@@ -23,7 +23,7 @@ TINY = Size(vocab=40, levels=3, trees=2, walks=2, law_rounds=2, walk_rounds=1)
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}
 LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
-WALKS = LAWS | {"traversal": ALL, "traversal_optimal": {"iid"}}
+WALKS = LAWS | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
 
 
 @pytest.fixture(scope="module")

@@ -62,6 +62,7 @@ EXACT = [
         "optimal": [Draws.IID],
         "traversal": [Draws.IID, Draws.WITHOUT_REPLACEMENT],
         "traversal_optimal": [Draws.IID],
+        "level_optimal": [Draws.IID],
         "greedy": [Draws.GREEDY],
     }.items()
     for draws in kinds
