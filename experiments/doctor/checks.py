@@ -13,7 +13,7 @@ from experiments.doctor.machine import RESULTS_BYTES, disk
 from experiments.doctor.needs import DataNeed, PairNeed, named
 from experiments.doctor.repositories import REACHED, Access, Repository, Wanted
 from experiments.doctor.sizes import ITEM_BYTES, Size, of_shape
-from resispec.embedded.store import default_root
+from resispec.files import cache_root
 
 Found = Mapping[Wanted, Repository]
 LAW_BYTES = 16
@@ -91,9 +91,9 @@ def pair(need: PairNeed, found: Found, device: Device) -> Finding:
     """Whether a pair's weights, caches and laws fit into the device's memory."""
     name = f"pair {need.name}"
     if need.trained:
-        is_there = all((default_root() / key).is_dir() for key in need.trained)
+        is_there = all((cache_root() / key).is_dir() for key in need.trained)
         return ok(
-            name, f"trained, in {default_root()}" if is_there else "trained here at first use, in minutes"
+            name, f"trained, in {cache_root()}" if is_there else "trained here at first use, in minutes"
         )
     sizes = _sizes(need, found)
     unknown = [one.name for one in need.models if found[one].size is None]
