@@ -56,7 +56,7 @@ def toy_cells():
         yield [f"verifier={verifier}", *given.get(verifier, ["tree=d4b4"])]
     for pair in options("pair"):
         if not pair.startswith(("embedded", "inflated")):  # which would be trained
-            yield [f"pair={pair}", *(["decoder=eagle"] if pair.endswith("__eagle") else [])]
+            yield [f"pair={pair}", *(["decoder=eagle"] if "__eagle" in pair else [])]
     for decoder in options("decoder"):
         given = ["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else []
         yield [f"decoder={decoder}", *(["tree=fastest"] if decoder == "fastest" else given)]
@@ -65,9 +65,11 @@ def toy_cells():
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
 def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
     grow_map.save(complete(3, 2), tmp_path / "results" / "map.pt")
-    uses_eagle = any(override.endswith("__eagle") for override in overrides)
-    drafter = [f"pair.draft={folder}/eagle", "prompt_template='gh {text} abc'"] if uses_eagle else []
-    [cell] = cells_of([*toy, *overrides, *drafter])
+    drafter = [f"pair.draft={folder}/eagle"] if any("__eagle" in override for override in overrides) else []
+    template = (
+        ["prompt_template='gh {text} abc'"] if any("pair=" in override for override in overrides) else []
+    )
+    [cell] = cells_of([*toy, *overrides, *drafter, *template])
     for group, name in (
         override.split("=") for override in overrides if "." not in override.partition("=")[0]
     ):

@@ -19,8 +19,8 @@ def config(**changed):
     run = {
         "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
         "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
-        "seed": 0, "num_threads": None, "compiled": False, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
-        "device": "cpu", "dtype": "float32", "prompt_template": None,
+        "seed": 0, "num_threads": None, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
+        "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
     }  # fmt: skip
     nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
     return run | own | nodes | changed

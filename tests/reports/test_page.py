@@ -122,7 +122,7 @@ def test_a_plan_that_is_older_than_its_configuration_is_said_openly(tmp_path: Pa
 def test_artefacts_are_in_the_order_of_the_paper(page: Page, tmp_path: Path) -> None:
     named = ["table1", "table2", "table3", "table4", "table5", "table6", "figure1", "figure2", "figure3"]
     shown = [name for name in page.sections if name not in ("verdict", "overview", "provenance")]
-    assert shown == [name for name in [*named, "frontier", "speed"] if name in shown]
+    assert shown == [name for name in [*named, "frontier", "levels", "speed"] if name in shown]
     for name in ("my_sweep.yaml", "figure10.yaml", "figure2.yaml", "frontier/part.yaml", "table12.yaml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
