@@ -65,10 +65,9 @@ def toy_cells():
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
 def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
     grow_map.save(complete(3, 2), tmp_path / "results" / "map.pt")
-    drafter = [f"pair.draft={folder}/eagle"] if any("__eagle" in override for override in overrides) else []
-    template = (
-        ["prompt_template='gh {text} abc'"] if any("pair=" in override for override in overrides) else []
-    )
+    has_pair, uses_eagle = (any(name in one for one in overrides) for name in ("pair=", "__eagle"))
+    drafter = [f"pair.draft={folder}/eagle"] if uses_eagle else []
+    template = ["prompt_template='gh {text} abc'"] if has_pair else []  # chat pairs have their own
     [cell] = cells_of([*toy, *overrides, *drafter, *template])
     for group, name in (
         override.split("=") for override in overrides if "." not in override.partition("=")[0]
