@@ -69,6 +69,17 @@ def test_what_is_said_of_the_frontier_is_in_its_table():
     assert autoregressive.value.dropna().max() < 1  # "no exact verifier makes one of these trees faster"
 
 
+def test_what_is_said_of_whole_levels_is_in_their_table():
+    frame = pd.read_csv(PUBLISHED / "levels.csv")
+    own = frame[(frame.verifier == "level_optimal") & (frame.tree == "best_121")]
+    [said] = re.findall(r"^Deciding \[whole levels at once\].*$", README, re.M)
+    for quantity in ("accepted_length", "accepted_length_gain"):
+        for temperature in (1.0, 0.6):
+            values = own[(own.quantity == quantity) & (own.temperature == temperature)].value
+            assert len(values) == 3 and f"{values.min():.2f}–{values.max():.2f}" in said
+    assert set(own.verdict) == {"exact"} and "exact (6 of 6)" in said
+
+
 def listed() -> dict[str, set[str]]:
     """group -> the options that the table names."""
     rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", OPTIONS, re.M)
