@@ -19,7 +19,10 @@ SIZES = {
     "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": None,
 }  # fmt: skip
 PROMPT = [1, 2, 3, 4, 5]
-needs_compiler = pytest.mark.skipif(compiled.compiler() is None, reason="no C++ compiler")
+needs_compiler = pytest.mark.skipif(
+    compiled.compiler() is None or torch.backends.cpu.get_cpu_capability() == "DEFAULT",
+    reason="no C++ compiler, or kernels for which what torch writes does not compile",
+)
 
 
 def pair():
