@@ -6,7 +6,7 @@ configurations of `Decoder`, not other loops. Batch size is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -59,13 +59,14 @@ class Sampling:
         """The most tokens that both limits allow after a prompt."""
         return min(self.max_new_tokens, self.max_length - prompt_length)
 
-    def cut(self, tokens: list[int], most: int, eos: int | None) -> tuple[tuple[int, ...], str]:
+    def cut(self, tokens: list[int], most: int, ends: Collection[int]) -> tuple[tuple[int, ...], str]:
         """Of all emitted tokens those to return, and why decoding stopped.
 
-        most: as `num_returned` says. eos: the token that ends a sequence, None where none does.
+        most: as `num_returned` says. ends: the tokens that end a sequence.
         """
-        if eos is not None and eos in tokens[:most]:
-            return tuple(tokens[: tokens.index(eos) + 1]), "eos"
+        end = next((place for place, token in enumerate(tokens[:most]) if token in ends), None)
+        if end is not None:
+            return tuple(tokens[: end + 1]), "eos"
         if len(tokens) < most:
             return tuple(tokens), "stopped"
         return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
@@ -121,7 +122,7 @@ class Decoder:
         """
         self.check(pair, len(prompt), sampling)
         device, most = pair.target.device, sampling.num_returned(len(prompt))
-        eos = None if sampling.ignore_eos else pair.tokenizer.eos_token_id
+        ends = frozenset[int]() if sampling.ignore_eos else pair.end_token_ids
         started = now(device)
         stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
         stepper.begin(prompt, generator)
@@ -130,7 +131,7 @@ class Decoder:
         num_emitted: list[int] = []
         with measuring(stopwatch):
             # The end of the sequence may lie before the last token of a step.
-            while len(tokens) < most and (not tokens or eos not in tokens[-num_emitted[-1] :]):
+            while len(tokens) < most and (not tokens or ends.isdisjoint(tokens[-num_emitted[-1] :])):
                 step = stepper.step()
                 tokens += step.verdict.tokens
                 num_emitted.append(step.verdict.num_emitted)
@@ -139,7 +140,7 @@ class Decoder:
                 del step  # its laws, so that those of the next step take their place
         finished = now(device)
         stepper.end(generator)
-        returned, reason = sampling.cut(tokens, most, eos)
+        returned, reason = sampling.cut(tokens, most, ends)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:

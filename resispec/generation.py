@@ -18,7 +18,7 @@ from resispec.drafters import Drafter, DraftModel, Eagle, Reading
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Warp
-from resispec.models.in_memory import NoTokenizer, as_pair, ends_of, global_generator
+from resispec.models.in_memory import NoTokenizer, as_pair, global_generator
 from resispec.step import Step
 from resispec.transcripts import WarpSettings
 from resispec.trees import Topology
@@ -35,8 +35,8 @@ class Options(WarpSettings):
     temperature, top_p, top_k, min_p: of target and draft alike, so that the tokens have the target's warped
     law; temperature 0 is greedy. max_new_tokens: tokens at most. seed: of this prompt's randomness; without
     one, torch's global generator is drawn from. eos_token_ids: tokens that end the text, the last one
-    included; without them, those of the model's configurations and of the tokenizer. on_step: called with
-    the tokens of every step as soon as they are known.
+    included; without them, the pair's, see `Pair.end_token_ids`. on_step: called with the tokens of every
+    step as soon as they are known.
     Raises InvalidInput for values that are not allowed.
     """
 
@@ -127,7 +127,7 @@ class Speculator:
         Raises InvalidInput for an unknown option, more than one prompt, or a prompt that does not fit.
         """
         chosen, ids = _chosen(options), self._ids(prompt)
-        ends = frozenset(ends_of(self.pair) if chosen.eos_token_ids is None else chosen.eos_token_ids)
+        ends = self.pair.end_token_ids if chosen.eos_token_ids is None else frozenset(chosen.eos_token_ids)
         listener = Listener(chosen.max_new_tokens, ends.__contains__, chosen.on_step)
         generator = chosen.generator(global_generator(self.pair.target.device))
         found = self.write(ids, chosen.warp, chosen.max_new_tokens, generator, listener)

@@ -14,7 +14,7 @@ from transformers.utils import logging as transformers_logging
 
 from resispec.errors import InvalidInput
 from resispec.models.chat import chat_tokens
-from resispec.models.checkpoint import read_checkpoint
+from resispec.models.checkpoint import end_token_ids, read_checkpoint
 from resispec.models.head import check_logits, own_head, shortened
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.pair import Pair
@@ -93,9 +93,10 @@ class TransformersSession:
 class TransformersModel:
     """A `Model` around a transformers causal language model whose layers attend to all before or to a window.
 
-    commit: that of the hub, None for a model from elsewhere. Raises InvalidInput for other kinds of layers,
-    whose caches cannot hold a tree, for a model that does not say how many positions it can attend to, and
-    where the logits of a small tree are not the model's own, see `check_logits`.
+    commit: that of the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
+    Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for a model that does not
+    say how many positions it can attend to, and where the logits of a small tree are not the model's own,
+    see `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
@@ -111,6 +112,7 @@ class TransformersModel:
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
+        self.end_token_ids = end_token_ids(module)
         self._taps: tuple[int, ...] = ()
         self._head = shortened(self._head, module, check_logits(name, self, module))
 

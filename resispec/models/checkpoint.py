@@ -76,6 +76,18 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
         return AutoTokenizer.from_pretrained(folder, **_LOCAL)
 
 
+def end_token_ids(module: Any) -> tuple[int, ...]:
+    """The tokens that end a sequence, by generation_config.json, or else by config.json; () if neither does.
+
+    They may be several: chat models end a turn with another token than a document.
+    """
+    for config in (module.generation_config, module.config.get_text_config()):
+        if config.eos_token_id is not None:
+            named = config.eos_token_id
+            return tuple(named) if isinstance(named, list) else (named,)
+    return ()
+
+
 def cause(error: Exception) -> str:
     """What made reading a checkpoint fail, in one line."""
     if isinstance(error, pickle.UnpicklingError):

@@ -50,8 +50,7 @@ class TransformersEngine:
             self._mode = {"assistant_model": draft.module}
             self._context = min(target.context, draft.context)
         given = self.target.generation_config
-        ends = given.eos_token_id if isinstance(given.eos_token_id, list) else [given.eos_token_id]
-        self._ends = frozenset(end for end in ends if end is not None)
+        self._ends = pair.end_token_ids
         self.target.generation_config = GenerationConfig(
             bos_token_id=given.bos_token_id,
             eos_token_id=sorted(self._ends) or None,

@@ -15,7 +15,7 @@ from resispec.models.base import Tokenizer
 from resispec.models.causal import TransformersModel, TransformersTokenizer, load_pair
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.pair import Pair
-from resispec.models.scoring import end_token_ids, found_device
+from resispec.models.scoring import found_device
 
 LOADED = {"cpu": "float32", "cuda": "bfloat16"}
 """In which precision two names are loaded, by the type of the device."""
@@ -58,14 +58,6 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     if devices[0] != devices[1]:
         raise InvalidInput(f"target on {devices[0]} and draft on {devices[1]}; allowed: one device for both")
     return Pair(*models, NoTokenizer() if tokenizer is None else _tokenizer(tokenizer))
-
-
-def ends_of(pair: Pair) -> tuple[int, ...]:
-    """The tokens that end a sequence, by the target's configurations and the tokenizer."""
-    end = pair.tokenizer.eos_token_id
-    if isinstance(pair.target, TransformersModel):
-        return end_token_ids(pair.target.module, end)
-    return () if end is None else (end,)
 
 
 def global_generator(device: torch.device) -> Generator:

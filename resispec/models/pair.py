@@ -33,6 +33,12 @@ class Pair:
         models = {"target": self.target, "draft": self.draft}
         return {role: getattr(model, "commit", None) for role, model in models.items()}
 
+    @property
+    def end_token_ids(self) -> frozenset[int]:
+        """The tokens that end a sequence: those that the target's files name, or else the tokenizer's."""
+        named = getattr(self.target, "end_token_ids", ())
+        return frozenset(named) or frozenset({self.tokenizer.eos_token_id} - {None})
+
     def draft_model(self) -> Model:
         """The independent draft model. Raises InvalidInput when the pair has none."""
         if self.draft is None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel, check_device, find_dtype
-from resispec.models.checkpoint import read_checkpoint
+from resispec.models.checkpoint import end_token_ids, read_checkpoint
 from resispec.models.pair import Pair
 from resispec.models.vocabulary import check_tokenizers
 
@@ -60,7 +60,8 @@ class Stretch:
 class Scorer:
     """A causal language model of transformers that rescores.
 
-    eos_token_ids: the tokens at which engines stop, as far as the model's files or the caller say so.
+    eos_token_ids: the tokens at which engines stop: those that the model's files name, and the caller's,
+    since many stop at the tokenizer's as well.
     defaults: the settings of sampling in its generation_config.json, which some engines apply unasked.
     """
 
@@ -71,7 +72,8 @@ class Scorer:
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device
         generation = module.generation_config
-        self.eos_token_ids = end_token_ids(module, eos_token_id)
+        given_too = () if eos_token_id is None else (eos_token_id,)
+        self.eos_token_ids = tuple(sorted({*end_token_ids(module), *given_too}))
         given = {name: getattr(generation, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in given.items() if value is not None}
         takes_count = "logits_to_keep" in signature(module.forward).parameters
@@ -122,17 +124,6 @@ def rescore(scorers: Sequence[Scorer], sequences: Sequence[Written]) -> Iterator
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     for batch in _batches(sequences, vocab_size):
         yield from zip(*(scorer._stretches(batch) for scorer in scorers), strict=True)
-
-
-def end_token_ids(module: Any, eos_token_id: int | None = None) -> tuple[int, ...]:
-    """The tokens that end a sequence, as far as the model's files or the tokenizer's id say so."""
-    named = (
-        module.generation_config.eos_token_id,
-        module.config.get_text_config().eos_token_id,
-        eos_token_id,
-    )
-    ids = {one for value in named for one in (value if isinstance(value, list) else [value])}
-    return tuple(sorted(one for one in ids if one is not None))
 
 
 def check_fit(scorer: Scorer, sequence: Written, place: str) -> None:

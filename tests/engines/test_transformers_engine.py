@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from toys import ToyTokenizer, tiny_llama
@@ -10,7 +12,7 @@ from experiments.transcripts.planted import ArgmaxEngine
 from resispec.audit.z_score import surprisal_terms, z_score
 from resispec.engines import Settings, write_transcripts
 from resispec.errors import InvalidInput
-from resispec.models import Pair
+from resispec.models import Pair, TransformersModel
 from resispec.models.generate import MODES, TransformersEngine
 
 VOCAB = 16
@@ -133,7 +135,7 @@ def test_a_mode_drafts_what_it_names(mode):
 def test_the_end_of_the_sequence_is_emitted_and_said(ends):
     pair = tiny_pair()
     pair.target.module.generation_config.eos_token_id = ends
-    engine = TransformersEngine(pair)
+    engine = TransformersEngine(replace(pair, target=TransformersModel(pair.target.module)))
     answers = [engine.answer(prompt, Settings(max_new_tokens=8), 0) for prompt in PROMPTS[:20]]
     listed = ends if isinstance(ends, list) else [ends]
     for answer in answers:
