@@ -2,10 +2,10 @@
 
     python -m experiments.train_eagle output=drafter profile=paper dataset=jsonl dataset.path=text.jsonl
 
-Of the pair only the target is used. Documents, from `first_prompt` on, are encoded as prompts are, template
-included, and cut to `document_tokens` tokens. The drafter is saved in the published layout: give the folder
-as pair.draft of a pair with an EAGLE drafter. A stopped training goes on from its last checkpoint with the
-same command.
+recipe=eagle3 trains one of EAGLE-3. Of the pair only the target is used. Documents, from `first_prompt` on,
+are encoded as prompts are, template included, and cut to `document_tokens` tokens. The drafter is saved in
+the published layout: give the folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes
+on from its last checkpoint with the same command.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.utils import get_class
 from omegaconf import MISSING, DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.configuration.schema import RunConfig, check_values
 from experiments.configuration.single import run_single
 from resispec.errors import InvalidInput
-from resispec.training.recipe import EagleRecipe
+from resispec.training import new_training
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 if TYPE_CHECKING:
     from resispec.models import Pair
-    from resispec.training.eagle import EagleTraining, Sequences
+    from resispec.training.base import DrafterTraining, Sequences
 
 CHECKPOINT = "checkpoint.pt"
 FEWEST_TOKENS = 3  # a step reads two tokens and learns to predict the third
@@ -54,18 +56,16 @@ def run_training(composed: DictConfig) -> None:
     # What follows imports torch, which takes seconds; wrong input was refused before.
     import torch
 
-    from resispec.training.eagle import EagleTraining, new_drafter
-
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     pair, sequences = prepare(config)
     target: Any = pair.target
-    training = EagleTraining(target.module, new_drafter(target.module, recipe.seed), sequences, recipe)
+    training = new_training(target.module, sequences, recipe)
     train(training, recipe.steps, Path(config["output"]), config["save_every"])
     sys.stdout.write(f"written: {config['output']}\n")
 
 
-def checked(config: dict[str, Any]) -> EagleRecipe:
+def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     """The recipe of a configuration whose values are all in range.
 
     The draft is taken out of the pair, since it is not used. Raises InvalidInput for the first value that is
@@ -82,8 +82,9 @@ def checked(config: dict[str, Any]) -> EagleRecipe:
     # Without its draft it is another pair than its fingerprint says.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
+    given = dict(config["recipe"])
     try:
-        return TypeAdapter(EagleRecipe).validate_python(config["recipe"])
+        return TypeAdapter(get_class(given.pop("_target_"))).validate_python(given)
     except ValidationError as error:
         [first, *_] = error.errors()
         key = ".".join(["recipe", *map(str, first["loc"])])
@@ -94,7 +95,7 @@ def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
     from experiments.configuration.build import build
     from experiments.worker import encode
-    from resispec.training.eagle import Sequences
+    from resispec.training.base import Sequences
 
     first = config["first_prompt"]
     documents = build(config["dataset"]).prompts(first + config["documents"])[first:]
@@ -106,10 +107,9 @@ def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     return pair, Sequences([tokens for tokens in encoded if len(tokens) >= FEWEST_TOKENS])
 
 
-def train(training: EagleTraining, steps: int, folder: Path, save_every: int) -> None:
+def train(training: DrafterTraining[Any, Any], steps: int, folder: Path, save_every: int) -> None:
     """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it."""
     import torch
-    from tqdm import tqdm
 
     from resispec.files import replacing
     from resispec.models import save_eagle
@@ -118,15 +118,10 @@ def train(training: EagleTraining, steps: int, folder: Path, save_every: int) ->
     checkpoint = folder / CHECKPOINT
     if checkpoint.exists():
         training.restore(torch.load(checkpoint, map_location="cpu", weights_only=True))
-    bar = tqdm(range(steps), desc="EAGLE drafter", unit="step", initial=training.done, dynamic_ncols=True)
-    while training.done < steps:
-        feature, law = training.step()
+    for _ in training.updates(steps, str(folder)):
         if training.done % save_every == 0 or training.done == steps:
             with replacing(checkpoint) as partial:
                 torch.save(training.state(), partial)
-        bar.set_postfix(feature=f"{feature:.3f}", law=f"{law:.2f}", refresh=False)
-        bar.update()
-    bar.close()
     save_eagle(training.module, folder)
 
 

@@ -69,8 +69,8 @@ __all__ = [
 # The files that decide what is made.
 _TEXT_MODULES = ("embedded/corpus.py", "embedded/text.py")
 _MODEL_MODULES = ("embedded/muon.py", "embedded/train.py")
-_EAGLE_MODULES = ("embedded/eagle.py", "training/eagle.py", "models/eagle.py")
-_EAGLE3_MODULES = ("embedded/eagle3.py", "training/eagle3.py", "models/eagle3.py")
+_EAGLE_MODULES = ("embedded/eagle.py", "training/base.py", "training/eagle.py", "models/eagle.py")
+_EAGLE3_MODULES = ("training/eagle3.py", "models/eagle3.py")
 _INFLATING_MODULES = ("models/inflate.py", "models/placement.py")
 
 
@@ -146,11 +146,9 @@ def ensure_eagle(
     target_folder = ensure_model(target, "target", cache_root)
 
     def build(folder: Path) -> dict[str, object]:
-        from resispec.embedded import eagle, eagle3
+        from resispec.embedded.eagle import train_drafter
 
-        if isinstance(recipe, Eagle3Recipe):
-            return eagle3.train_drafter(recipe, target, text, target_folder, folder)
-        return eagle.train_drafter(recipe, target, text, target_folder, folder)
+        return train_drafter(recipe, target, text, target_folder, folder)
 
     return store.ensure_folder(cache_root, eagle_fingerprint(target, recipe), build)
 

@@ -1,4 +1,4 @@
-"""An EAGLE drafter for an embedded target, trained on the same text at first use and cached."""
+"""A drafter of EAGLE or EAGLE-3 for an embedded target, trained on the same text at first use and cached."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from resispec.embedded.recipe import ModelRecipe
 from resispec.embedded.text import read_streams
 from resispec.embedded.train import read_module
 from resispec.models import save_eagle
-from resispec.training.eagle import EagleTraining, Sequences, new_drafter
-from resispec.training.recipe import EagleRecipe
+from resispec.training import new_training
+from resispec.training.base import Sequences
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 
 def train_drafter(
-    recipe: EagleRecipe, target_recipe: ModelRecipe, text: Path, target: Path, folder: Path
+    recipe: EagleRecipe | Eagle3Recipe, target_recipe: ModelRecipe, text: Path, target: Path, folder: Path
 ) -> dict[str, Any]:
     """Write the drafter into `folder`; return facts of the training. Shows one progress bar.
 
@@ -30,24 +30,14 @@ def train_drafter(
     try:
         module = read_module(target)
         sequences = _sequences(target_recipe, text)
-        training = EagleTraining(module, new_drafter(module, recipe.seed), sequences, recipe)
-        history = _fit(training, recipe.steps)
+        training = new_training(module, sequences, recipe)
+        history = list(training.updates(recipe.steps, "embedded"))
     finally:
         torch.set_num_threads(threads)
     save_eagle(training.module, folder)
     last = torch.tensor(history[-max(1, recipe.steps // 10) :]).mean(0).tolist()
-    seconds = round(time.perf_counter() - started, 1)
-    return {"seconds": seconds, "feature_loss": round(last[0], 4), "law_loss_nats": round(last[1], 4)}
-
-
-def _fit(training: EagleTraining, steps: int) -> list[tuple[float, float]]:
-    """The losses of every step: of the features, and of the laws in nats per token."""
-    history = []
-    bar = tqdm(range(steps), desc="embedded EAGLE drafter", unit="step", dynamic_ncols=True)
-    for _ in bar:
-        history.append(training.step())
-        bar.set_postfix(feature=f"{history[-1][0]:.3f}", law=f"{history[-1][1]:.2f}", refresh=False)
-    return history
+    losses = {name: round(loss, 4) for name, loss in zip(training.measured, last, strict=True)}
+    return {"seconds": round(time.perf_counter() - started, 1), **losses}
 
 
 def _sequences(recipe: ModelRecipe, text: Path) -> Sequences:

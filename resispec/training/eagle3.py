@@ -3,7 +3,7 @@
 As published (arXiv 2503.01840): training-time test, in which every step but the first gets the drafter's own
 outputs of the step before as features, as drafting does. The loss is the sum over steps s of decay^s CE,
 between the target's law among the drafter's tokens and the drafter's, where the target's likeliest token is
-one of them. Embeddings are frozen. Random numbers, precision and checkpoints are as in `EagleTraining`.
+one of them. Embeddings are frozen; the rest is as in `DrafterTraining`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 from torch.nn import functional
 
 from resispec.errors import InvalidInput
 from resispec.models import Eagle3Module, build_eagle3, unrolled, usual_taps
-from resispec.training.eagle import EagleTraining, Sequences, _schedule, new_drafter
+from resispec.models.eagle3 import NUM_TAPS
+from resispec.training.base import DrafterTraining, Sequences
+from resispec.training.eagle import new_drafter
 from resispec.training.recipe import Eagle3Recipe
 
 
@@ -38,10 +40,14 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
     """An untrained drafter for a transformers Llama: otherwise as `new_drafter`.
 
     Its head and the norm before it start as the target's, which a short training never finds by itself.
+    Raises InvalidInput when the target has fewer layers than are tapped, and as `frequent_tokens`.
     """
+    num_layers = target.config.num_hidden_layers
+    if num_layers < NUM_TAPS:
+        raise InvalidInput(f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}")
     plain = new_drafter(target, recipe.seed)  # with its sizes, and its embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
-    taps = usual_taps(target.config.num_hidden_layers)
+    taps = usual_taps(num_layers)
     module = build_eagle3(plain.config, target.config.hidden_size, taps, token_ids, recipe.seed)
     module.embed_tokens = plain.embed_tokens
     module = module.to(target.device)
@@ -51,39 +57,21 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
     return module
 
 
-class Eagle3Training(EagleTraining):
-    """A training under way.
+class Eagle3Training(DrafterTraining[Eagle3Module, Eagle3Recipe]):
+    """The training of a drafter from `new_eagle3`: of its laws in the first and in the last step."""
 
-    target: a transformers Llama, which stays as it is. module: the drafter, from `new_eagle3`.
-    """
+    drafter = "EAGLE-3 drafter"
+    measured = ("first_loss_nats", "last_loss_nats")
 
-    def __init__(self, target: Any, module: Eagle3Module, sequences: Sequences, recipe: Eagle3Recipe) -> None:
-        network: Any = module
-        settings: Any = recipe  # read by name, and kept for checkpoints
-        super().__init__(target, network, sequences, settings)
-
-    def step(self) -> tuple[float, float]:
-        """One update; returns two losses before it, of the first and the last step, in nats per token."""
-        recipe: Any = self._recipe
-        module: Any = self.module
-        device = self._head.device
-        drawn = self._sequences.draw(
-            recipe.batch_size, Generator().manual_seed((recipe.seed << 32) + self.done)
-        )
-        tokens, is_real = (part.to(device) for part in drawn)
+    def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        recipe, module = self._recipe, self.module
         with torch.no_grad():
             found = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
             logits = found.last_hidden_state.float() @ self._head.T
             features = torch.cat([found.hidden_states[layer] for layer in module.taps], -1).float()
         steps = law_losses(module, tokens, features, logits, is_real, recipe.depth)
-        for group in self._optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * _schedule(self.done, recipe)
-        self._optimizer.zero_grad()
-        torch.stack([recipe.decay**number * loss for number, loss in enumerate(steps)]).sum().backward()
-        torch.nn.utils.clip_grad_value_(self._trained, recipe.clip)
-        self._optimizer.step()
-        self.done += 1
-        return float(steps[0].detach()), float(steps[-1].detach())
+        loss = torch.stack([recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
+        return loss, (steps[0], steps[-1])
 
 
 def law_losses(

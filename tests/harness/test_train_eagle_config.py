@@ -10,12 +10,12 @@ from experiments.configuration.schema import CONF
 from experiments.train_eagle import checked
 from resispec import embedded
 from resispec.errors import InvalidInput
-from resispec.training.recipe import EagleRecipe
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 
 def config(**changed):
     composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
-    own = {name: composed[name] for name in ("documents", "document_tokens", "save_every", "recipe")}
+    own = {name: composed[name] for name in ("documents", "document_tokens", "save_every")}
     run = {
         "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
         "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
@@ -23,7 +23,11 @@ def config(**changed):
         "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
     }  # fmt: skip
     nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
-    return run | own | nodes | changed
+    return run | own | nodes | {"recipe": recipe("eagle")} | changed
+
+
+def recipe(name, **changed):
+    return OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / f"{name}.yaml")) | changed
 
 
 def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, monkeypatch):
@@ -39,9 +43,10 @@ def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, mon
         embedded.load_pair(**(node | {"draft": None}))
 
 
-def test_the_file_has_the_recipes_defaults():
-    assert checked(config()) == EagleRecipe()
-    assert set(config()["recipe"]) == {field.name for field in dataclasses.fields(EagleRecipe)}
+@pytest.mark.parametrize(("name", "kind"), [("eagle", EagleRecipe), ("eagle3", Eagle3Recipe)])
+def test_the_file_has_the_recipes_defaults(name, kind):
+    assert checked(config(recipe=recipe(name))) == kind()
+    assert set(recipe(name)) - {"_target_"} == {field.name for field in dataclasses.fields(kind)}
 
 
 def test_the_draft_is_not_loaded():
@@ -59,9 +64,9 @@ def test_the_draft_is_not_loaded():
         ({"documents": 0}, "documents is 0; allowed: from 1"),
         ({"document_tokens": 2}, "document_tokens is 2; allowed: from 3"),
         ({"save_every": -5}, "save_every is -5; allowed: from 1"),
-        ({"recipe": {"steps": "many"}}, "recipe.steps: .* found 'many'"),
-        ({"recipe": {"steps": 1.5}}, "recipe.steps: .* found 1.5"),
-        ({"recipe": {"learning_rate": -1.0}}, "learning_rate is positive"),
+        ({"recipe": recipe("eagle", steps="many")}, "recipe.steps: .* found 'many'"),
+        ({"recipe": recipe("eagle3", steps=1.5)}, "recipe.steps: .* found 1.5"),
+        ({"recipe": recipe("eagle", learning_rate=-1.0)}, "learning_rate is positive"),
         ({"device": "abacus"}, "device is 'abacus'"),
     ],
 )

@@ -11,7 +11,7 @@ from toys import tiny_eagle3, tiny_llama
 from resispec import embedded
 from resispec.errors import InvalidInput
 from resispec.models import load_eagle_pair
-from resispec.training.eagle import Sequences
+from resispec.training.base import Sequences
 from resispec.training.eagle3 import Eagle3Training, frequent_tokens, law_losses, new_eagle3
 from resispec.training.recipe import Eagle3Recipe
 
@@ -88,6 +88,11 @@ def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped():
         assert torch.equal(second.module.state_dict()[name], weight), name
 
 
+def test_a_target_of_too_few_layers_is_refused():
+    with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
+        new_eagle3(tiny_llama(layers=2).module, SEQUENCES, RECIPE)
+
+
 def test_the_embedded_drafter_is_trained_once_and_named_by_what_decides_it(tmp_path, monkeypatch):
     recipe = Eagle3Recipe(100, depth=2, steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1)
     target = dataclasses.replace(TARGET, sizes=dataclasses.replace(TARGET.sizes, num_hidden_layers=4))
@@ -96,7 +101,7 @@ def test_the_embedded_drafter_is_trained_once_and_named_by_what_decides_it(tmp_p
     pair = load_eagle_pair(str(target_folder), str(folder))
     assert pair.num_draftable == 100 and pair.draft.taps == (1, 2, 3)
     with monkeypatch.context() as patch:  # the cache is opened, nothing is trained
-        patch.setattr("resispec.embedded.eagle3.train_drafter", None)
+        patch.setattr("resispec.embedded.eagle.train_drafter", None)
         assert embedded.ensure_eagle(target, recipe, tmp_path) == folder
     again = embedded.ensure_eagle(target, recipe, tmp_path / "again")
     assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()

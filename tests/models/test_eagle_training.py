@@ -17,8 +17,9 @@ from resispec import embedded
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Eagle
 from resispec.errors import InvalidInput
-from resispec.models import load_eagle_pair
-from resispec.training.eagle import EagleTraining, Sequences, losses, new_drafter
+from resispec.models import Eagle3Model, load_eagle_pair
+from resispec.training.base import Sequences
+from resispec.training.eagle import EagleTraining, losses, new_drafter
 from resispec.training.recipe import EagleRecipe
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
@@ -127,10 +128,13 @@ def test_the_result_depends_on_the_recipe(field):
     assert not torch.equal(*weights)
 
 
+EAGLE3 = ["recipe=eagle3", "recipe.num_draftable=40", "recipe.depth=2"]
+
+
 @pytest.fixture
 def toy(tmp_path):
     """The overrides that train a toy drafter."""
-    save_tiny_pair(tmp_path)
+    save_tiny_pair(tmp_path, layers=3)
     lines = [json.dumps({"text": "abc def gh " * 4 + "abcdefgh"[index % 8]}) for index in range(8)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
     return [
@@ -148,10 +152,12 @@ def command(overrides):
     )  # fmt: skip
 
 
-def test_the_command_trains_a_drafter_that_loads(toy, tmp_path):
-    done = command([*toy, "prompt_template='gh {text} abc'"])
+@pytest.mark.parametrize(("recipe", "num_draftable"), [([], 64), (EAGLE3, 40)])
+def test_the_command_trains_a_drafter_that_loads(toy, tmp_path, recipe, num_draftable):
+    done = command([*toy, *recipe, "prompt_template='gh {text} abc'"])
     assert done.returncode == 0 and "written:" in done.stdout, done.stderr
     pair = load_eagle_pair(str(tmp_path / "target"), str(tmp_path / "drafter"))
+    assert pair.num_draftable == num_draftable and isinstance(pair.draft, Eagle3Model) == bool(recipe)
     result = Decoder(Eagle(chain(2)), get_verifier("standard")).generate(
         pair, [1, 2, 3], Sampling(1.0, 9, 64), torch.Generator().manual_seed(0)
     )
@@ -163,6 +169,7 @@ def test_the_command_trains_a_drafter_that_loads(toy, tmp_path):
     ("change", "message"),
     [
         ("recipe.steps=0", "steps and batch_size are at least 1"),
+        ("recipe=eagle3", "a drafter of 32000 tokens was asked for; its target has 64"),
         ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
         ("document_tokens=500", "document_tokens is 500; the target has 256 positions"),
         ("documents=9", "9 prompts were asked for"),
