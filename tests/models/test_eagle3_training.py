@@ -88,6 +88,19 @@ def test_a_training_that_goes_on_ends_as_one_that_was_not_stopped():
         assert torch.equal(second.module.state_dict()[name], weight), name
 
 
+@pytest.mark.parametrize("field", ["seed", "decay", "depth", "learning_rate"])
+def test_the_result_depends_on_the_recipe(field):
+    weights = []
+    for recipe in (RECIPE, dataclasses.replace(RECIPE, **{field: getattr(RECIPE, field) + 1})):
+        under_way = training(recipe)
+        with torch.no_grad():  # from the same weights
+            under_way.module.fc.weight.fill_(0.01)
+        under_way.step()
+        under_way.step()
+        weights.append(under_way.module.fc.weight)
+    assert not torch.equal(*weights)
+
+
 def test_a_target_of_too_few_layers_is_refused():
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
         new_eagle3(tiny_llama(layers=2).module, SEQUENCES, RECIPE)
