@@ -82,7 +82,7 @@ class HubDataset:
                 f"data set {self.repo} is on the hub, and the datasets library is not installed: "
                 "pip install 'resispec[harness]', or give a local file (dataset.path=FILE.jsonl)"
             ) from error
-        from resispec.models import hub
+        from resispec import hub
 
         offline = hub.is_offline("dataset", self.repo, self.revision)
         files = {self.split: self.data_files} if self.data_files else None

@@ -11,9 +11,10 @@ from experiments.doctor.device import Device, free_memory
 from experiments.doctor.finding import GIB, Finding, gib, note, ok, problem
 from experiments.doctor.machine import RESULTS_BYTES, disk
 from experiments.doctor.needs import DataNeed, PairNeed, named
-from experiments.doctor.repositories import REACHED, Access, Repository, Wanted
+from experiments.doctor.repositories import REACHED, Repository, Wanted
 from experiments.doctor.sizes import ITEM_BYTES, Size, of_shape
 from resispec.files import cache_root
+from resispec.hub import Access
 
 Found = Mapping[Wanted, Repository]
 LAW_BYTES = 16

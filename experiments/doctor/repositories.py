@@ -6,45 +6,23 @@ told so within seconds. Of a model only config.json is read.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, constants, file_download, hf_hub_url, try_to_load_from_cache
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
 
 from experiments.doctor import sizes
 from experiments.doctor.sizes import Size
 from resispec.errors import first_line
+from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weight_files
 
-ANSWER_S = 5.0
-"""For one answer of the hub."""
 DEADLINE_S = 15.0
 """For all answers together."""
-
-
-class Access(StrEnum):
-    """Whether a repository can be read."""
-
-    OPEN = "open"
-    GATED = "gated"
-    TOKEN = "token refused"
-    MISSING = "missing"
-    REVISION = "no such revision"
-    REFUSED = "refused"
-    UNREACHABLE = "hub not reachable"
-    OFFLINE = "HF_HUB_OFFLINE is set"
 
 
 REACHED = set(Access) - {Access.UNREACHABLE, Access.OFFLINE}
@@ -120,13 +98,13 @@ def _look_at(wanted: Wanted) -> Repository:
     try:
         return _asked(wanted)
     except Exception as error:  # noqa: BLE001 - whatever the HTTP library in use raises without a network
-        return _without_hub(wanted, _access(error), first_line(error))
+        return _without_hub(wanted, access_of(error), first_line(error))
 
 
 def _asked(wanted: Wanted) -> Repository:
     """What the hub says; raises whatever it refuses with."""
     api = HfApi()
-    about = {"revision": wanted.revision, "timeout": ANSWER_S, "files_metadata": True}
+    about = {"revision": wanted.revision, "timeout": PROBE_SECONDS, "files_metadata": True}
     info: Any = (api.model_info if wanted.kind == "model" else api.dataset_info)(wanted.name, **about)
     files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
     if wanted.kind == "dataset":
@@ -135,34 +113,24 @@ def _asked(wanted: Wanted) -> Repository:
         return Repository(wanted, Access.OPEN, copy, num_bytes=0 if copy else sum(read))
     # Not by way of the cache, which would look as if the model were there.
     address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=api.endpoint)
-    answer = get_session().get(address, headers=build_hf_headers(), timeout=ANSWER_S, follow_redirects=True)
+    answer = get_session().get(
+        address, headers=build_hf_headers(), timeout=PROBE_SECONDS, follow_redirects=True
+    )
     hf_raise_for_status(answer)
     config = answer.json()
     kept = _without_hub(wanted, Access.OPEN)
     if kept.copy:  # what is missing of a copy is downloaded
         return kept
-    weights = sizes.chosen(files)
-    counted = info.safetensors.total if info.safetensors and "safetensors" in next(iter(weights), "") else 0
-    num_bytes = sum(weights.values())
+    weights = weight_files(files)
+    is_counted = bool(info.safetensors and weights and weights[0].endswith(".safetensors"))
+    counted = info.safetensors.total if is_counted else 0
+    num_bytes = sum(files[name] for name in weights)
     try:
         size = sizes.of_config(config, counted, num_bytes, "as the hub says")
     except (LookupError, TypeError, ValueError) as error:
         said = f"its config.json gives no size ({first_line(error)})"
         return Repository(wanted, Access.OPEN, None, None, said, num_bytes)
     return Repository(wanted, Access.OPEN, None, size, "", num_bytes)
-
-
-def _access(error: Exception) -> Access:
-    if isinstance(error, GatedRepoError):
-        return Access.GATED
-    if isinstance(error, RevisionNotFoundError):
-        return Access.REVISION
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return Access.TOKEN
-    if isinstance(error, RepositoryNotFoundError):
-        return Access.MISSING
-    return Access.REFUSED if isinstance(error, HfHubHTTPError) else Access.UNREACHABLE
 
 
 def _without_hub(wanted: Wanted, access: Access, said: str = "") -> Repository:
@@ -191,9 +159,8 @@ def cached(wanted: Wanted) -> Path | None:
         own = Path(constants.HF_HUB_CACHE) / file_download.repo_folder_name(
             repo_id=wanted.name, repo_type="dataset"
         )
-        home = Path(os.environ.get("HF_DATASETS_CACHE", Path(constants.HF_HOME) / "datasets"))
-        prepared = home / wanted.name.replace("/", "___").lower()
-        return next((path for path in (prepared, own / "snapshots") if path.is_dir()), None)
+        places = (datasets_cache(wanted.name), own / "snapshots")
+        return next((path for path in places if path.is_dir()), None)
     try:
         found = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
     except ValueError:  # no name of a repository

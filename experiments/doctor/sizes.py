@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
+from resispec.hub import weight_files
 
 ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
 _TINYLLAMA = Shape(2048, 5632, 22, 32, 4)
@@ -24,8 +25,6 @@ KNOWN = {
     "Jiayi-Pan/Tiny-Vicuna-1B": _TINYLLAMA,
 }
 """Shapes of the paper's models by their names on the hub, for where neither a hub nor a copy can say."""
-WEIGHTS = ("*.safetensors", "*.bin")
-"""Files of weights; where there are several kinds, the first is read."""
 
 
 @dataclass(frozen=True)
@@ -87,34 +86,17 @@ def of_folder(folder: Path, source: str) -> Size:
     Raises OSError, LookupError, TypeError or ValueError for what is no complete model.
     """
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    files = chosen({path.name: path for path in sorted(folder.iterdir())})
+    files = weight_files(path.name for path in sorted(folder.iterdir()))
     if not files:
         raise FileNotFoundError(f"there are no weights in {folder}")
-    kind = Path(next(iter(files))).suffix
+    kind = Path(files[0]).suffix
     for index in folder.glob(f"*{kind}.index.json"):
         shards = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
         if missing := sorted(shards - set(files)):
             raise FileNotFoundError(f"{missing[0]} is missing in {folder}")
-    num_bytes = sum(path.stat().st_size for path in files.values())
-    parameters = sum(map(_counted, files.values())) if kind == ".safetensors" else 0
+    num_bytes = sum((folder / file).stat().st_size for file in files)
+    parameters = sum(_counted(folder / file) for file in files) if kind == ".safetensors" else 0
     return of_config(config, parameters, num_bytes, source)
-
-
-def chosen(files: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the files of a repository, by their names, those of weights that are read."""
-    for pattern in WEIGHTS:
-        matching = {
-            name: value
-            for name, value in files.items()
-            if Path(name).match(pattern) and "/" not in name and _is_weights(name)
-        }
-        if matching:
-            return matching
-    return {}
-
-
-def _is_weights(name: str) -> bool:
-    return name.startswith(("model", "pytorch_model"))
 
 
 def _counted(path: Path) -> int:

@@ -22,8 +22,8 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import logging as transformers_logging
 from transformers.utils.import_utils import is_protobuf_available, is_sentencepiece_available
 
+from resispec import hub
 from resispec.errors import InvalidInput, first_line
-from resispec.models import hub
 
 _LONGEST_CAUSE = 240
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}

@@ -16,9 +16,9 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
-from resispec.models import hub
 from resispec.models.causal import load_pair
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +95,11 @@ def test_versions_that_cannot_work_are_problems_and_others_notes(tmp_path):
         found = machine.versions(write_project(tmp_path, tested, allowed))
         assert found.state == state, found
     assert found.found == "absent-toy is missing"
+
+
+def test_the_doctor_starts_without_torch():
+    code = "import sys, experiments.doctor.__main__; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_full_disk_is_a_problem(tmp_path):

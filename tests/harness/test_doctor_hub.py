@@ -15,7 +15,8 @@ from toy_hub import CONFIG, SHA, toy_hub
 
 from experiments.doctor import checks, sizes
 from experiments.doctor.finding import State
-from experiments.doctor.repositories import Access, Repository, Wanted, look_at
+from experiments.doctor.repositories import Repository, Wanted, look_at
+from resispec.hub import Access
 
 SEVEN_B = "meta-llama/Llama-2-7b-hf"
 
@@ -95,6 +96,7 @@ def test_weights_in_pickles_are_counted_by_their_bytes_and_precision():
         ("missing", Access.MISSING, "no such repository, or it is private"),
         ("private", Access.MISSING, "look at {hub}/toy/private"),
         ("revision", Access.REVISION, "there is no revision None"),
+        ("token", Access.TOKEN, "the hub does not take the token"),
         ("broken", Access.REFUSED, "the hub refuses it"),
     ],
 )

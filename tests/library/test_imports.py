@@ -40,6 +40,7 @@ WITHOUT_TORCH = (
     "resispec.trees.search",
     "resispec.errors",
     "resispec.files",
+    "resispec.hub",
     "resispec.data",
     "resispec.embedded",
     "resispec.training.recipe",

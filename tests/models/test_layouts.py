@@ -15,8 +15,9 @@ from huggingface_hub.errors import (
 from test_architectures import distance
 from toy_layouts import LAYOUTS, build, cached, write_eagle, write_layout
 
+from resispec import hub
 from resispec.errors import InvalidInput
-from resispec.models import features_of, hub, load_eagle_pair, load_pair
+from resispec.models import features_of, load_eagle_pair, load_pair
 
 COMMIT, DRAFT_COMMIT = "0" * 39 + "1", "f" * 40
 TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]

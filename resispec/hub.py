@@ -1,7 +1,7 @@
 """Names on the Hugging Face hub: local copies of what they name, and what to do when there is none.
 
 Libraries retry an unreachable hub for half a minute; a probe with a short time limit comes first, so that a
-missing network is one clear line within seconds.
+missing network is one clear line within seconds. Nothing here takes torch.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable
+from enum import StrEnum
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,32 @@ LOG_IN = "log in with `hf auth login` or set HF_TOKEN"
 _SMALL = ("*.json", "*.model", "*.txt", "*.jinja")
 _WEIGHTS = (("model.safetensors", "model-*.safetensors"), ("pytorch_model.bin", "pytorch_model-*.bin"))
 _COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class Access(StrEnum):
+    """Whether a repository can be read."""
+
+    OPEN = "open"
+    GATED = "gated"
+    TOKEN = "token refused"
+    MISSING = "missing"
+    REVISION = "no such revision"
+    REFUSED = "refused"
+    UNREACHABLE = "hub not reachable"
+    OFFLINE = "HF_HUB_OFFLINE is set"
+
+
+def access_of(error: Exception) -> Access:
+    """What an error says that was raised while the hub was asked."""
+    if isinstance(error, GatedRepoError):
+        return Access.GATED
+    if isinstance(error, RevisionNotFoundError):
+        return Access.REVISION
+    if isinstance(error, RepositoryNotFoundError):
+        return Access.MISSING
+    if not isinstance(error, HfHubHTTPError):
+        return Access.UNREACHABLE
+    return Access.TOKEN if error.response.status_code == 401 else Access.REFUSED
 
 
 def looks_like_path(name: str) -> bool:
@@ -72,11 +99,16 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 
 def needed_files(files: Iterable[str]) -> list[str]:
-    """Of a repository's files those that loading a model takes, as pickles only where it has no others."""
+    """Of a repository's files those that loading a model takes."""
+    here = [file for file in files if "/" not in file]
+    return weight_files(here) + [file for file in here if any(fnmatch(file, one) for one in _SMALL)]
+
+
+def weight_files(files: Iterable[str]) -> list[str]:
+    """Of a repository's files those of weights that are read: pickles only where it has no others."""
     here = [file for file in files if "/" not in file]
     kinds = ([file for file in here if any(fnmatch(file, one) for one in kind)] for kind in _WEIGHTS)
-    weights = next((kind for kind in kinds if kind), [])
-    return weights + [file for file in here if any(fnmatch(file, pattern) for pattern in _SMALL)]
+    return next((kind for kind in kinds if kind), [])
 
 
 def commit_of(folder: Path) -> str | None:
@@ -102,11 +134,10 @@ def _asked(kind: str, name: str, revision: str | None) -> Any | None:
     if not constants.HF_HUB_OFFLINE:
         try:
             return HfApi().repo_info(name, repo_type=kind, revision=revision, timeout=PROBE_SECONDS)
-        except HfHubHTTPError as error:
-            raise InvalidInput(
-                f"{at}: the hub refuses it: {_refusal(error, name, revision)}; {ways}"
-            ) from error
-        except Exception as error:  # noqa: BLE001 - whatever the HTTP library in use raises without a network
+        except Exception as error:  # whatever the HTTP library in use raises without a network
+            if access_of(error) != Access.UNREACHABLE:
+                why = _refusal(error, name, revision)
+                raise InvalidInput(f"{at}: the hub refuses it: {why}; {ways}") from error
             cause = first_line(error)
     else:
         cause = "HF_HUB_OFFLINE is set"
@@ -117,15 +148,13 @@ def _asked(kind: str, name: str, revision: str | None) -> Any | None:
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:
     """Why the hub does not give something, and what to do about it."""
-    if isinstance(error, GatedRepoError):
-        return f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}"
-    if isinstance(error, RevisionNotFoundError):
-        return f"it has no revision {revision}; null takes the newest"
-    if isinstance(error, RepositoryNotFoundError):
-        return f"there is no such repository, or it is private; check the name, or {LOG_IN}"
-    if isinstance(error, HfHubHTTPError) and error.response.status_code == 401:
-        return f"the token is not valid; {LOG_IN} to another"
-    return first_line(error)
+    known = {
+        Access.GATED: f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}",
+        Access.REVISION: f"it has no revision {revision}; null takes the newest",
+        Access.MISSING: f"there is no such repository, or it is private; check the name, or {LOG_IN}",
+        Access.TOKEN: f"the token is not valid; {LOG_IN} to another",
+    }
+    return known.get(access_of(error)) or first_line(error)
 
 
 def _cached_folder(name: str, revision: str | None) -> Path:
@@ -143,11 +172,11 @@ def _is_cached(kind: str, name: str) -> bool:
     except CacheNotFound:
         repos = frozenset()
     return any(repo.repo_type == kind and repo.repo_id == name for repo in repos) or (
-        kind == "dataset" and _datasets_cache(name).is_dir()
+        kind == "dataset" and datasets_cache(name).is_dir()
     )
 
 
-def _datasets_cache(name: str) -> Path:
+def datasets_cache(name: str) -> Path:
     """Where the datasets library keeps its prepared copy of a repository."""
     home = Path(os.environ.get("HF_DATASETS_CACHE", Path(constants.HF_HOME) / "datasets"))
     return home / name.replace("/", "___").lower()
