@@ -27,6 +27,7 @@ from resispec.errors import InvalidInput, first_line
 
 _LONGEST_CAUSE = 240
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+_PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
@@ -68,12 +69,36 @@ def _tokenizer_in(folder: Path, name: str) -> Any:
         found = [file for file in _TOKENIZER_FILES if (folder / file).is_file()]
         if not found:
             raise InvalidInput(f"there is none; a folder needs one of {', '.join(_TOKENIZER_FILES)}")
-        if found == ["tokenizer.model"] and not (is_sentencepiece_available() and is_protobuf_available()):
+        is_sentencepiece = found == ["tokenizer.model"]
+        if is_sentencepiece and not (is_sentencepiece_available() and is_protobuf_available()):
             raise InvalidInput(
                 "it has a tokenizer.model and no tokenizer.json, which two more libraries read: "
                 "pip install sentencepiece protobuf"
             )
-        return AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **_LOCAL)
+        if is_sentencepiece:
+            _check_conversion(tokenizer, folder / "tokenizer.model")
+        return tokenizer
+
+
+def _check_conversion(tokenizer: Any, model: Path) -> None:
+    """Raise InvalidInput unless what transformers made of a sentencepiece model gives the model's own ids.
+
+    Which conversion is the right one transformers takes from tokenizer_config.json; without a word there it
+    leaves out the space before a text, and so gives other tokens for nearly every one.
+    """
+    from sentencepiece import SentencePieceProcessor
+
+    found, own = (
+        tokenizer.encode(_PROBE, add_special_tokens=False),
+        SentencePieceProcessor(model_file=str(model)).encode(_PROBE),
+    )
+    if found != own:
+        raise InvalidInput(
+            f"transformers reads its tokenizer.model as {type(tokenizer).__name__}, which encodes {_PROBE!r} "
+            f"as {found[:3]}... where sentencepiece has {own[:3]}...; give it a tokenizer.json, or a "
+            "tokenizer_config.json with its tokenizer_class, like LlamaTokenizer"
+        )
 
 
 def end_token_ids(module: Any) -> tuple[int, ...]:
