@@ -18,7 +18,7 @@ from resispec.models.checkpoint import end_token_ids, read_checkpoint
 from resispec.models.head import check_logits, own_head, shortened
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.pair import Pair
-from resispec.models.vocabulary import check_tokenizers, fitted
+from resispec.models.vocabulary import fitted, sharing
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as FastTokenizer
@@ -221,11 +221,9 @@ def load_pair(
     if draft is None:
         return Pair(target_model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, number, device)
-    draft_model = TransformersModel(module)
-    shared = min(target_model.vocab_size, draft_model.vocab_size)
-    names = (f"target {target}", f"draft {draft}")
-    check_tokenizers(names, (tokenizer, draft_tokenizer), shared)
-    return Pair(target_model, draft_model.in_vocabulary(target_model.vocab_size), shared_tokenizer)
+    names, tokenizers = (f"target {target}", f"draft {draft}"), (tokenizer, draft_tokenizer)
+    draft_model = sharing(target_model, TransformersModel(module), names, tokenizers)
+    return Pair(target_model, draft_model, shared_tokenizer)
 
 
 def check_device(device: str) -> None:

@@ -16,6 +16,7 @@ from resispec.models.causal import TransformersModel, TransformersTokenizer, loa
 from resispec.models.checkpoint import read_checkpoint
 from resispec.models.pair import Pair
 from resispec.models.scoring import found_device
+from resispec.models.vocabulary import sharing
 
 LOADED = {"cpu": "float32", "cuda": "bfloat16"}
 """In which precision two names are loaded, by the type of the device."""
@@ -47,6 +48,7 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     Names are of folders or of the hub, as for `load_pair`. Two names bring their tokenizer and are loaded on
     CUDA where there is a device, in bfloat16, otherwise on the CPU in float32; a name beside a model is
     loaded as that one is. Modules are set to evaluation. tokenizer: of transformers, or a `Tokenizer`.
+    Vocabularies may differ by padding, see `sharing`.
     Raises InvalidInput for anything else, for models on different devices, and as `load_pair` and `Pair`.
     """
     if _is_name(target) and _is_name(draft):
@@ -57,6 +59,8 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
     devices = [model.device for model in models]
     if devices[0] != devices[1]:
         raise InvalidInput(f"target on {devices[0]} and draft on {devices[1]}; allowed: one device for both")
+    if all(isinstance(model, TransformersModel) for model in models):
+        models = models[0], sharing(*models, ("target", "draft"))
     return Pair(*models, NoTokenizer() if tokenizer is None else _tokenizer(tokenizer))
 
 

@@ -15,11 +15,32 @@ from torch import Tensor
 
 from resispec.errors import InvalidInput
 
+MOST_PADDING = 1024
+"""Rows that only pad, at most: numbers of rows are rounded up to multiples of 64 to 512."""
+
 
 def fitted(logits: Tensor, size: int) -> Tensor:
     """Logits (..., V) as those of `size` tokens: the last ones are cut off, or -inf is put behind them."""
     more = size - logits.shape[-1]
     return torch.nn.functional.pad(logits, (0, more), value=-torch.inf) if more else logits
+
+
+def sharing(target: Any, draft: Any, names: Sequence[str], tokenizers: Sequence[Any] = ()) -> Any:
+    """The draft, a `TransformersModel`, as one over the target's ids.
+
+    names: of both models, for a message. tokenizers: of transformers, both models' own; where they are not
+    known it is taken on trust that ids mean the same, and only the numbers of rows are compared.
+    Raises InvalidInput when the tokenizers differ, or the numbers of rows by more than padding.
+    """
+    sizes = target.vocab_size, draft.vocab_size
+    if tokenizers:
+        check_tokenizers(names, tokenizers, min(sizes))
+    elif abs(sizes[0] - sizes[1]) > MOST_PADDING:
+        raise InvalidInput(
+            f"{names[0]} has {sizes[0]} tokens and {names[1]} {sizes[1]}; allowed: models that share a "
+            f"tokenizer, whose numbers of tokens differ by padding alone, up to {MOST_PADDING}"
+        )
+    return draft.in_vocabulary(sizes[0])
 
 
 def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:

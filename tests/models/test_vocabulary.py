@@ -7,6 +7,7 @@ import torch
 from test_architectures import LLAMA, build
 from toys import ToyTokenizer, save_tiny_pair, tiny_llama
 
+import resispec
 from resispec.audit.enumerate import chain_law, total_variation, tree_law
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
@@ -14,6 +15,7 @@ from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, features_of, load_pair
+from resispec.models.vocabulary import MOST_PADDING
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_verifier
 
@@ -107,6 +109,31 @@ def test_folders_padded_to_different_sizes_make_a_pair(tmp_path, target_rows, dr
         pair, pair.tokenizer.encode("abc def"), Sampling(1.0, 24, 40, True), torch.Generator().manual_seed(1)
     )
     assert len(generation.tokens) == 24
+
+
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(96, 70), (70, 96)])
+def test_modules_padded_to_different_sizes_make_the_pair_that_names_make(tmp_path, target_rows, draft_rows):
+    save_tiny_pair(tmp_path)
+    padded(tmp_path / "target", target_rows)
+    padded(tmp_path / "draft", draft_rows)
+    pair = load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+    target, draft = tiny_llama(target_rows, seed=3).module, tiny_llama(draft_rows, seed=3).module
+    options = {"tree": "d3b2", "seed": 1, "max_new_tokens": 24, "eos_token_ids": ()}
+    found = [
+        resispec.generate(*models, [1, 2, 3], **options)
+        for models in ((target, draft), (str(tmp_path / "target"), draft), (pair.target, pair.draft))
+    ]
+    assert found[0].tokens == found[1].tokens == found[2].tokens and len(set(found[0].tokens)) > 6
+    ids, most = torch.tensor([[1, 2, 3]]), {"max_new_tokens": 12, "do_sample": False}
+    speculating = resispec.transformers.speculative(draft, "d3b2")
+    plain, ours = (target.generate(ids, **most, **by) for by in ({}, {"custom_generate": speculating}))
+    assert torch.equal(plain, ours)
+
+
+def test_modules_whose_sizes_no_padding_explains_are_refused():
+    models = tiny_llama(64).module, tiny_llama(64 + MOST_PADDING + 1).module
+    with pytest.raises(InvalidInput, match="target has 64 tokens and draft 1089; allowed: models that share"):
+        resispec.generate(*models, [1, 2])
 
 
 def test_tokenizers_that_differ_are_refused_with_the_first_id_that_differs(tmp_path):
