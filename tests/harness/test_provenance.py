@@ -1,10 +1,16 @@
 """Where a result comes from."""
 
+import json
 import subprocess
 
+import pytest
 import torch
+from huggingface_hub import constants
+from toy_layouts import cached, write_eagle, write_layout
+from toy_runs import run_here
 
 from experiments import provenance
+from experiments.plan import cells_of
 
 
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
@@ -22,3 +28,33 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
         found[name] = provenance.provenance(torch.device("cpu"))["git_is_dirty"]
         (tmp_path / name).write_text("one\n")
     assert found == {name: not name.startswith(("docs", "results")) for name in names}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [["pair=llama2_7b__jf68m"], ["pair=llama2_7b_chat__eagle", "decoder=eagle", "tree=chain"]],
+)
+def test_the_commits_of_both_models_are_recorded(tmp_path, monkeypatch, overrides):
+    """Of a cell that is measured: those of the hub's cache, which are the pinned ones where some are."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    (tmp_path / "prompts.jsonl").write_text(json.dumps({"text": "abc d ab " * 4}) + "\n")
+    [cell] = cells_of(
+        [
+            *overrides, "prompt_template=null", "device=cpu", "dtype=float32", f"results={tmp_path}/results",
+            "dataset=jsonl", f"dataset.path={tmp_path}/prompts.jsonl", "num_prompts=1", "warmup_prompts=0",
+            "prompt_tokens=8", "sampling.max_new_tokens=4", "sampling.max_length=40", "num_threads=1",
+        ]
+    )  # fmt: skip
+    pair, expected = cell.config["pair"], {}
+    for role, newest in (("target", "d" * 40), ("draft", "e" * 40)):
+        name, expected[role] = pair[role], pair[f"{role}_revision"] or newest
+        is_eagle = role == "draft" and "EAGLE" in name
+        cached(
+            tmp_path,
+            name,
+            expected[role],
+            write_eagle if is_eagle else lambda to, of=name: write_layout(of, to),
+        )
+    run_here(cell)
+    assert json.loads((cell.folder / "provenance.json").read_text())["model_commits"] == expected

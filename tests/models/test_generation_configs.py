@@ -15,12 +15,13 @@ from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
 PROMPT = [1, 5, 9, 3]
-NUM_SEEDS = 16
+NUM_SEEDS = 12
+LLAMA_2_CHAT = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "max_length": 4096, "eos_token_id": 2}
 
 
 def pair_with(folder, config, generation):
-    """A toy of a chat model with these files, as target and as its own draft."""
-    write_layout("google/gemma-3-1b-it", folder)
+    """A toy of Llama-2-chat with these files, as target and as its own draft."""
+    write_layout("meta-llama/Llama-2-7b-chat-hf", folder)
     plain = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(plain | config))
     (folder / "generation_config.json").unlink()
@@ -30,13 +31,13 @@ def pair_with(folder, config, generation):
     return replace(pair, draft=pair.target)
 
 
-def both(pair, seed, sampling):
-    """The continuations by the harness and by `resispec.generate`."""
+def both(pair, sampling, **asked):
+    """The continuations of every seed, by the harness and by `resispec.generate`."""
     decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
     speculator = Speculator(pair.target, pair.draft, "d3b2", "standard", tokenizer=pair.tokenizer)
-    given = {"temperature": sampling.temperature, "max_new_tokens": sampling.max_new_tokens, "seed": seed}
-    generator = torch.Generator().manual_seed(seed)
-    return decoder.generate(pair, PROMPT, sampling, generator), speculator.generate(PROMPT, **given)
+    for seed in range(NUM_SEEDS):
+        yield decoder.generate(pair, PROMPT, sampling, torch.Generator().manual_seed(seed))
+        yield speculator.generate(PROMPT, seed=seed, max_new_tokens=sampling.max_new_tokens, **asked)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +53,31 @@ def test_decoding_ends_at_every_token_that_the_files_name(tmp_path, config, gene
     pair = pair_with(tmp_path / "model", config, generation)
     assert pair.end_token_ids == expected
     last = set()
-    for seed in range(NUM_SEEDS):
-        for found in both(pair, seed, Sampling(500.0, 60, 100)):
-            assert found.stop_reason in ("eos", "max_new_tokens")
-            assert expected.isdisjoint(found.tokens[:-1])
-            assert (found.stop_reason == "eos") == (found.tokens[-1] in expected)
-            last.add(found.tokens[-1])
+    for found in both(pair, Sampling(500.0, 60, 100), temperature=500.0):
+        assert found.stop_reason in ("eos", "max_new_tokens")
+        assert expected.isdisjoint(found.tokens[:-1])
+        assert (found.stop_reason == "eos") == (found.tokens[-1] in expected)
+        last.add(found.tokens[-1])
     assert last >= expected
+
+
+@pytest.mark.parametrize("asked", [{}, {"temperature": 1.0}])
+def test_how_a_model_would_sample_by_itself_does_not_count(tmp_path, asked):
+    """With the defaults of Llama-2-chat as without any: the same tokens, by the law at temperature 1."""
+    plain, chat = (
+        pair_with(tmp_path / name, {}, generation)
+        for name, generation in (("plain", {"eos_token_id": 2}), ("chat", LLAMA_2_CHAT))
+    )
+    assert chat.target.module.generation_config.top_p == 0.9
+    sampling = Sampling(1.0, 24, 100)
+    found = [[one.tokens for one in both(pair, sampling, **asked)] for pair in (plain, chat)]
+    assert found[0] == found[1] and len(set(found[0])) > NUM_SEEDS // 2
+    roots = []
+    decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
+    generator = torch.Generator().manual_seed(0)
+    decoder.generate(
+        chat, PROMPT, sampling, generator, on_step=lambda step: roots.append(step.target_probs[0].clone())
+    )
+    with torch.inference_mode():
+        logits = chat.target.module(input_ids=torch.tensor([PROMPT])).logits[0, -1]
+    assert torch.allclose(roots[0], logits.softmax(-1), atol=1e-5) and (roots[0] > 0).all()
