@@ -1,12 +1,11 @@
 """The EAGLE-3 drafter as a network, the target's tapped layers, and both as files in the published layout."""
 
 import json
-import math
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from test_eagle_model import rotated
+from slow_llama import attended, fed_forward, normed, within
 from toys import ToyTokenizer, eagle3_pair, save_tiny_pair, tiny_eagle3, tiny_llama
 
 from resispec.errors import InvalidInput
@@ -25,42 +24,16 @@ OFFICIAL = {
 }  # fmt: skip
 
 
-def normed(rows, weight, eps):
-    return rows * (rows.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
-
-
 def reference(module, tokens, hidden, positions, visible):
-    """The layer written out row by row in float64; hidden (K, H): `fc` of true states, or its own outputs."""
-    weights = {name: weight.detach().double() for name, weight in module.named_parameters()}
-    config, layer = module.config, "midlayer.self_attn."
-    width, groups = (
-        config.hidden_size // config.num_attention_heads,
-        config.num_attention_heads // config.num_key_value_heads,
+    """The layer written out in float64; hidden (K, H): `fc` of true states, or its own outputs."""
+    layer, eps = within(module.state_dict(), "midlayer."), module.config.rms_norm_eps
+    embedded = normed(
+        module.embed_tokens.weight.detach().double()[tokens], layer["input_layernorm.weight"], eps
     )
-
-    def norm(rows, name):
-        return normed(rows, weights[f"midlayer.{name}.weight"], config.rms_norm_eps)
-
-    embedded = weights["embed_tokens.weight"][tokens]
-    both = torch.cat((norm(embedded, "input_layernorm"), norm(hidden, "hidden_norm")), -1)
-    heads = {}
-    for kind in "qkv":
-        rows = (both @ weights[f"{layer}{kind}_proj.weight"].T).view(len(tokens), -1, width)
-        turned = [
-            torch.stack([rotated(head, int(at), 10_000.0) for head in row])
-            for row, at in zip(rows, positions, strict=True)
-        ]
-        heads[kind] = rows if kind == "v" else torch.stack(turned)
-    mixed = torch.zeros(len(tokens), config.num_attention_heads, width, dtype=torch.float64)
-    for row in range(len(tokens)):
-        seen = visible[row].nonzero()[:, 0]
-        for head in range(config.num_attention_heads):
-            keys, values = heads["k"][seen, head // groups], heads["v"][seen, head // groups]
-            mixed[row, head] = torch.softmax(keys @ heads["q"][row, head] / math.sqrt(width), 0) @ values
-    hidden = hidden + mixed.flatten(1) @ weights[f"{layer}o_proj.weight"].T
-    rows = norm(hidden, "post_attention_layernorm")
-    gate, up = (rows @ weights[f"midlayer.mlp.{kind}_proj.weight"].T for kind in ("gate", "up"))
-    return hidden + (gate * torch.sigmoid(gate) * up) @ weights["midlayer.mlp.down_proj.weight"].T
+    both = torch.cat((embedded, normed(hidden, layer["hidden_norm.weight"], eps)), -1)
+    hidden = hidden + attended(module.config, within(layer, "self_attn."), both, positions, visible)
+    read = normed(hidden, layer["post_attention_layernorm.weight"], eps)
+    return hidden + fed_forward(within(layer, "mlp."), read)
 
 
 def fused(module, features):

@@ -1,12 +1,12 @@
 """The EAGLE drafter as a network, and as files in the published layout."""
 
 import json
-import math
 import pickle
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from slow_llama import attended, fed_forward, normed, within
 from toys import TableModel, ToyTokenizer, save_tiny_pair, tiny_eagle, tiny_llama
 
 from resispec.errors import InvalidInput
@@ -23,45 +23,14 @@ LAYER = {
 OFFICIAL = {"embed_tokens.weight", "fc.weight", "fc.bias", *LAYER}
 
 
-def rotated(vector, position, theta):
-    """Half-rotation of one head's vector (d,)."""
-    half = len(vector) // 2
-    angles = position / theta ** (torch.arange(half, dtype=torch.float64) * 2 / len(vector))
-    first, second = vector[:half], vector[half:]
-    return torch.cat(
-        (first * angles.cos() - second * angles.sin(), second * angles.cos() + first * angles.sin())
-    )
-
-
 def reference(module, tokens, features, positions, visible):
-    """The drafter written out row by row in float64, from the paper's description; (K, H)."""
-    weights = {name: weight.detach().double() for name, weight in module.state_dict().items()}
-    config = module.config
-    width, groups = (
-        config.hidden_size // config.num_attention_heads,
-        config.num_attention_heads // config.num_key_value_heads,
-    )
+    """The drafter written out in float64, from the paper's description; (K, H)."""
+    weights, layer = (within(module.state_dict(), prefix) for prefix in ("", "layers.0."))
     inputs = torch.cat((weights["embed_tokens.weight"][tokens], features.double()), -1)
     hidden = inputs @ weights["fc.weight"].T + weights.get("fc.bias", 0.0)
-    heads = {}
-    for kind in "qkv":
-        rows = (hidden @ weights[f"layers.0.self_attn.{kind}_proj.weight"].T).view(len(tokens), -1, width)
-        turned = [
-            torch.stack([rotated(head, int(at), 10_000.0) for head in row])
-            for row, at in zip(rows, positions, strict=True)
-        ]
-        heads[kind] = rows if kind == "v" else torch.stack(turned)
-    mixed = torch.zeros(len(tokens), config.num_attention_heads, width, dtype=torch.float64)
-    for row in range(len(tokens)):
-        seen = visible[row].nonzero()[:, 0]
-        for head in range(config.num_attention_heads):
-            keys, values = heads["k"][seen, head // groups], heads["v"][seen, head // groups]
-            mixed[row, head] = torch.softmax(keys @ heads["q"][row, head] / math.sqrt(width), 0) @ values
-    hidden = hidden + mixed.flatten(1) @ weights["layers.0.self_attn.o_proj.weight"].T
-    scale = (hidden.square().mean(-1, keepdim=True) + config.rms_norm_eps).rsqrt()
-    normed = hidden * scale * weights["layers.0.post_attention_layernorm.weight"]
-    gate, up = (normed @ weights[f"layers.0.mlp.{kind}_proj.weight"].T for kind in ("gate", "up"))
-    return hidden + (gate * torch.sigmoid(gate) * up) @ weights["layers.0.mlp.down_proj.weight"].T
+    hidden = hidden + attended(module.config, within(layer, "self_attn."), hidden, positions, visible)
+    read = normed(hidden, layer["post_attention_layernorm.weight"], module.config.rms_norm_eps)
+    return hidden + fed_forward(within(layer, "mlp."), read)
 
 
 def rows(count, module, seed=0):
