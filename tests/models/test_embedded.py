@@ -280,8 +280,13 @@ def test_a_cache_that_cannot_be_written_is_reported_with_the_way_out(tmp_path: P
         ("_MODEL_MODULES", {"embedded/muon.py", "embedded/train.py"}, lambda: embedded.model_key(TARGET)),
         (
             "_EAGLE_MODULES",
-            {"embedded/eagle.py", "training/eagle.py", "models/eagle.py"},
+            {"embedded/eagle.py", "training/base.py", "training/eagle.py", "models/eagle.py"},
             lambda: embedded.eagle_fingerprint(TARGET),
+        ),
+        (
+            "_EAGLE3_MODULES",
+            {"training/eagle3.py", "models/eagle3.py"},
+            lambda: embedded.eagle_fingerprint(TARGET, embedded.EAGLE3_RECIPE),
         ),
     ],
 )
