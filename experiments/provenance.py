@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from resispec.timing import processor_name
+from resispec.machine import processor_name
 
 # What a measurement depends on; tables, tests and documents may change beside it.
 CODE = ("resispec", "experiments", "conf", "pyproject.toml", "constraints.txt")

@@ -7,7 +7,7 @@ configurations of `Decoder`, not other loops. Batch size is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -142,6 +142,16 @@ class Decoder:
         stepper.end(generator)
         returned, reason = sampling.cut(tokens, most, ends)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
+
+    def sampling(
+        self, prompt_length: int, max_new_tokens: int, warp: Warp, ignore_eos: bool = False
+    ) -> Sampling:
+        """Settings for a prompt of this length with no limit but that of new tokens."""
+        # A tree must fit behind the prompt, even where fewer tokens are asked for.
+        max_length = prompt_length + max(max_new_tokens, self.drafter.topology.num_levels)
+        return Sampling(
+            max_new_tokens=max_new_tokens, max_length=max_length, ignore_eos=ignore_eos, **asdict(warp)
+        )
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
         """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""

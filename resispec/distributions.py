@@ -51,7 +51,7 @@ def sum_rounding(values: Tensor) -> float:
 def null_mass(probs: Tensor) -> Tensor:
     """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
     missing = 1 - probs.sum(-1, keepdim=True)
-    return torch.where(missing > sum_rounding(probs), missing, 0.0)
+    return torch.nn.functional.threshold(missing, sum_rounding(probs), 0.0)  # NaN stays NaN
 
 
 def counted(probs: Tensor) -> Tensor:

@@ -7,13 +7,13 @@ of sampling. A `Speculator` keeps caches, and on a GPU captured graphs, from one
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Generator, Tensor
 
-from resispec.decode import Decoder, Generation, Sampling
+from resispec.decode import Decoder, Generation
 from resispec.drafters import Drafter, DraftModel, Eagle, Reading
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
@@ -51,7 +51,7 @@ class Options(WarpSettings):
     @property
     def warp(self) -> Warp:
         """How logits become laws."""
-        return Warp(**{item.name: getattr(self, item.name) for item in fields(WarpSettings)})
+        return Warp.of(self)
 
     def generator(self, everyone: Generator) -> Generator:
         """What to draw from; `everyone` is the device's global generator."""
@@ -140,9 +140,7 @@ class Speculator:
     ) -> Generation:
         """Decode until `most` tokens are written or the listener has heard the end."""
         decoder = self._decoders[warp.temperature == 0]
-        # A tree must fit behind a prompt, even where fewer tokens are asked for.
-        length = len(prompt) + max(most, decoder.drafter.topology.num_levels)
-        sampling = Sampling(max_new_tokens=most, max_length=length, ignore_eos=True, **asdict(warp))
+        sampling = decoder.sampling(len(prompt), most, warp, ignore_eos=True)
         found = decoder.generate(self.pair, prompt, sampling, generator, on_step=listener)
         reason = "eos" if listener.has_ended else found.stop_reason
         return replace(found, tokens=listener.tokens, stop_reason=reason)

@@ -5,13 +5,11 @@ Code names its parts with `part`, which does next to nothing unless a stopwatch 
 
 from __future__ import annotations
 
-import platform
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from pathlib import Path
 
 import torch
 
@@ -21,14 +19,6 @@ def now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
-
-
-def processor_name() -> str:
-    """The processor's own name, like "Intel(R) Xeon(R) Processor @ 2.50GHz"."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 _NOTHING = nullcontext()

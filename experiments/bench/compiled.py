@@ -16,22 +16,24 @@ from tqdm import tqdm
 
 from analysis.report import markdown, plain
 from experiments.bench.contest import Timed, contest
-from experiments.bench.decoders import NEW_TOKENS, assisted, embedded_prompts, ours, theirs
+from experiments.bench.decoders import NEW_TOKENS, NUM_DRAFTED, assisted, embedded_prompts, ours, theirs
 from experiments.bench.options import Options, count, stem_of, write_page
 from experiments.commands import fail
 from experiments.provenance import device_name
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import load_pair
+from resispec.machine import cpp_compiler
 from resispec.models import Pair
-from resispec.models.compiled import compiled_pair, compiler
+from resispec.models.compiled import compiled_pair
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
 STANDARD = get_verifier("standard")
+CHAIN = f"chain of {NUM_DRAFTED}"
 DECODERS = {
     "one token at a time": Decoder(NoDraft(), STANDARD),
-    "chain of 4": Decoder(DraftModel(chain(4)), STANDARD),
+    CHAIN: Decoder(DraftModel(chain(NUM_DRAFTED)), STANDARD),
     "d5b3": Decoder(DraftModel(complete(5, 3)), STANDARD),
 }
 Decode = Callable[[list[int], int], object]
@@ -45,7 +47,7 @@ def entrants(pair: Pair) -> dict[tuple[str, str], Decode]:
     }
     return own | {
         ("one token at a time", "transformers"): theirs(pair),
-        ("chain of 4", "transformers"): assisted(pair),
+        (CHAIN, "transformers"): assisted(pair),
     }
 
 
@@ -90,7 +92,7 @@ def main() -> int:
     parser = Options(__doc__, None)
     parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
     options = parser.parse_args()
-    if compiler() is None:
+    if cpp_compiler() is None:
         return fail("torch.compile needs a C++ compiler on a processor; none was found (CXX, g++, clang++)")
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
     pair = load_pair()

@@ -55,7 +55,7 @@ ONE_TOKEN = Configuration("iid", "standard", root_only())
 """One token of the target a step: no speculation."""
 
 METHODS = {
-    "iid": ("standard", "optimal", "traversal_optimal"),
+    "iid": ("standard", "optimal", "traversal_optimal", "level_optimal"),
     "without_replacement": ("standard", "traversal"),
     "point_mass": ("naive",),
 }

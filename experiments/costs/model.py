@@ -97,21 +97,26 @@ def draft_terms(configuration: Configuration, length: float) -> Terms:
     for level in topology.levels[:-1]:
         counts = [len(topology.children[node]) for node in level if topology.children[node]]
         terms.update(forward_terms("draft", len(counts), length))
-        drawn = f"draw {configuration.draws}"
-        terms.update({drawn: 1.0, f"{drawn} siblings": float(len(counts) * max(counts))})
+        drawn, laws = f"draw {configuration.draws}", float(len(counts))
+        terms.update({drawn: 1.0, f"{drawn} laws": laws, f"{drawn} siblings": laws * max(counts)})
     terms["draft begins"] = 1.0  # the first forward also has the token that was accepted as a leaf
     return dict(terms)
 
 
 def verify_terms(configuration: Configuration, _length: float) -> Terms:
-    """A walk: so much a level, a sibling of those on the widest path, and a node."""
+    """A walk: so much a level, a sibling of those on the widest path, and a node.
+
+    The root's siblings are always looked at, those of deeper levels less and less often.
+    """
     topology = configuration.topology
     if topology.num_nodes == 1:
         return {"walk of a root": 1.0}
     name = f"walk {configuration.draws} {configuration.verifier}"
+    widest = [max(len(topology.children[node]) for node in level) for level in topology.levels]
     counts = {
         "levels": topology.num_levels - 1,
-        "siblings": sum(max(len(topology.children[node]) for node in level) for level in topology.levels),
+        "siblings of the root": widest[0],
+        "deeper siblings": sum(widest[1:]),
         "nodes": topology.num_nodes - 1,
     }
     return {name: 1.0} | {f"{name} {what}": float(count) for what, count in counts.items()}

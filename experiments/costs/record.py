@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.cells import Cell
+from experiments.costs.configuration import METHODS
 from experiments.costs.model import CostModel, Timed
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked, read_json, write_json
@@ -49,9 +50,12 @@ def file_of(config: Mapping[str, Any]) -> Path:
 
 
 def key_of(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device."""
+    """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device.
+
+    Which verifiers are timed is a part of it, so that times are taken again where one is new.
+    """
     names = ("pair", "num_threads", "compiled")
-    return Cell({}, {name: config[name] for name in names}).cell_id
+    return Cell({}, {name: config[name] for name in names} | {"timed": METHODS}).cell_id
 
 
 def costs_of(cell: Cell, report: Report) -> Costs:

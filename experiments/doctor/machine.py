@@ -16,6 +16,7 @@ from packaging.specifiers import SpecifierSet
 from experiments.configuration.schema import CONF
 from experiments.dashboards.mode import decided
 from experiments.doctor.finding import GIB, Finding, gib, note, ok, problem
+from resispec.machine import cpp_compiler
 
 ROOT = CONF.parent
 RESULTS_BYTES = GIB
@@ -61,11 +62,10 @@ def _normal(name: str) -> str:
 
 
 def compiler() -> Finding:
-    """A C++ compiler, which only one bench needs."""
-    found = next((path for name in ("g++", "clang++") if (path := shutil.which(name))), None)
-    if found:
+    """A C++ compiler, which only compiled forwards on a processor need."""
+    if found := cpp_compiler():
         return ok("compiler", found)
-    return note("compiler", "none was found; only `python -m experiments.bench.compiled` needs one")
+    return note("compiler", "none was found (CXX, g++, clang++); only compiled=true needs one")
 
 
 def dashboards() -> Finding:

@@ -19,8 +19,8 @@ from resispec.timing import now
 from resispec.trees import complete
 
 REFERENCE = {
-    "d5b3 standard": Configuration("iid", "standard", complete(5, 3)),
-    "d5b3 traversal_optimal": Configuration("iid", "traversal_optimal", complete(5, 3)),
+    f"d5b3 {verifier}": Configuration("iid", verifier, complete(5, 3))
+    for verifier in ("standard", "traversal_optimal", "level_optimal")
 }
 ENGINES = {"generate": "plain", "assisted": "assisted"}
 """Names of transformers' entries -> modes of its engine."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from importlib.metadata import version
 
 import torch
 
-from resispec.decode import Decoder, Sampling, Step
+from resispec.decode import Decoder, Step
 from resispec.engines.acceptance import acceptance_record
 from resispec.engines.base import NEUTRAL, Answer, Settings, require_off
-from resispec.models import Pair
-from resispec.transcripts import WarpSettings
+from resispec.models import Pair, Warp
 
 _ABSENT = {
     name: "a penalty would differ from node to node of a tree"
@@ -38,11 +36,7 @@ class DecoderEngine:
 
     def answer(self, prompt: Sequence[int], settings: Settings, seed: int) -> Answer:
         """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""
-        new = settings.max_new_tokens
-        levels = self._decoder.drafter.topology.num_levels
-        # A tree must fit behind a prompt, even where fewer tokens are asked for.
-        law = {item.name: getattr(settings, item.name) for item in fields(WarpSettings)}
-        sampling = Sampling(max_new_tokens=new, max_length=len(prompt) + max(new, levels), **law)
+        sampling = self._decoder.sampling(len(prompt), settings.max_new_tokens, Warp.of(settings))
         accepted: Counter[int] = Counter()
 
         def count(step: Step) -> None:
@@ -50,8 +44,9 @@ class DecoderEngine:
 
         generator = torch.Generator(self._pair.target.device).manual_seed(seed)
         found = self._decoder.generate(self._pair, list(prompt), sampling, generator, on_step=count)
-        histogram = [accepted[number] for number in range(levels)]
-        drafted = (self._decoder.drafter.topology.num_nodes - 1) * len(found.num_emitted)
+        topology = self._decoder.drafter.topology
+        histogram = [accepted[number] for number in range(topology.num_levels)]
+        drafted = (topology.num_nodes - 1) * len(found.num_emitted)
         record = acceptance_record("resispec", histogram, drafted)
         return Answer(
             found.tokens, "stop" if found.stop_reason == "eos" else "length", seed, {"spec_decode": record}

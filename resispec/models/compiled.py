@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import shutil
 import statistics
 import time
 from collections.abc import Callable
@@ -24,9 +22,9 @@ import transformers
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, locked, read_json, write_json
+from resispec.machine import cpp_compiler, processor_name
 from resispec.models.causal import TransformersModel
 from resispec.models.pair import Pair
-from resispec.timing import processor_name
 
 LEAST_GAIN = 1.05
 """A shape is compiled when that makes its forward at least so many times as fast."""
@@ -45,7 +43,7 @@ def compiled_pair(pair: Pair, root: Path | None = None) -> Pair:
             f"forwards are compiled on a processor only; the pair is on {pair.target.device}, "
             "where steps are captured as graphs"
         )
-    if compiler() is None:
+    if cpp_compiler() is None:
         _log.warning("no C++ compiler was found (CXX, g++, clang++), so forwards stay as they are")
         return pair
     file = (root or cache_root()) / "compiled.json"
@@ -55,12 +53,6 @@ def compiled_pair(pair: Pair, root: Path | None = None) -> Pair:
         return model.stepping(WhereFaster(model.module.base_model, file)) if is_own else model
 
     return replace(pair, target=faster(pair.target), draft=faster(pair.draft))
-
-
-def compiler() -> str | None:
-    """The C++ compiler that torch would use; None where there is none."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 class WhereFaster:

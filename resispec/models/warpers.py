@@ -10,7 +10,7 @@ temperature, over emitted tokens alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 import torch
@@ -105,6 +105,11 @@ class Warp(WarpSettings):
 
     def __post_init__(self) -> None:
         self.check("sampling")
+
+    @classmethod
+    def of(cls, settings: WarpSettings) -> Warp:
+        """The warp that settings of more than a warp ask for."""
+        return cls(**{item.name: getattr(settings, item.name) for item in fields(WarpSettings)})
 
     @property
     def for_draft(self) -> Warp:

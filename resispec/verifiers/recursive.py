@@ -55,8 +55,7 @@ class Recursive:
                     total = mass.sum(-1, keepdim=True) + null
                     # Where a rejection has probability zero nothing is left to reshape, and the law before it
                     # stands.
-                    is_possible = total > tiny
-                    total = torch.where(is_possible, total, 1.0)
-                    target = torch.where(is_possible, mass / total, target)
-                    null = null / total
+                    divisor = total.clamp_min(tiny)
+                    target = torch.where(total > tiny, mass / divisor, target)
+                    null = null / divisor
         return Law(torch.cat(select, -1), target)

@@ -24,4 +24,4 @@ class Standard(Recursive):
 
     def reshape(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """See `Recursive.reshape`: what the target has left above the draft, whatever token was refused."""
-        return (target - draft).clamp_min(0)
+        return (target - draft).clamp_min_(0)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -181,15 +180,13 @@ def test_an_unknown_profile_is_one_line(capsys: pytest.CaptureFixture[str]):
     assert capsys.readouterr().err == "error: unknown profile 'embeded'; allowed: embedded, inflated, paper\n"
 
 
-def test_it_takes_less_than_a_second_and_needs_no_model(tmp_path: Path):
+def test_it_needs_no_model_and_nothing_that_is_slow_to_import(tmp_path: Path):
     cells = [cell_of(tmp_path, f"v{n}", "done") for n in range(400)]
     plan(tmp_path, "frontier", cells, part="d5b3")
     program = (
         "import sys; from experiments.status import main; main(sys.argv[1:]);"
         "print([name for name in ('torch', 'hydra', 'omegaconf', 'pandas', 'numpy') if name in sys.modules])"
     )
-    started = time.perf_counter()
     command = [sys.executable, "-c", program, "--results", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert time.perf_counter() - started < 3  # alone it takes half a second; tests share the machine
     assert "400/400 done" in done.stdout and done.stdout.splitlines()[-1] == "[]"

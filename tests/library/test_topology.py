@@ -1,6 +1,5 @@
 """Topologies that a reader can check by eye, and sizes that are refused before anything is built."""
 
-import time
 
 import pytest
 import torch
@@ -103,12 +102,11 @@ TOO_LARGE = {
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_a_topology_that_is_too_large_is_refused_before_it_is_built(name):
     build, message = TOO_LARGE[name]
-    started = time.perf_counter()
     with pytest.raises(
         InvalidInput, match=f"{message}; allowed: at most {MAX_NODES}, the root counted"
     ) as caught:
         build()
-    assert time.perf_counter() - started < 0.5 and "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ SIZES = {
 }  # fmt: skip
 PROMPT = [1, 2, 3, 4, 5]
 needs_compiler = pytest.mark.skipif(
-    compiled.compiler() is None or torch.backends.cpu.get_cpu_capability() == "DEFAULT",
+    compiled.cpp_compiler() is None or torch.backends.cpu.get_cpu_capability() == "DEFAULT",
     reason="no C++ compiler, or kernels for which what torch writes does not compile",
 )
 
@@ -112,7 +112,7 @@ def test_a_compiler_that_fails_leaves_forwards_as_they_are(monkeypatch, tmp_path
         return call
 
     monkeypatch.setattr(torch, "compile", broken)
-    monkeypatch.setattr(compiled, "compiler", lambda: "g++")
+    monkeypatch.setattr(compiled, "cpp_compiler", lambda: "g++")
     assert [step.verdict.tokens for step in steps_of(compiled_pair(pair(), tmp_path))] == [
         step.verdict.tokens for step in steps_of(pair())
     ]
