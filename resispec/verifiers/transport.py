@@ -28,6 +28,20 @@ LEAST_CHANCE = 1e-20
 """In place of chances of 0, whose logarithm is infinite; far below rounding."""
 
 
+def ratio_groups(p: Tensor, q: Tensor, most: Tensor | float, num_groups: int) -> Tensor:
+    """Every token's group (..., V) int64, equally wide in sqrt(p / q) from 0 to the ratio `most`, (..., 1).
+
+    Larger ratios belong to the last group. p, q: (..., V), of any sum.
+    """
+    last = num_groups - 1
+    scale = last**2 / most
+    place = (p / q).mul_(scale if isinstance(scale, float) else scale.to(q.dtype)).sqrt_()
+    # Groups are indices, so they must be numbers. 0 / 0 belongs to a token without mass, whose group does not
+    # matter; a NaN in p or q is not hidden by this, since it makes the groups' sums NaN. A CPU has fast
+    # instructions from floating point to int32 only.
+    return place.nan_to_num_(0.0).clamp_max_(last).int().long()
+
+
 def group_sums(probs: Tensor, groups: Tensor, num_groups: int) -> Tensor:
     """The mass (..., K) of every group, float64. probs: (..., V). groups: (..., V) int64, each token's."""
     zeros = torch.zeros(*probs.shape[:-1], num_groups, dtype=torch.float64, device=probs.device)
