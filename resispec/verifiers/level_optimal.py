@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -38,7 +39,7 @@ from resispec.verifiers.registry import register
 from resispec.verifiers.transport import TINY, Curve, group_sums, prefix_sums, ratio_groups, transport, win_masses
 from resispec.verifiers.whole import draw_from, read_verdict
 
-LEAST_WEIGHT = 1e-6
+LEAST_WEIGHT = 3e-4
 """Nodes of smaller weight do not compete: the walk stops there instead, which is exact and loses nothing."""
 
 
@@ -97,28 +98,39 @@ class LevelOptimal:
         weights, tokens = masses.weights[level.parents], tree.tokens[level.children]
         p, q = (probs.index_select(0, level.parents) for probs in (target_probs, draft_probs))
         competes = weights >= LEAST_WEIGHT
-        competing = torch.where(competes, weights, 0.0)
-        exponents = competing / level.counts / competing.sum().clamp_min(TINY)
+        shares, target, proposed, wins = self._compete(level, torch.where(competes, weights, 0.0), (p, q), tokens)
+        place = level.owners, tokens
+        accept = target[place] / proposed[place].clamp_min(torch.finfo(p.dtype).tiny)
+        masses.weights[level.children] = wins * accept.clamp_max(1)
+        kept = target.sub_(proposed).clamp_min_(0)
+        masses.ending[level.parents] = torch.where(competes, kept.sum(-1) * shares, weights)
+        return kept
+
+    def _compete(
+        self, level: _Level, weights: Tensor, laws: tuple[Tensor, Tensor], tokens: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """All children of a level compete for what their parents may give.
+
+        weights: (K,), of the parents, 0 where one does not compete. laws: p and q of the parents, (K, V).
+        tokens: (J,) int64, the children's. Returns each parent's chance to win (K,), p in proportion to the weights and m, both (K, V) and given that
+        the parent wins, and the chance (J,) of every child to win, given all tokens.
+        """
+        p, q = laws
+        if len(tokens) == 1:  # wins whatever its score
+            alone = torch.ones_like(weights)
+            return alone, p.mul_(weights.to(p.dtype)), q, alone
+        exponents = weights / level.counts / weights.sum().clamp_min(TINY)
         blind = self._quantiles(p.device) ** exponents[level.owners, None]
         wins = win_masses(blind)
-        curve = Curve(prefix_sums(blind.diff(dim=-1)[level.first]), prefix_sums(wins[level.first]))
+        curve = Curve(*prefix_sums(torch.stack((blind.diff(dim=-1), wins))[:, level.first]))
         shares = wins.sum(-1)[level.first] * level.counts
-        target = p.mul_((competing / shares.clamp_min(TINY)).to(p.dtype)[:, None])
+        target = p.mul_((weights / shares.clamp_min(TINY)).to(p.dtype)[:, None])
         groups = ratio_groups(target, q, curve.slopes[:, -1:].clamp_min(TINY), self.bins)
-        ratio, scores = transport(
-            group_sums(target, groups, self.bins), group_sums(q, groups, self.bins), curve
-        )
-        own = groups[level.owners, tokens]
+        ratio, scores = transport(*group_sums(target, q, groups, self.bins), curve)
+        functions = scores.of(level.owners, groups[level.owners, tokens])
+        functions = torch.where((weights > 0)[level.owners, None], functions, 1.0)
         proposed = ratio.to(q.dtype).gather(-1, groups).mul_(q)
-        place = level.owners, tokens
-        accept = (target[place] / proposed[place].clamp_min(torch.finfo(p.dtype).tiny)).clamp_max(1)
-        drawn = torch.where(competes[level.owners, None], scores.of(level.owners, own), 1.0)
-        kept = target.sub_(proposed).clamp_min_(0)
-        passed = win_masses(drawn).sum(-1) * accept
-        masses.weights[level.children] = masses.ending[level.children] = passed
-        keeps = kept.sum(-1, dtype=torch.float64) * shares
-        masses.ending[level.parents] = torch.where(competes, keeps, weights)
-        return kept
+        return shares, target, proposed, win_masses(functions).sum(-1)
 
     def _quantiles(self, device: torch.device) -> Tensor:
         """Between which values (R + 1,) of the largest score the classes lie."""
@@ -128,7 +140,7 @@ class LevelOptimal:
 class _Level(NamedTuple):
     """Parents of a level and their children.
 
-    parents: (K,) int64. counts: (K,) float64, their numbers of children. children: (J,) int64, those of one
+    parents: (K,) int64. counts: (K,) int64, their numbers of children. children: (J,) int64, those of one
     parent side by side. owners: (J,) int64, the place of each one's parent. first: (K,) int64, the place of
     each parent's first child.
     """
@@ -143,15 +155,15 @@ class _Level(NamedTuple):
     def of(cls, topology: Topology, parents: Sequence[int], device: torch.device) -> _Level:
         """The level of these parents, each of which has children."""
         children = [topology.children[node] for node in parents]
-        counts = torch.tensor([len(family) for family in children])
-        tensors = (
-            torch.tensor(parents),
-            counts.double(),
-            torch.tensor([child for family in children for child in family]),
-            torch.arange(len(parents)).repeat_interleave(counts),
-            counts.cumsum(0) - counts,
+        counts = [len(family) for family in children]
+        found = (
+            parents,
+            counts,
+            [child for family in children for child in family],
+            [place for place, count in enumerate(counts) for _ in range(count)],
+            [0, *accumulate(counts[:-1])],
         )
-        return cls(*(tensor.to(device) for tensor in tensors))
+        return cls(*(torch.tensor(numbers, device=device) for numbers in found))
 
 
 @lru_cache(maxsize=64)
@@ -186,17 +198,18 @@ class _Masses(NamedTuple):
         """Before anything is decided."""
         weights = torch.zeros_like(target_probs[:, 0], dtype=torch.float64)
         weights[0] = 1
-        return cls(weights, weights.clone())
+        return cls(weights, torch.full_like(weights, -1))
 
     def stops(self, topology: Topology) -> Tensor:
         """The probability (N,) of stopping at each node, given all drafted tokens."""
         depths = _depths(topology, self.weights.device)
+        ending = torch.where(self.ending < 0, self.weights, self.ending)
         zeros = self.weights.new_zeros(topology.num_levels)
         passed = zeros.index_add(0, depths, self.weights)
-        rest = (1 - passed + zeros.index_add(0, depths, self.ending)).clamp_min(TINY)
+        rest = (1 - passed + zeros.index_add(0, depths, ending)).clamp_min(TINY)
         goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)  # stops higher, given that it stops no deeper
         no_deeper = pad(goes_up[1:], (0, 1), value=1.0).flip(0).cumprod(0).flip(0)
-        return (no_deeper / rest)[depths] * self.ending
+        return (no_deeper / rest)[depths] * ending
 
 
 @lru_cache(maxsize=64)

@@ -79,9 +79,7 @@ class Optimal:
         scores as `log_chain` encodes it, both (..., K) float64.
         """
         groups, num_groups = self._groups(p, q, num_siblings)
-        return groups, *_coupling(
-            group_sums(p, groups, num_groups), group_sums(q, groups, num_groups), num_siblings
-        )
+        return groups, *_coupling(*group_sums(p, q, groups, num_groups), num_siblings)
 
     def _groups(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, int]:
         """Every token's group (..., V) int64, numbered in increasing order of p / q, and their number."""
