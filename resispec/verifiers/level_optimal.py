@@ -36,11 +36,22 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology
 from resispec.verifiers.base import Outcomes, require_draws
 from resispec.verifiers.registry import register
-from resispec.verifiers.transport import TINY, Curve, group_sums, prefix_sums, ratio_groups, transport, win_masses
+from resispec.verifiers.transport import (
+    TINY,
+    Curve,
+    group_sums,
+    prefix_sums,
+    ratio_groups,
+    transport,
+    win_masses,
+)
 from resispec.verifiers.whole import draw_from, read_verdict
 
 LEAST_WEIGHT = 3e-4
-"""Nodes of smaller weight do not compete: the walk stops there instead, which is exact and loses nothing."""
+"""Nodes of smaller weight do not compete: the walk stops there instead, which is exact.
+
+It loses .02 % of the tokens on the embedded pair with 121 nodes, and 1e-3 would lose .8 %.
+"""
 
 
 @register("level_optimal")
@@ -62,21 +73,22 @@ class LevelOptimal:
                 raise InvalidInput(f"level_optimal: {found} {name}; allowed: at least 2")
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """Draw from the law of `outcomes`, taking no law of a node that does not compete.
+        """Draw from the law of `outcomes`, looking at the laws of nodes that compete, and of the last one.
 
         It takes one host synchronisation a level. Raises InvalidInput for draws other than IID, and
         FloatingPointError when what is drawn from is no law, see `read_verdict`.
         """
-        masses, kept = _Masses.at_the_root(target_probs), {}
+        masses = _Masses.at_the_root(target_probs)
+        kept: dict[int, Tensor] = {}
         for level in _competing_levels(tree.topology, masses.weights):
             laws = self._decide(level, masses, tree, target_probs, draft_probs)
-            kept |= dict(zip(level.parents.tolist(), laws, strict=True))
+            kept |= zip(level.parents.tolist(), laws, strict=True)
 
-        def final(node: Tensor) -> Tensor:
+        def final_at(node: Tensor) -> Tensor:
             here = target_probs[node][0]
             return normalise(kept.get(int(node), here), here)
 
-        drawn = draw_from(masses.stops(tree.topology).to(target_probs.dtype), final, tree, generator)
+        drawn = draw_from(masses.stops(tree.topology).to(target_probs.dtype), final_at, tree, generator)
         return read_verdict(drawn.tolist(), tree.topology, target_probs.dtype)
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
@@ -98,7 +110,9 @@ class LevelOptimal:
         weights, tokens = masses.weights[level.parents], tree.tokens[level.children]
         p, q = (probs.index_select(0, level.parents) for probs in (target_probs, draft_probs))
         competes = weights >= LEAST_WEIGHT
-        shares, target, proposed, wins = self._compete(level, torch.where(competes, weights, 0.0), (p, q), tokens)
+        shares, target, proposed, wins = self._compete(
+            level, torch.where(competes, weights, 0.0), (p, q), tokens
+        )
         place = level.owners, tokens
         accept = target[place] / proposed[place].clamp_min(torch.finfo(p.dtype).tiny)
         masses.weights[level.children] = wins * accept.clamp_max(1)
@@ -112,8 +126,9 @@ class LevelOptimal:
         """All children of a level compete for what their parents may give.
 
         weights: (K,), of the parents, 0 where one does not compete. laws: p and q of the parents, (K, V).
-        tokens: (J,) int64, the children's. Returns each parent's chance to win (K,), p in proportion to the weights and m, both (K, V) and given that
-        the parent wins, and the chance (J,) of every child to win, given all tokens.
+        tokens: (J,) int64, the children's. Returns the chance (K,) that a parent's children win; given that
+        they do, what the parent may give and the law m of the winner's token, both (K, V); and the chance
+        (J,) of every child to win, given all tokens. p is overwritten.
         """
         p, q = laws
         if len(tokens) == 1:  # wins whatever its score
@@ -177,7 +192,9 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
     """The same with those parents only that compete. weights: (N,), read when their level's turn has come."""
     for nodes in topology.levels:
         heavy = (weights[nodes[0] : nodes[-1] + 1] >= LEAST_WEIGHT).tolist()
-        parents = [node for node, competes in zip(nodes, heavy, strict=True) if competes and topology.children[node]]
+        parents = [
+            node for node, competes in zip(nodes, heavy, strict=True) if competes and topology.children[node]
+        ]
         if not parents:
             return
         yield _Level.of(topology, parents, weights.device)
@@ -186,8 +203,9 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
 class _Masses(NamedTuple):
     """What is known of the nodes so far, (N,) float64 each.
 
-    weights: with which they are passed, given the tokens down to their level. ending: what is left of that, on
-    average, when their children have got theirs; all of it where there are none, or none is looked at.
+    weights: with which they are passed, given the tokens down to their level. ending: what is left of that,
+    on average, when their children have got theirs; negative where there are none, or none that was looked
+    at, so that all is left.
     """
 
     weights: Tensor
@@ -207,7 +225,8 @@ class _Masses(NamedTuple):
         zeros = self.weights.new_zeros(topology.num_levels)
         passed = zeros.index_add(0, depths, self.weights)
         rest = (1 - passed + zeros.index_add(0, depths, ending)).clamp_min(TINY)
-        goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)  # stops higher, given that it stops no deeper
+        # Stops higher, given that it stops no deeper.
+        goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)
         no_deeper = pad(goes_up[1:], (0, 1), value=1.0).flip(0).cumprod(0).flip(0)
         return (no_deeper / rest)[depths] * ending
 

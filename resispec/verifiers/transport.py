@@ -175,7 +175,9 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
     low, high = clips(p, ratio, below, curve.at(below, segment))
     ratio = torch.minimum(torch.maximum(ratio, low), torch.maximum(high, low))
     won = (ratio * q).cumsum(-1)
-    knots = torch.maximum(curve.last_crossing(ratio, (below[:, 1:], won), segment[:, 1:]), below[:, 1:]).clamp_max(1)
+    knots = torch.maximum(
+        curve.last_crossing(ratio, (below[:, 1:], won), segment[:, 1:]), below[:, 1:]
+    ).clamp_max(1)
     knots = knots.cummax(-1).values
     padded = pad(knots, (1, 0))
     above = torch.searchsorted(padded, curve.positions).clamp_(1, knots.shape[-1])
