@@ -40,11 +40,7 @@ LAW, WALK = "law", "walk on {}"
 
 @dataclass(frozen=True)
 class Size:
-    """How large a bench is: tokens V, how many drafted trees of every shape, walks of each, and rounds.
-
-    shapes: by name; of 121 nodes the complete one, and the one that was searched for with
-    `traversal_optimal` on the embedded pair at T = 1.
-    """
+    """How large a bench is: tokens V, shapes by name, drafted trees of each, walks of each, and rounds."""
 
     vocab: int = 32_000
     shapes: Mapping[str, Topology] = field(
@@ -202,17 +198,19 @@ def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
     source = (
         f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)}, "
         f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average "
-        f"{os.getloadavg()[0]:.1f} at the end. V = {size.vocab:,}, {NUM_SIBLINGS} siblings a node, float32. "
+        f"{os.getloadavg()[0]:.1f} at the end. V = {size.vocab:,}, float32. "
         "Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
     laws = (
-        f"Laws: the median of {size.law_rounds} rounds in which all took turns. Memory: the most that a call "
-        "holds at once beyond its input; a single law in float32 is 4 bytes a node and token."
+        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {size.law_rounds} rounds in which all took "
+        "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 bytes a "
+        "node and token."
     )
     walks = (
-        f"Walks: the mean over {size.walks} walks of each of {size.trees} trees, a "
-        f"walk's time being its median over {size.walk_rounds} rounds. A walk is longer where more is "
-        "accepted."
+        f"Walks: the mean over {size.walks} walks of each of {size.trees} trees, a walk's time being its "
+        f"median over {size.walk_rounds} rounds. A walk is longer where more is accepted. d5b3 has "
+        f"{NUM_SIBLINGS} children a node; 10 paths of 12 that branch at the root are what was searched for "
+        "with `traversal_optimal` on the embedded pair at T = 1."
     )
     tables = [markdown(table(frame, LAW, [column for n in TIMED_NODES for column in times(n)] + memory))]
     for shape, topology in size.shapes.items():
