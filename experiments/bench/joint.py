@@ -142,8 +142,8 @@ def main() -> None:
         "children a level. Laws are Dirichlet, flat with parameter 1 and sharp with 1/3; q is a law of its "
         "own where far, and half p's where near. Possible laws: after each sequence below the root, p and q "
         "are one of so many pairs, all combinations are worlds, and a verifier sees which pair it is at "
-        "drafted places only. What the optimum is: docs/optimal-verification.md. The figure is of i.i.d. draws: "
-        "of every shape the mean over all its worlds, and the range from the least to the most."
+        "drafted places only. What the optimum is: docs/optimal-verification.md. The figure is of i.i.d. "
+        "draws: of every shape the mean over all its worlds, and the range from the least to the most."
     )
     stem = stem_of("joint", options.results, torch.device("cpu"))
     save_figure(draw(frame), stem)

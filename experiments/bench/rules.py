@@ -203,8 +203,8 @@ def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
     )
     laws = (
         f"Laws: {NUM_SIBLINGS} siblings a node, the median of {size.law_rounds} rounds in which all took "
-        "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 bytes a "
-        "node and token."
+        "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 "
+        "bytes a node and token."
     )
     walks = (
         f"Walks: the mean over {size.walks} walks of each of {size.trees} trees, a walk's time being its "
