@@ -2,7 +2,8 @@
 
 On small random worlds, with p and q after every sequence of a few tokens, the joint optimum is a linear
 program (`resispec.audit.joint`). Every exact verifier is enumerated on the same worlds. A second table asks
-how much of that optimum takes laws that no drafted tree shows.
+how much of that optimum takes laws that no drafted tree shows. The figure, which `analysis.joint` draws again
+from the rows, has the draws for which most verifiers are defined.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
+from analysis.figures import save_figure
+from analysis.joint import OPTIMUM, draw
 from analysis.report import Table, markdown, plain
 from experiments.bench.options import Options, stem_of, write_page
 from resispec.audit.joint import JointProgram, account, mixtures, random_world
@@ -21,7 +24,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, available, get_verifier
 
-OPTIMUM, DRAFTED, BEST = "joint optimum", "joint optimum, drafted knowledge", "traversal_optimal"
+DRAFTED, BEST = "joint optimum, drafted knowledge", "traversal_optimal"
 EXACT = [name for name in available() if name != "resispec"]
 ONE, ALL = (Draws.IID,), tuple(Draws)
 SHAPES: dict[str, tuple[Topology, int, tuple[Draws, ...]]] = {
@@ -128,7 +131,7 @@ def left_by_knowledge(frame: pd.DataFrame) -> Table:
 
 
 def main() -> None:
-    """Solve, enumerate, print, and write results/embedded/joint.{md,csv}."""
+    """Solve, enumerate, print, and write results/embedded/joint.{md,csv,png,pdf}."""
     options = Options(__doc__, None).parse_args()
     torch.set_num_threads(1)  # small tensors
     worlds, families = 3, 1
@@ -139,9 +142,13 @@ def main() -> None:
         "children a level. Laws are Dirichlet, flat with parameter 1 and sharp with 1/3; q is a law of its "
         "own where far, and half p's where near. Possible laws: after each sequence below the root, p and q "
         "are one of so many pairs, all combinations are worlds, and a verifier sees which pair it is at "
-        "drafted places only. What the optimum is: docs/optimal-verification.md."
+        "drafted places only. What the optimum is: docs/optimal-verification.md. The figure is of i.i.d. "
+        "draws: of every shape the mean over all its worlds, and the range from the least to the most."
     )
-    write_page(stem_of("joint", options.results, torch.device("cpu")), f"{tables}\n{notes}\n", frame)
+    stem = stem_of("joint", options.results, torch.device("cpu"))
+    save_figure(draw(frame), stem)
+    picture = "![what verifiers leave of the joint optimum](joint.png)"
+    write_page(stem, f"{tables}\n{picture}\n\n{notes}\n", frame)
 
 
 if __name__ == "__main__":

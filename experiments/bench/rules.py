@@ -1,7 +1,7 @@
 """What verification costs: `python -m experiments.bench.rules [--device cpu|cuda]`.
 
-Every rule's law at one node and at 40, every verifier on whole d5b3 trees, as ratios to `standard` within one
-run, and the memory that a law takes. All take turns in rounds, so that a busy machine slows all alike, and
+Every rule's law at one node and at 40, every verifier on whole trees, as ratios to `standard` within one run,
+and the memory that a law takes. All take turns in rounds, so that a busy machine slows all alike, and
 medians count. The laws are Zipf-like, the draft's being the target's with noise on the logits. On a CUDA
 device every law is also captured in a graph.
 """
@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -28,25 +28,24 @@ from resispec.audit.battery import supported_draws
 from resispec.core import Tree
 from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, complete
+from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
 
 NUM_SIBLINGS = 3
 TIMED_NODES, MEASURED_NODES = (1, 40), (1, 10, 40)
 OPTIONS: dict[str, list[dict[str, Any]]] = {"optimal": [{"bins": bins} for bins in (1024, 0, 512, 2048)]}
 BASELINE = ("standard", "iid")
-CAPTIONS = {
-    "law": "What a rule's law costs, as ratios to `standard` within one run.",
-    "walk": "What verification of a whole tree costs, as ratios to `standard` within one run.",
-}
+LAW, WALK = "law", "walk on {}"
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a bench is: tokens V, levels of the trees, how many trees, walks of each, and rounds."""
+    """How large a bench is: tokens V, shapes by name, drafted trees of each, walks of each, and rounds."""
 
     vocab: int = 32_000
-    levels: int = 5
+    shapes: Mapping[str, Topology] = field(
+        default_factory=lambda: {"d5b3": complete(5, 3), "10 paths of 12": parallel_chains(10, 12)}
+    )
     trees: int = 6
     walks: int = 4
     law_rounds: int = 30
@@ -121,12 +120,12 @@ def draft_tree(
     return Tree(topology, tokens, draws), target, draft
 
 
-def time_walks(size: Size, device: torch.device) -> list[Timed]:
-    """Every verifier on every kind of tree that it takes.
+def time_walks(shape: str, size: Size, device: torch.device) -> list[Timed]:
+    """Every verifier on trees of one shape, with all draws that it takes.
 
     A walk has a seed of its own, the same for all verifiers and in every round.
     """
-    topology, contestants = complete(size.levels, NUM_SIBLINGS), []
+    topology, contestants = size.shapes[shape], []
     laws = [
         synthetic_laws(topology.num_nodes, size.vocab, Generator().manual_seed(seed))
         for seed in range(size.trees)
@@ -141,7 +140,7 @@ def time_walks(size: Size, device: torch.device) -> list[Timed]:
             except InvalidInput:  # not with these draws, or not on trees
                 continue
             contestants.append(_timed(name, draws, calls))
-    contest("walks", contestants, size.walk_rounds, device)
+    contest(f"walks on {shape}", contestants, size.walk_rounds, device)
     return contestants
 
 
@@ -154,8 +153,9 @@ def _walk(
 @torch.inference_mode()
 def measure(size: Size, device: torch.device) -> pd.DataFrame:
     """One tidy row per figure: what was measured, verifier, draws, N, quantity, value."""
-    contests = [("law", nodes, time_laws(nodes, size, device)) for nodes in TIMED_NODES]
-    contests.append(("walk", complete(size.levels, NUM_SIBLINGS).num_nodes, time_walks(size, device)))
+    contests = [(LAW, nodes, time_laws(nodes, size, device)) for nodes in TIMED_NODES]
+    for shape, topology in size.shapes.items():
+        contests.append((WALK.format(shape), topology.num_nodes, time_walks(shape, size, device)))
     rows: list[tuple[str, str, str, int, str, float]] = []
     for measured, nodes, contestants in contests:
         [baseline] = [timed.milliseconds for timed in contestants if timed.labels == BASELINE]
@@ -165,7 +165,7 @@ def measure(size: Size, device: torch.device) -> pd.DataFrame:
     for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, (nodes, size.vocab), device), device)
-            rows.append(("law", name, str(draws), nodes, "peak_bytes", peak))
+            rows.append((LAW, name, str(draws), nodes, "peak_bytes", peak))
     return pd.DataFrame(rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"])
 
 
@@ -182,35 +182,39 @@ def table(frame: pd.DataFrame, measured: str, columns: Sequence[tuple[str, str, 
             for title, what, nodes, unit in columns
         }
         found.append({"verifier": verifier, "draws": draws, **values})
-    return plain("bench_rules", pd.DataFrame(found), CAPTIONS[measured])
+    caption = f"What a {measured} costs, as ratios to `standard` within one run."
+    return plain("bench_rules", pd.DataFrame(found), caption)
 
 
 def page_of(frame: pd.DataFrame, size: Size, device: torch.device) -> str:
     """The figures for people."""
-    num_nodes = complete(size.levels, NUM_SIBLINGS).num_nodes
-    times = {
-        n: [(f"N = {n}, {what}", what, n, 1.0) for what in ("ms", "ratio")] for n in (*TIMED_NODES, num_nodes)
-    }
+
+    def times(nodes: int) -> list[tuple[str, str, int, float]]:
+        return [(f"N = {nodes}, {what}", what, nodes, 1.0) for what in ("ms", "ratio")]
+
     memory = [
         (f"N = {n}, bytes a node and token", "peak_bytes", n, float(n * size.vocab)) for n in MEASURED_NODES
     ]
     source = (
         f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)}, "
         f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average "
-        f"{os.getloadavg()[0]:.1f} at the end. V = {size.vocab:,}, {NUM_SIBLINGS} siblings a node, float32. "
+        f"{os.getloadavg()[0]:.1f} at the end. V = {size.vocab:,}, float32. "
         "Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
     laws = (
-        f"Laws: the median of {size.law_rounds} rounds in which all took turns. Memory: the most that a call "
-        "holds at once beyond its input; a single law in float32 is 4 bytes a node and token."
+        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {size.law_rounds} rounds in which all took "
+        "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 "
+        "bytes a node and token."
     )
     walks = (
-        f"Trees of {size.levels} levels: the mean over {size.walks} walks of each of {size.trees} trees, a "
-        f"walk's time being its median over {size.walk_rounds} rounds. A walk is longer where more is "
-        "accepted."
+        f"Walks: the mean over {size.walks} walks of each of {size.trees} trees, a walk's time being its "
+        f"median over {size.walk_rounds} rounds. A walk is longer where more is accepted. d5b3 has "
+        f"{NUM_SIBLINGS} children a node; 10 paths of 12 that branch at the root are what was searched for "
+        "with `traversal_optimal` on the embedded pair at T = 1."
     )
-    columns = [column for n in TIMED_NODES for column in times[n]] + memory
-    tables = [markdown(table(frame, "law", columns)), markdown(table(frame, "walk", times[num_nodes]))]
+    tables = [markdown(table(frame, LAW, [column for n in TIMED_NODES for column in times(n)] + memory))]
+    for shape, topology in size.shapes.items():
+        tables.append(markdown(table(frame, WALK.format(shape), times(topology.num_nodes))))
     return "\n".join([*tables, source, "", laws, "", walks, ""])
 
 

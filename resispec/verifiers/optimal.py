@@ -29,7 +29,14 @@ from resispec.distributions import normalise, null_mass
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.registry import register
-from resispec.verifiers.transport import clips, gauss_legendre, group_sums, log_chain, prefix_sums
+from resispec.verifiers.transport import (
+    clips,
+    gauss_legendre,
+    group_sums,
+    log_chain,
+    prefix_sums,
+    ratio_groups,
+)
 
 
 @register("optimal")
@@ -72,9 +79,7 @@ class Optimal:
         scores as `log_chain` encodes it, both (..., K) float64.
         """
         groups, num_groups = self._groups(p, q, num_siblings)
-        return groups, *_coupling(
-            group_sums(p, groups, num_groups), group_sums(q, groups, num_groups), num_siblings
-        )
+        return groups, *_coupling(*group_sums(p, q, groups, num_groups), num_siblings)
 
     def _groups(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, int]:
         """Every token's group (..., V) int64, numbered in increasing order of p / q, and their number."""
@@ -83,11 +88,7 @@ class Optimal:
             order = ratio.argsort(-1)
             ranks = torch.arange(p.shape[-1], device=p.device).expand_as(order)
             return torch.empty_like(order).scatter_(-1, order, ranks), p.shape[-1]
-        last = self.bins - 1
-        place = (p / q).mul_(last**2 / num_siblings).sqrt_()
-        # Groups are indices, so they must be numbers. 0 / 0 belongs to a token without mass, whose group does
-        # not matter; a NaN in p or q is not hidden by this, since it makes the groups' sums NaN.
-        return place.nan_to_num_(0.0).clamp_max_(last).long(), self.bins
+        return ratio_groups(p, q, num_siblings, self.bins), self.bins
 
 
 def _coupling(p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor]:

@@ -28,10 +28,29 @@ LEAST_CHANCE = 1e-20
 """In place of chances of 0, whose logarithm is infinite; far below rounding."""
 
 
-def group_sums(probs: Tensor, groups: Tensor, num_groups: int) -> Tensor:
-    """The mass (..., K) of every group, float64. probs: (..., V). groups: (..., V) int64, each token's."""
-    zeros = torch.zeros(*probs.shape[:-1], num_groups, dtype=torch.float64, device=probs.device)
-    return zeros.scatter_add_(-1, groups, probs.double())
+def ratio_groups(p: Tensor, q: Tensor, most: Tensor | float, num_groups: int) -> Tensor:
+    """Every token's group (..., V) int64, equally wide in sqrt(p / q) from 0 to the ratio `most`, (..., 1).
+
+    Larger ratios belong to the last group. p, q: (..., V), of any sum.
+    """
+    last = num_groups - 1
+    scale = last**2 / most
+    place = (p / q).mul_(scale if isinstance(scale, float) else scale.to(q.dtype)).sqrt_()
+    # Groups are indices, so they must be numbers. 0 / 0 belongs to a token without mass, whose group does not
+    # matter; a NaN in p or q is not hidden by this, since it makes the groups' sums NaN. A CPU has fast
+    # instructions from floating point to int32 only.
+    return place.nan_to_num_(0.0).clamp_max_(last).int().long()
+
+
+def group_sums(p: Tensor, q: Tensor, groups: Tensor, num_groups: int) -> tuple[Tensor, Tensor]:
+    """The masses (..., K) of every group under two laws, float64.
+
+    p, q: (..., V). groups: (..., V) int64, each token's. On a CPU adding to groups takes longest, and complex
+    numbers do it for both at once.
+    """
+    both = torch.complex(p, q).to(torch.complex128)
+    sums = both.new_zeros(*groups.shape[:-1], num_groups).scatter_add_(-1, groups, both)
+    return sums.real.contiguous(), sums.imag.contiguous()
 
 
 def prefix_sums(masses: Tensor) -> Tensor:
@@ -97,31 +116,33 @@ class Curve:
         last = self.slopes.shape[-1] - 1
         return (torch.searchsorted(self.positions, at.contiguous(), right=True) - 1).clamp_(0, last)
 
-    def at(self, positions: Tensor) -> Tensor:
-        """g of positions (K, G)."""
-        segment = self.segment(positions)
+    def at(self, positions: Tensor, segment: Tensor) -> Tensor:
+        """g of positions (K, G) that lie in these segments."""
         start, slope = self.positions.gather(-1, segment), self.slopes.gather(-1, segment)
         return self.values.gather(-1, segment) + slope * (positions - start)
 
-    def last_crossing(self, slope: Tensor, through: tuple[Tensor, Tensor]) -> Tensor:
-        """The largest root of g(b) = y + slope (b - x), (K, G); through: x and y, where g(x) <= y."""
+    def last_crossing(self, slope: Tensor, through: tuple[Tensor, Tensor], segment: Tensor) -> Tensor:
+        """The largest root of g(b) = y + slope (b - x), (K, G); through: x and y, where g(x) <= y.
+
+        segment: in which x lies.
+        """
         x, y = through
-        offset = y - slope * x
+        offset, last = y - slope * x, self.slopes.shape[-1]
+        # Behind the last knot, at 1, there are some that are above every line, and g rises without bound.
+        positions = pad(self.positions, (0, last), value=1.0)
+        values, slopes = (pad(known, (0, last), value=torch.inf) for known in (self.values, self.slopes))
         # From x on g is below the line until the root, and above it behind. The last knot below is searched
         # for by halving.
-        low, step = self.segment(x), 1 << (self.slopes.shape[-1].bit_length() - 1)
-        last = self.slopes.shape[-1]
+        low, step = segment, 1 << (last.bit_length() - 1)
         while step:
-            tried = (low + step).clamp_max(last)
-            is_below = self.values.gather(-1, tried) <= offset + slope * self.positions.gather(-1, tried)
-            low = torch.where(is_below, tried, low)
+            tried = low + step
+            is_below = values.gather(-1, tried) <= torch.addcmul(offset, slope, positions.gather(-1, tried))
+            low = low.add(is_below, alpha=step)
             step //= 2
-        segment = low.clamp_max(last - 1)
-        rise = self.slopes.gather(-1, segment) - slope
-        start = self.positions.gather(-1, segment)
-        gap = offset + slope * start - self.values.gather(-1, segment)
-        root = start + gap / rise.clamp_min(TINY)
-        return torch.where(low == last, 1.0, torch.minimum(root, self.positions.gather(-1, segment + 1)))
+        start = positions.gather(-1, low)
+        gap = offset + slope * start - values.gather(-1, low)
+        root = start + gap / (slopes.gather(-1, low) - slope).clamp_min(TINY)
+        return torch.minimum(root, positions.gather(-1, low + 1))
 
 
 class Scores(NamedTuple):
@@ -150,10 +171,13 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
     q = below.diff(dim=-1)
     most = curve.slopes[:, -1:]
     ratio = torch.minimum((p / q.clamp_min(TINY)).cummax(-1).values, most)
-    low, high = clips(p, ratio, below, curve.at(below))
+    segment = curve.segment(below)
+    low, high = clips(p, ratio, below, curve.at(below, segment))
     ratio = torch.minimum(torch.maximum(ratio, low), torch.maximum(high, low))
     won = (ratio * q).cumsum(-1)
-    knots = torch.maximum(curve.last_crossing(ratio, (below[:, 1:], won)), below[:, 1:]).clamp_max(1)
+    knots = torch.maximum(
+        curve.last_crossing(ratio, (below[:, 1:], won), segment[:, 1:]), below[:, 1:]
+    ).clamp_max(1)
     knots = knots.cummax(-1).values
     padded = pad(knots, (1, 0))
     above = torch.searchsorted(padded, curve.positions).clamp_(1, knots.shape[-1])

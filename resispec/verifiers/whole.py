@@ -7,7 +7,7 @@ draws from it, where the walk stops and the final token, are one program of tens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -30,12 +30,19 @@ def draw_outcome(
     tokens.
     """
     outcomes = verifier.outcomes(tree, target_probs, draft_probs)
-    uniform = torch.rand(2, generator=generator, device=target_probs.device, dtype=torch.float64)
-    node = invert(outcomes.stop, uniform[:1])
-    final = outcomes.final.index_select(0, node)[0]
+    return draw_from(outcomes.stop, lambda node: outcomes.final.index_select(0, node)[0], tree, generator)
+
+
+def draw_from(
+    stop: Tensor, final_at: Callable[[Tensor], Tensor], tree: Tree, generator: Generator | None
+) -> Tensor:
+    """The same, given the chances (N,) to stop and the law (V,) of the final token at a node (1,) int64."""
+    uniform = torch.rand(2, generator=generator, device=stop.device, dtype=torch.float64)
+    node = invert(stop, uniform[:1])
+    final = final_at(node).double()
     token = invert(final, uniform[1:])
-    stop, law = outcomes.stop.double(), final.double()
-    facts = (node[0], token[0], stop.sum(), stop.amin(), law.sum(), law.amin())
+    stop = stop.double()
+    facts = (node[0], token[0], stop.sum(), stop.amin(), final.sum(), final.amin())
     return torch.cat((torch.stack([fact.double() for fact in facts]), tree.tokens.double()))
 
 

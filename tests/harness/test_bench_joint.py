@@ -74,5 +74,6 @@ def test_the_files(frame, monkeypatch, tmp_path, capsys):
     joint.main()
     page = (tmp_path / "embedded" / "joint.md").read_text()
     assert page in capsys.readouterr().out and page.count("| 2-1") == 1 and page.count("| 3 ") == 2
+    assert (tmp_path / "embedded" / "joint.png").is_file() and "(joint.png)" in page
     written = pd.read_csv(tmp_path / "embedded" / "joint.csv")
     assert written.accepted.tolist() == pytest.approx(frame.accepted.tolist())

@@ -16,10 +16,12 @@ from resispec import embedded
 from resispec.data import Prompt
 from resispec.decode import Sampling
 from resispec.draws import Draws
+from resispec.trees import complete, parallel_chains
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
-TINY = Size(vocab=40, levels=3, trees=2, walks=2, law_rounds=2, walk_rounds=1)
+SHAPES = {"d3b3": complete(3, 3), "2 paths of 3": parallel_chains(2, 3)}
+TINY = Size(vocab=40, shapes=SHAPES, trees=2, walks=2, law_rounds=2, walk_rounds=1)
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}
 LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
@@ -49,8 +51,10 @@ def test_every_rule_and_verifier_has_its_rows(frame):
         assert labels(frame, "law", "ms", nodes) == labels(frame, "law", "ratio", nodes) == every(LAWS)
     for nodes in (1, 10, 40):
         assert labels(frame, "law", "peak_bytes", nodes) == every(LAWS)
-    assert labels(frame, "walk", "ms", 13) == labels(frame, "walk", "ratio", 13) == every(WALKS)
-    assert len(frame) == 7 * len(every(LAWS)) + 2 * len(every(WALKS))
+    for shape, nodes in (("d3b3", 13), ("2 paths of 3", 7)):
+        for quantity in ("ms", "ratio"):
+            assert labels(frame, f"walk on {shape}", quantity, nodes) == every(WALKS)
+    assert len(frame) == 7 * len(every(LAWS)) + 4 * len(every(WALKS))
 
 
 def test_ratios_are_to_standard_with_iid_draws(frame):
@@ -163,5 +167,6 @@ def test_the_page_and_the_files(frame, monkeypatch, tmp_path, capsys):
     ]
     assert {tuple(row[:2]) for row in rows} == every(WALKS) | {("verifier", "draws")}
     assert {len(row) for row in rows} == {9, 4}
-    [law, walk] = [row for row in rows if row[:2] == ["standard", "iid"]]
-    assert law[3] == law[5] == walk[3] == "1.00" and "–" not in page
+    [law, *walks] = [row for row in rows if row[:2] == ["standard", "iid"]]
+    assert len(walks) == 2 and law[3] == law[5] == "1.00" and "–" not in page
+    assert all(walk[3] == "1.00" for walk in walks)

@@ -9,7 +9,7 @@ from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths
-from resispec.verifiers import LevelOptimal, get_verifier
+from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
 from resispec.verifiers.transport import win_masses
 
@@ -131,6 +131,46 @@ def test_a_large_vocabulary_in_float32():
     assert torch.allclose(outcomes.stop.double(), precise.stop, atol=1e-4)
     verdict = LevelOptimal().verify(tree, target, draft, rng(0))
     assert verdict == LevelOptimal().verify(tree, target, draft, rng(0))
+
+
+@pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])
+@pytest.mark.parametrize("topology", [from_widths((3, 3, 3)), complete(4, 2), UNEVEN, chain(3)])
+def test_a_walk_follows_the_law_of_the_whole_tree(topology, least, monkeypatch):
+    """With the same uniform numbers `verify`, which leaves nodes out, and a draw from `outcomes` agree."""
+    monkeypatch.setattr(module, "LEAST_WEIGHT", least)
+    verifier, stopped = LevelOptimal(), set()
+    for seed in range(20):
+        target, draft = rows(6, seed)
+        tokens = torch.randint(6, (topology.num_nodes,), generator=rng(seed))
+        given = Tree(topology, tokens, Draws.IID), target[tokens], draft[tokens]
+        for draw in range(8):
+            numbers = draw_outcome(verifier, *given, rng(draw)).tolist()
+            wanted = read_verdict(numbers, topology, target.dtype)
+            assert verifier.verify(*given, rng(draw)) == wanted
+            stopped.add(wanted.path[-1:])
+    assert len(stopped) >= min(topology.num_nodes, 6) - 1
+
+
+def test_a_walk_looks_at_nodes_that_compete_only(monkeypatch):
+    """The second child of the root has no weight, whatever its laws are."""
+    target, draft = rows(4, 0, 1.0)
+    target[0] = torch.tensor([0, 0.5, 0, 0.5])
+    given = Tree(complete(3, 2), torch.tensor([0, 1, 2, 3, 3, 0, 1]), Draws.IID)
+    laws, looked = (target[given.tokens], draft[given.tokens]), []
+    compete = LevelOptimal._compete
+
+    def spy(self, level, weights, *rest):
+        looked.extend(level.parents.tolist())
+        return compete(self, level, weights, *rest)
+
+    monkeypatch.setattr(LevelOptimal, "_compete", spy)
+    wanted = LevelOptimal().verify(given, *laws, rng(0))
+    assert looked == [0, 1]
+    laws[0][2] = laws[1][2] = torch.nan
+    assert LevelOptimal().verify(given, *laws, rng(0)) == wanted
+    laws[1][1] = torch.nan
+    with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to nan"):
+        LevelOptimal().verify(given, *laws, rng(0))
 
 
 @pytest.mark.parametrize("options", [{"bins": 1}, {"classes": 0}])

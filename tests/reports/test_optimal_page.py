@@ -162,3 +162,16 @@ def test_what_the_published_table_says_about_not_knowing():
         [left.mean()], abs=0.05
     )
     assert figures(r"% in the mean and up to (.*?) %") == pytest.approx([left.max()], abs=0.05)
+
+
+@pytest.mark.parametrize("shape", ["d5b3", "10 paths of 12"])
+def test_what_whole_levels_cost(shape):
+    """The numbers are those of the published bench."""
+    frame = pd.read_csv(ROOT / "results" / "published" / "embedded" / "bench_rules.csv")
+    walks = frame[(frame.measured == f"walk on {shape}") & (frame.draws == "iid") & (frame.num_nodes == 121)]
+    found = walks.set_index(["verifier", "quantity"]).value
+    wanted = [
+        found["traversal_optimal", "ratio"],
+        *(found["level_optimal", what] for what in ("ratio", "ms")),
+    ]
+    assert figures(rf"\n\| {shape} \|(.*)\|\n") == pytest.approx(wanted, abs=0.05)
