@@ -1,6 +1,5 @@
 """Topologies that a reader can check by eye, and sizes that are refused before anything is built."""
 
-
 import pytest
 import torch
 
