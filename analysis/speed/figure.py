@@ -16,6 +16,11 @@ LINES = {
     "without_replacement": Look(ORANGE, "v", "--"),
     "point_mass": Look(PURPLE, "P", ":"),
 }
+D5B3 = {
+    "standard": Look(VERMILION, "o", ""),
+    "traversal_optimal": Look(GREEN, "^", ""),
+    "level_optimal": Look(BLUE, "<", ""),
+}
 LEVELS = {"one_token": (BLACK, "-"), "generate": (GREY, "--"), "assisted": (SKY, "-.")}
 MOST_PANELS = 4
 
@@ -39,12 +44,9 @@ def _panel(axes: Axes, own: pd.DataFrame) -> None:
     for kind, look in LINES.items():
         rows = own[kinds == kind].sort_values("num_nodes")
         figures.line(axes, rows.num_nodes, rows, look, KINDS[kind])
-    reference = own[kinds == "d5b3"]
-    for look, (_, row) in zip(
-        (Look(VERMILION, "o", ""), Look(GREEN, "^", "")), reference.iterrows(), strict=False
-    ):
-        rows = pd.DataFrame([row])
-        figures.line(axes, rows.num_nodes, rows, look, f"d5b3, {labels.name('verifier', row.verifier)}")
+    for verifier, rows in own[kinds == "d5b3"].groupby("verifier", sort=False):
+        named = f"d5b3, {labels.name('verifier', verifier)}"
+        figures.line(axes, rows.num_nodes, rows, D5B3[verifier], named)
     fastest = own[kinds == "fastest"]
     figures.line(axes, fastest.num_nodes, fastest, Look(VERMILION, "*", ""), SINGLE["fastest"])
     for entry, (colour, line) in LEVELS.items():
