@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
-from hydra.utils import get_class
 from omegaconf import MISSING, DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from resispec.training.base import DrafterTraining, Sequences
 
 CHECKPOINT = "checkpoint.pt"
+RECIPES = {f"{kind.__module__}.{kind.__name__}": kind for kind in (EagleRecipe, Eagle3Recipe)}
+"""By the name that a configuration gives."""
 FEWEST_TOKENS = 3  # a step reads two tokens and learns to predict the third
 
 
@@ -82,9 +83,12 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     # Without its draft it is another pair than its fingerprint says.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
-    given = dict(config["recipe"])
+    given = dict(config["recipe"] or {})
+    kind = RECIPES.get(found := given.pop("_target_", None))
+    if kind is None:
+        raise InvalidInput(f"recipe is a {found}; allowed: {', '.join(RECIPES)} (recipe=eagle, eagle3)")
     try:
-        return TypeAdapter(get_class(given.pop("_target_"))).validate_python(given)
+        return TypeAdapter(kind).validate_python(given)
     except ValidationError as error:
         [first, *_] = error.errors()
         key = ".".join(["recipe", *map(str, first["loc"])])

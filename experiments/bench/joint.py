@@ -24,7 +24,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, available, get_verifier
 
-DRAFTED, BEST = "joint optimum, drafted knowledge", "traversal_optimal"
+DRAFTED, COMPARED = "joint optimum, drafted knowledge", "traversal_optimal"
 EXACT = [name for name in available() if name != "resispec"]
 ONE, ALL = (Draws.IID,), tuple(Draws)
 SHAPES: dict[str, tuple[Topology, int, tuple[Draws, ...]]] = {
@@ -68,7 +68,7 @@ class Case:
         found = {OPTIMUM: sum(alone) / len(worlds)}
         if self.possible > 1:
             found[DRAFTED] = JointProgram(topology, self.draws, worlds).solve().accepted
-        for name in EXACT if self.possible == 1 else (BEST,):
+        for name in EXACT if self.possible == 1 else (COMPARED,):
             try:
                 enumerated = [account(get_verifier(name), topology, world, self.draws) for world in worlds]
             except InvalidInput:  # not with these draws, or not on trees
@@ -121,7 +121,7 @@ def left_by_knowledge(frame: pd.DataFrame) -> Table:
     """The same optimum, with what it takes to know laws that were not drafted."""
     keys = ["shape", "vocab", "possible", "laws"]
     means = frame[frame.possible > 1].pivot_table("accepted", keys, "verifier", sort=False)
-    names = {DRAFTED: "price of not knowing, %", BEST: f"{BEST} leaves, %"}
+    names = {DRAFTED: "price of not knowing, %", COMPARED: f"{COMPARED} leaves, %"}
     left = left_of(means)[list(names)].rename(columns=names)
     shown = pd.concat((means[OPTIMUM], left), axis=1)
     caption = "What of the joint optimum is lost where laws are known at drafted places only; i.i.d. draws."

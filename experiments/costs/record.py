@@ -55,7 +55,7 @@ def key_of(config: Mapping[str, Any]) -> str:
     Which verifiers are timed is a part of it, so that times are taken again where one is new.
     """
     names = ("pair", "num_threads", "compiled")
-    return Cell({}, {name: config[name] for name in names} | {"timed": METHODS}).cell_id
+    return Cell({}, {name: config[name] for name in names} | {"verifiers": METHODS}).cell_id
 
 
 def costs_of(cell: Cell, report: Report) -> Costs:

@@ -56,6 +56,6 @@ class Recursive:
                     # Where a rejection has probability zero nothing is left to reshape, and the law before it
                     # stands.
                     divisor = total.clamp_min(tiny)
-                    target = torch.where(total > tiny, mass / divisor, target)
+                    target = torch.where(total <= tiny, target, mass / divisor)  # NaN stays NaN
                     null = null / divisor
         return Law(torch.cat(select, -1), target)

@@ -14,7 +14,7 @@ increasing order of p / q. Everything is batched over leading dimensions and in 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -202,14 +202,14 @@ def win_masses(functions: Tensor) -> Tensor:
     return rise * (masses * before * after).sum(0)
 
 
-@lru_cache(maxsize=32)
+@cache  # for good, since captured graphs read these tensors
 def _quadrature(num_nodes: int, device: torch.device) -> tuple[Tensor, ...]:
     """The nodes and weights of `gauss_legendre`, each (X, 1, 1) on a device."""
     columns = torch.tensor(gauss_legendre(num_nodes), dtype=torch.float64).to(device)
     return columns[:, :1, None], columns[:, 1:, None]
 
 
-@lru_cache(maxsize=32)
+@cache
 def gauss_legendre(num_nodes: int) -> tuple[tuple[float, float], ...]:
     """Nodes and weights on [0, 1]; exact for polynomials of degree below 2 * num_nodes."""
     nodes, weights = np.polynomial.legendre.leggauss(num_nodes)

@@ -174,6 +174,16 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, monkeypatch):
     assert len(calls) == 2
 
 
+def test_costs_without_a_verifier_are_measured_again(toy, monkeypatch):
+    """They were taken for complete, and what needs the new one found no cost of it."""
+    calls, [cell] = counted(monkeypatch), cells_of(toy)
+    with monkeypatch.context() as before:
+        before.setattr(record, "METHODS", {"iid": ("standard",)})
+        record.costs_of(cell, quiet)
+    record.costs_of(cell, quiet)
+    assert len(calls) == 2
+
+
 def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, monkeypatch):
     calls = counted(monkeypatch)
     overrides = ("seed=7", "temperature=0.3", "num_threads=2", "dtype=bfloat16")

@@ -67,6 +67,8 @@ def test_the_draft_is_not_loaded():
         ({"recipe": recipe("eagle", steps="many")}, "recipe.steps: .* found 'many'"),
         ({"recipe": recipe("eagle3", steps=1.5)}, "recipe.steps: .* found 1.5"),
         ({"recipe": recipe("eagle", learning_rate=-1.0)}, "learning_rate is positive"),
+        ({"recipe": None}, "recipe is a None; allowed: .*EagleRecipe, .*Eagle3Recipe"),
+        ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: "),
         ({"device": "abacus"}, "device is 'abacus'"),
     ],
 )

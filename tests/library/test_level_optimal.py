@@ -168,6 +168,7 @@ def test_a_walk_looks_at_nodes_that_compete_only(monkeypatch):
     assert looked == [0, 1]
     laws[0][2] = laws[1][2] = torch.nan
     assert LevelOptimal().verify(given, *laws, rng(0)) == wanted
+    assert LevelOptimal().outcomes(given, *laws).stop.isfinite().all()
     laws[1][1] = torch.nan
     with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to nan"):
         LevelOptimal().verify(given, *laws, rng(0))

@@ -211,6 +211,14 @@ IN_YAMLS = {
 }
 
 
+@pytest.mark.parametrize("name", ["standard", "resispec"])
+def test_a_nan_of_the_draft_is_not_hidden(name):
+    """Where it was at a token that was not drafted, the law before it stood, as if nothing were wrong."""
+    p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, torch.nan])
+    law = get_rule(name).law(p, q, torch.tensor([1, 0]), Draws.IID)
+    assert law.residual.isnan().any()
+
+
 def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
     assert {path.stem for path in YAMLS.glob("*.yaml")} >= {*IN_YAMLS, "custom"}
     assert set(IN_YAMLS) <= set(available())

@@ -100,8 +100,13 @@ def test_a_verifier_that_draws_from_another_law_is_caught(name):
     fault = FAULTS[name]
     verifier = as_verifier(fault.make())
     max_siblings = 1 if isinstance(verifier, Block) else 8
-    found = simulated(verifier, scenes(max_siblings), fault.draws, 500, rng(0))
-    assert min(one.p_value for one in found.values()) < LEAST_P, found
+
+    def least_p(num_turns):
+        found = simulated(verifier, scenes(max_siblings), fault.draws, num_turns, rng(0))
+        return min(one.p_value for one in found.values())
+
+    # Most show within a few turns, which take a fraction of the time.
+    assert any(least_p(num_turns) < LEAST_P for num_turns in (60, 500))
 
 
 @dataclass

@@ -105,6 +105,19 @@ def test_what_the_page_names_exists():
     )
 
 
+def test_where_whole_levels_accept_less_than_the_walk_from_the_leaves_up():
+    """The page's counts are those of the published worlds."""
+    frame = pd.read_csv(ROOT / "results" / "published" / "embedded" / "joint.csv")
+    rows = frame[(frame.possible == 1) & (frame.draws == "iid")]
+    accepted = rows.pivot(index=["shape", "laws", "seed"], columns="verifier", values="accepted")
+    less = 1 - accepted.level_optimal / accepted.traversal_optimal
+    number, worlds, most = re.search(
+        r"in (\d+) of the (\d+) worlds of joint.csv .*? by at most ([\d.]+) %", PAGE
+    ).groups()
+    assert (int(number), int(worlds)) == (int((less > 1e-7).sum()), len(accepted))
+    assert 100 * less.max() == pytest.approx(float(most), abs=0.05)
+
+
 def tree_world(target, draft):
     """Two levels below the root, two tokens: fair laws at the root, the same laws everywhere below it."""
     fair = [0.5, 0.5]
