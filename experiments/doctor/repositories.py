@@ -23,8 +23,6 @@ from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weigh
 
 DEADLINE_S = 15.0
 """For all answers together."""
-
-
 REACHED = set(Access) - {Access.UNREACHABLE, Access.OFFLINE}
 """What only a hub that answers can say."""
 
