@@ -5,6 +5,7 @@ SHELL := bash
 
 PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
+PROFILES := $(sort $(basename $(notdir $(wildcard conf/profile/*))))
 RESULTS ?= results
 VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
@@ -32,8 +33,8 @@ else
 PROFILE := inflated
 WHY := a CUDA device was found but no hub; PROFILE=paper chooses the models of the paper, PROFILE=embedded the small pair
 endif
-ifeq ($(filter $(PROFILE),embedded inflated paper),)
-$(error unknown PROFILE '$(PROFILE)'; allowed: embedded, inflated, paper)
+ifeq ($(filter $(PROFILE),$(PROFILES)),)
+$(error unknown PROFILE '$(PROFILE)'; allowed: $(PROFILES))
 endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
@@ -57,7 +58,7 @@ help: ## list the targets
 	    $$stem "write $$stem from the cells that exist, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=embedded|inflated|paper (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
+	@echo "  variables: PROFILE=name, one of $(PROFILES) (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
 	@echo "    NAME=of a submission,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"

@@ -38,7 +38,7 @@ class Artefact:
 def parser(module: str, description: str) -> argparse.ArgumentParser:
     """What every command of this package takes: --profile and --results. module: its name."""
     made = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    made.add_argument("--profile", default="embedded", help="embedded (the default), inflated or paper")
+    made.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
     made.add_argument("--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/")
     return made
 

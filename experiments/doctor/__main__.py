@@ -92,7 +92,7 @@ def check(profile: str, results: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m experiments.doctor", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="embedded", help="embedded (the default), inflated or paper")
+    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
     )

@@ -130,7 +130,7 @@ def test_every_target_that_is_named_exists():
         target for page in PAGES for target in re.findall(r"(?:^|`)make ([a-z0-9-]+)", page.read_text(), re.M)
     }
     named |= {f"{prefix}{stem}" for stem in ARTEFACTS for prefix in ("", "reproduce-")}
-    for profile in ("embedded", "inflated", "paper"):
+    for profile in sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml")):
         command = ["make", "--dry-run", *sorted(named), f"PROFILE={profile}"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
