@@ -4,8 +4,8 @@ Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact, by default of all that results/PROFILE holds and the report of them,
 and the trees that were searched for where its plan names some, to results/published/PROFILE. It renews what
-README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`: the tables, and the paragraphs
-that begin like one of the page. Other prose stays.
+README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`, of another profile than embedded
+`<!-- PROFILE/ARTEFACT -->`: the tables, and the paragraphs that begin like one of the page. Other prose stays.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
         copied += [_copy(file, folder / "growmap" / file.name) for file in trees]
     pages = {stem: folder / f"{stem}.md" for stem in stems if (folder / f"{stem}.md").is_file()}
     for stem, page in pages.items():
+        block = stem if profile == "embedded" else f"{profile}/{stem}"
         text = page.read_text(encoding="utf-8")
-        copied += [path for path in _quoting(stem, root) if renew(path, stem, text)]
+        copied += [path for path in _quoting(block, root) if renew(path, block, text)]
     return copied
 
 
@@ -90,15 +91,15 @@ def _names_trees(artefact: str, source: Path) -> bool:
     return (source / "growmap").is_dir() and any(cell.get("tree_file") for cell in cells)
 
 
-def _quoting(artefact: str, root: Path) -> list[Path]:
+def _quoting(block: str, root: Path) -> list[Path]:
     pages = [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
-    return [page for page in pages if page.is_file() and f"<!-- {artefact} -->" in page.read_text("utf-8")]
+    return [page for page in pages if page.is_file() and f"<!-- {block} -->" in page.read_text("utf-8")]
 
 
-def renew(path: Path, artefact: str, page: str) -> bool:
-    """Renew what a document quotes of a page; return whether it changed."""
+def renew(path: Path, block: str, page: str) -> bool:
+    """Renew what a document quotes of a page in blocks of a name; return whether it changed."""
     text = path.read_text(encoding="utf-8")
-    blocks = re.compile(rf"(<!-- {artefact} -->\n)(.*?)(\n<!-- /{artefact} -->)", re.S)
+    blocks = re.compile(rf"(<!-- {block} -->\n)(.*?)(\n<!-- /{block} -->)", re.S)
     renewed = blocks.sub(lambda found: found[1] + quoted(found[2], page) + found[3], text)
     if renewed != text:
         write_atomically(path, renewed)

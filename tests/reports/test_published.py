@@ -200,6 +200,17 @@ def test_publishing_copies_files_and_renews_what_is_quoted(tmp_path: Path, last_
     assert last_line(ours).endswith("3 of 3 accepted lengths agree, 2 of 2 verdicts")
 
 
+def test_what_another_profile_measured_is_quoted_in_blocks_of_its_own(tmp_path: Path) -> None:
+    table, root = "| a |\n|---|\n| {} |\n", tmp_path / "repository"
+    (tmp_path / "inflated").mkdir()
+    (tmp_path / "inflated" / "bench.md").write_text(table.format(2))
+    root.mkdir()
+    page = "<!-- bench -->\n{}<!-- /bench -->\n<!-- inflated/bench -->\n{}<!-- /inflated/bench -->\n"
+    (root / "README.md").write_text(page.format(table.format(1), table.format(1)))
+    publish.publish("bench", "inflated", tmp_path, root)
+    assert (root / "README.md").read_text() == page.format(table.format(1), table.format(2))
+
+
 def test_trees_that_a_plan_names_are_published(tmp_path: Path) -> None:
     ours, root = tmp_path / "ours", tmp_path / "repository"
     folder = ours / "embedded"
