@@ -4,8 +4,9 @@ Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact, by default of all that results/PROFILE holds and the report of them,
 and the trees that were searched for where its plan names some, to results/published/PROFILE. It renews what
-README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`, of another profile than embedded
-`<!-- PROFILE/ARTEFACT -->`: the tables, and the paragraphs that begin like one of the page. Other prose stays.
+README.md and docs quote between `<!-- ARTEFACT -->` and `<!-- /ARTEFACT -->`: the tables, and the paragraphs
+that begin like one of the page. Other prose stays. A block of another profile than embedded is called
+PROFILE/ARTEFACT.
 """
 
 from __future__ import annotations

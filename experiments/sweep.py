@@ -15,6 +15,7 @@ from experiments.dashboards.beside import published
 from experiments.doctor import start
 from experiments.launcher import run_searches
 from experiments.plan import AD_HOC, Part, has_tree, parts_of, write_plan
+from experiments.search.chosen import check_settings
 from experiments.store import CellStore
 from resispec.errors import InvalidInput
 
@@ -120,6 +121,8 @@ def _check_files(cells: Sequence[Cell]) -> None:
         if is_ours and is_there and config["tree"] not in seen:
             seen.append(config["tree"])
             build(config["tree"])
+        if "tree" in cell.labels and target == "experiments.search.chosen.load" and path and path.is_file():
+            check_settings(path, config)
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:

@@ -7,6 +7,7 @@ that it changes in place, never in numbers of the host: where it is captured, Py
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -72,9 +73,15 @@ class CudaGraphs:
         if generator is not None:
             graph.register_generator_state(generator)
         given = tuple(value.clone() for value in inputs)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=_capturing_stream(given[0].device)):
             returned = self._function(generator, *given)
         return graph, given, returned
+
+
+@cache
+def _capturing_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures on a device, since libraries keep memory for every stream."""
+    return torch.cuda.Stream(device)
 
 
 def _as_it_is(function: Unit) -> Unit:

@@ -16,8 +16,8 @@ from resispec.capture import Unit, as_unit, send, upload
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.drafters.base import Drafter
 from resispec.models import Pair, Warp, keeping
-from resispec.timing import is_measuring, part
-from resispec.trees import Topology
+from resispec.timing import looks_inside, part
+from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
 
 
@@ -45,7 +45,6 @@ class Stepper:
         self._topology = drafter.topology
         self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
-        self._placed = _placed(self._topology, device)
         self._drafts = drafter.session(pair, warp.for_draft, capacity)
         self._read = as_unit(self._laws, device)
         self._decide: dict[str, Unit] = {}  # by the name of the draws, for trees of the drafter's own shape
@@ -68,8 +67,7 @@ class Stepper:
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
-            topology = draft.tree.topology
-            placed = self._placed if topology == self._topology else _placed(topology, self._device)
+            placed = _placed(draft.tree.topology, self._device)
             features, target_probs = self._read(None, draft.tree.tokens, *placed)
         with part("verify"):
             verdict = self._verdict(draft, target_probs)
@@ -87,7 +85,7 @@ class Stepper:
         tree, generator = draft.tree, self._generator
         if reading_is_free(self._device):
             return self._verifier.verify(tree, target_probs, draft.probs, generator)
-        if tree.topology != self._topology or is_measuring():
+        if tree.topology != self._topology or looks_inside():
             # Another shape every time, or parts inside of it are to be told apart: not captured.
             drawn = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
@@ -108,6 +106,7 @@ def reading_is_free(device: torch.device) -> bool:
     return device.type == "cpu"
 
 
+@kept_with_topology
 def _placed(topology: Topology, device: torch.device) -> tuple[Tensor, Tensor]:
     """The depths (N,) of a topology's nodes and which of them each sees (N, N) bool, on a device."""
     return send(topology.depths, device), send(topology.ancestors, device)

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import ClassVar
 
 import torch
 
@@ -30,8 +31,10 @@ class Stopwatch:
     Every part waits for the device at both of its ends, so profiling runs stay apart from throughput runs.
 
     seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
-    num_timed: how often a part was timed.
+    num_timed: how often a part was timed. looks_inside: whether parts inside of parts are timed, too.
     """
+
+    looks_inside: ClassVar[bool] = True
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -56,6 +59,8 @@ class Stopwatch:
 class OuterStopwatch(Stopwatch):
     """Times parts and not what is inside of them: clocks of small parts would be a share of their own."""
 
+    looks_inside: ClassVar[bool] = False
+
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """See `Stopwatch.part`."""
@@ -76,9 +81,10 @@ def measuring(stopwatch: Stopwatch | None) -> Iterator[None]:
         _running.reset(token)
 
 
-def is_measuring() -> bool:
-    """Whether a stopwatch runs."""
-    return _running.get() is not None
+def looks_inside() -> bool:
+    """Whether a stopwatch runs that times parts inside of parts, which captured work has not."""
+    stopwatch = _running.get()
+    return stopwatch is not None and stopwatch.looks_inside
 
 
 def part(name: str) -> AbstractContextManager[None]:

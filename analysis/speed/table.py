@@ -16,7 +16,7 @@ from analysis.load import SETTING, Plan, Results, load
 from analysis.published import Compared
 from analysis.report import Table, footer, key_texts, split_keys
 from analysis.speed import figure, predicted
-from analysis.speed.measured import FASTEST, FIELDS, measure
+from analysis.speed.measured import DESCRIBING, FASTEST, FIELDS, measure
 from analysis.speed.words import entry_text
 from analysis.stats import BRACKETS, Interval
 
@@ -66,11 +66,13 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
     share, speedup = (
         labels.interval(Interval(*by.loc[name]), ".2f") for name in ("share_of_best", "speedup_vs_one_token")
     )
-    near = (
-        "the fastest entry" if best == FASTEST else f"{share} of the fastest entry ({best.replace('_', ' ')})"
-    )
-    setting = f"T = {fastest.temperature:g}"
-    return (f"{setting}: tree=fastest is {found}, {near}, and {speedup} of one token at a time.",)
+    near = "the fastest entry"
+    if best != FASTEST:
+        is_same = all(fastest[name] == rates.loc[best][name] for name in DESCRIBING[1:])
+        named = f"{best.replace('_', ' ')}{', the same configuration' if is_same else ''}"
+        near = f"{share} of the fastest entry ({named})"
+    setting = f"T={fastest.temperature:g}"
+    return (f"At {setting} tree=fastest is {found}, {near}, and {speedup} of one token at a time.",)
 
 
 def _table(frame: pd.DataFrame, results: Results, plan: Plan, notes: Sequence[str]) -> Table:

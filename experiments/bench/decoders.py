@@ -2,8 +2,9 @@
 
 Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
 transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
-them in turn, so that a busy machine slows all alike. Then the split of a d5b3 step, with a clock around every
-part: what is not a forward of one of the two models is our own cost.
+them in turn, so that a busy machine slows all alike. Then, on a processor, the split of a d5b3 step with a
+clock around every part: what is not a forward of one of the two models is our own cost. On a GPU forwards are
+parts of captured units, where no clock can be; the split of a step there is that of `step_time`.
 """
 
 from __future__ import annotations
@@ -163,14 +164,15 @@ def parts(split: Mapping[str, float]) -> Table:
     return plain("bench_step", frame, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
 
 
-def page(contestants: Sequence[Timed], split: Mapping[str, float], device: torch.device) -> str:
-    """The figures for people."""
+def page(contestants: Sequence[Timed], split: Mapping[str, float] | None, device: torch.device) -> str:
+    """The figures for people. split: see `step_split`; None where it was not measured."""
     source = (
         f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, "
         f"{NEW_TOKENS} new tokens a prompt, {len(contestants[0].seconds)} prompts decoded by all four in "
         "turn; medians over prompts, the prompt's forward included."
     )
-    return "\n".join([markdown(speeds(contestants)), markdown(parts(split)), source, ""])
+    tables = [speeds(contestants), *([parts(split)] if split else [])]
+    return "\n".join([*map(markdown, tables), source, ""])
 
 
 def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
@@ -204,7 +206,8 @@ def main() -> None:
     prompts = embedded_prompts(pair, options.prompts)
     contestants = entrants(pair, prompts)
     contest("bench", contestants, len(prompts), pair.target.device)
-    text = page(contestants, step_split(pair, prompts), pair.target.device)
+    split = step_split(pair, prompts) if pair.target.device.type == "cpu" else None
+    text = page(contestants, split, pair.target.device)
     write_page(stem_of("bench", options.results, pair.target.device), text)
 
 

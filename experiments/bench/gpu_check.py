@@ -2,10 +2,11 @@
 
     python -m experiments.bench.gpu_check [--results FOLDER]
 
-The tests that need a device, every bench, the cost model, and decoding with the pair that is inflated to the
-size of Llama-2-7B. Each is a process of its own with a limit of time, all limits together are 20 minutes, and
-a step that fails does not stop the next ones. What it lacks a package for is skipped. The exit code is 0 only
-when no step failed. Tables go to RESULTS/timing/, what every step printed to RESULTS/timing/gpu_check/.
+The tests that need a device, every bench, the cost model, and the artefact `speed` on few prompts with the
+pair that is inflated to the size of Llama-2-7B. Each is a process of its own with a limit of time, all limits
+together are 20 minutes, and a step that fails does not stop the next ones. What it lacks a package for is
+skipped. The exit code is 0 only when no step failed. Tables go to RESULTS/timing/ and RESULTS/inflated/, what
+every step printed to RESULTS/timing/gpu_check/.
 """
 
 from __future__ import annotations
@@ -66,23 +67,23 @@ def steps(results: Path) -> list[Step]:
     """All steps, in their order; the limits add up to 20 minutes."""
     bench = "experiments.bench"
     cuda = ("--device", "cuda", "--results", str(results))
-    inflated = ("profile=inflated", "pair=inflated_llama2_7b__jf68m")
-    run = ("experiments.run", *inflated, "num_prompts=10", f"results={results / 'timing' / 'gpu_check'}")
+    inflated, where = "profile=inflated", f"results={results}"
+    speed = ("experiments.run", "experiment=speed", inflated, where, "temperature=1.0", "num_prompts=4")
     train = "from resispec.embedded import load_pair; load_pair(); print('the pair is there')"
     return [
         *device_tests(),
         Step("embedded pair, trained once", (sys.executable, "-c", train), 240),
-        Step("bench of decoders", _module(f"{bench}.decoders", *cuda), 90, TABLES),
-        Step("bench of rules", _module(f"{bench}.rules", *cuda), 150, TABLES),
+        Step("bench of decoders", _module(f"{bench}.decoders", *cuda), 60, TABLES),
+        Step("bench of rules", _module(f"{bench}.rules", *cuda), 120, TABLES),
         Step("bench of memory", _module(f"{bench}.memory", *cuda), 60, TABLES),
-        Step("step time, Llama-2-7B + 68M", _module(f"{bench}.step_time", *cuda), 120, TABLES),
-        Step("costs", _module(f"{bench}.costs", *inflated, f"results={results}"), 150, (*HARNESS, "scipy")),
-        Step("inflated pair, one token a step", _module(*run, "decoder=autoregressive"), 90, HARNESS),
+        Step("step time, Llama-2-7B + 68M", _module(f"{bench}.step_time", *cuda), 100, TABLES),
+        Step("costs", _module(f"{bench}.costs", inflated, where), 150, (*HARNESS, "scipy")),
+        Step("speed, inflated pair", _module(*speed), 270, (*HARNESS, "scipy")),
         Step(
-            "inflated pair, d5b3",
-            _module(*run, "decoder=specinfer", "tree=d5b3", "verifier=standard,traversal_optimal"),
-            120,
-            HARNESS,
+            "table of speed",
+            _module("analysis.speed", "--profile", "inflated", "--results", str(results)),
+            20,
+            (*TABLES, "matplotlib"),
         ),
     ]
 

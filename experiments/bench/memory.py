@@ -1,6 +1,6 @@
 """The most memory that decoding takes: `python -m experiments.bench.memory [--device cpu|cuda]`.
 
-Every decoder and verifier at several numbers of nodes N and vocabularies V, over one prompt and over many.
+Decoders and verifiers at several numbers of nodes N and vocabularies V, over one prompt and over many.
 The models have random weights and next to no body, so that what counts is what a step holds besides weights
 and cache: laws and what their verification works with, in proportion to N V. What torch's allocator gave
 out is counted, so the figures are the same on a busy machine.
@@ -77,10 +77,10 @@ def grow_map(num_nodes: int) -> Topology:
 
 
 def methods() -> Iterator[tuple[str, str, Callable[[int], Drafter], Sequence[int]]]:
-    """Every decoder and verifier, with its drafter by the number of nodes N, and all N."""
+    """What is measured: decoder and verifier, with its drafter by the number of nodes N, and all N."""
     yield "autoregressive", "standard", lambda _: NoDraft(), (1,)
     yield "chain", "standard", lambda nodes: DraftModel(chain(nodes - 1)), (5,)
-    for name in ("standard", "resispec", "optimal", "traversal_optimal"):
+    for name in ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal"):
         yield "specinfer", name, lambda nodes: DraftModel(complete(LEVELS[nodes], 3)), TREE_NODES
     distinct = Draws.WITHOUT_REPLACEMENT
     yield "sequoia", "traversal", lambda nodes: DraftModel(grow_map(nodes), distinct), TREE_NODES

@@ -22,7 +22,7 @@ from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
 from resispec.files import write_json
 from resispec.models import Pair, TransformersModel, build_llama
-from resispec.timing import Stopwatch, now
+from resispec.timing import OuterStopwatch, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
@@ -32,6 +32,7 @@ PARTS = {
     "verify, ms": "verify_ms",
     "commit, ms": "commit_ms",
 }
+VERIFIERS = ("standard", "resispec", "optimal", "traversal", "traversal_optimal", "level_optimal")
 PROMPT_TOKENS = 128
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_eos=True)
 
@@ -93,7 +94,7 @@ def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
     for _ in range(2):  # the first run warms up
         marks.clear()
         decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), on_step=mark)
-    watch = Stopwatch(device)
+    watch = OuterStopwatch(device)
     result = decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(1), stopwatch=watch)
     steps = [1e3 * (after - before) for before, after in zip(marks, marks[1:], strict=False)]
     split = {f"{name}_ms": 1e3 * seconds / len(result.num_emitted) for name, seconds in watch.seconds.items()}
@@ -138,11 +139,9 @@ def main() -> None:
     target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), NoTokenizer())
     weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
-    rows = {
-        "autoregressive": time_steps(pair, NoDraft(), "standard"),
-        "specinfer d5b3, standard": time_steps(pair, DraftModel(complete(5, 3)), "standard"),
-        "specinfer d5b3, resispec": time_steps(pair, DraftModel(complete(5, 3)), "resispec"),
-    }
+    rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
+    for name in VERIFIERS:
+        rows[f"specinfer d5b3, {name}"] = time_steps(pair, DraftModel(complete(5, 3)), name)
     source = (
         f"`python -m experiments.bench.step_time` on {device_name(device)}: random bfloat16 weights "
         f"({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch "

@@ -21,7 +21,8 @@ from resispec.models import Pair
 from resispec.timing import OuterStopwatch, Stopwatch, now
 from resispec.trees import Topology, chain, complete, from_widths
 
-ROUNDS = 5
+ROUNDS = {"cpu": 5, "cuda": 2}
+"""By the type of the device; what else a processor does shows in its times."""
 NEW_TOKENS = 48
 SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
 WALKED: tuple[Topology, ...] = (
@@ -64,7 +65,7 @@ def probes(context: int) -> list[Probe]:
 
 
 def time_probes(
-    pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int = ROUNDS
+    pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int
 ) -> list[Timed]:
     """Every probe in turn, round after round, and medians over the rounds; one more round warms up.
 

@@ -54,8 +54,9 @@ def key_of(config: Mapping[str, Any]) -> str:
 
     Which verifiers are timed is a part of it, so that times are taken again where one is new.
     """
-    names = ("pair", "num_threads", "compiled")
-    return Cell({}, {name: config[name] for name in names} | {"verifiers": METHODS}).cell_id
+    facts = {name: config[name] for name in ("pair", "num_threads", "compiled")}
+    facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")  # which torch heeds
+    return Cell({}, facts | {"verifiers": METHODS}).cell_id
 
 
 def costs_of(cell: Cell, report: Report) -> Costs:
@@ -151,13 +152,14 @@ def _measured(cell: Cell, report: Report) -> dict[str, Any]:
     documents = build(config["dataset"]).prompts(config["num_prompts"])
     text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
     load = os.getloadavg()[0]
-    steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count))
+    rounds = ROUNDS[pair.target.device.type]
+    steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count), rounds)
     facts = provenance(pair.target.device)
     kept = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
     return {
         "pair": cell.labels["pair"],
         "dtype": config["dtype"],
-        "num_rounds": ROUNDS,
+        "num_rounds": rounds,
         "load_average": round(load, 2),
         **{name: facts[name] for name in kept},
         "steps": [one.facts for one in steps],

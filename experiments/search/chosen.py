@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from resispec.decode import Decoder
 
 FORMAT = "resispec fastest 1"
+SETTINGS = ("num_threads", "compiled", "dtype")
+"""Of a cell's configuration, what decides how fast a step is and is no part of the file's name."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,18 @@ def load(path: str | Path) -> Chosen:
         raise InvalidInput(
             f"{path} is no file of tree=fastest ({reason}); delete it to search again"
         ) from error
+
+
+def check_settings(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a file that was searched for with other settings than those of a cell. Raises InvalidInput."""
+    about: Any = read_json(path).get("about")
+    made = about.get("settings", {}) if isinstance(about, dict) else {}
+    for name in SETTINGS:
+        if name in made and made[name] != config[name]:
+            raise InvalidInput(
+                f"{path} was searched for with {name}={made[name]}; found {name}={config[name]}; "
+                "delete the file to search again, or give tree.path=FILE"
+            )
 
 
 def save(chosen: Chosen, path: Path, about: Mapping[str, Any]) -> None:

@@ -4,8 +4,8 @@
 
 A run whose file is missing calls this search. From how often siblings are accepted (cells, kept and resumed
 like any other, on documents that no table reads) and from what steps cost on this device (experiments/costs)
-it lists candidates: one token at a time, chains, and for every kind of draws and every exact verifier the
-most promising trees of 2 to 128 positions. Their expected tokens a step are computed from laws, all on the
+it lists candidates: one token at a time, chains, and for the draws and verifiers of `METHODS` the most
+promising trees of 2 to 128 positions. Their expected tokens a step are computed from laws, all on the
 same drafted trees; those that lead are compared again on further documents, which decide. A configuration is
 chosen by its tokens a second less one standard error, so that one which only looks faster than one token at
 a time is not.
@@ -23,7 +23,7 @@ from experiments.costs.configuration import METHODS, ON_CHAINS, ONE_TOKEN, Confi
 from experiments.costs.model import SIZES, CostModel
 from experiments.costs.record import costs_of
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, unique, widths
-from experiments.search.chosen import Chosen, save
+from experiments.search.chosen import SETTINGS, Chosen, save
 from experiments.search.grow_map import DECODER
 from experiments.search.measuring import (
     acceptance_task,
@@ -105,6 +105,7 @@ class FastestSearch:
             "pair": chosen[0].labels["pair"],
             "temperature": chosen[0].labels["temperature"],
             "datasets": [cell.labels["dataset"] for cell in chosen],
+            "settings": {name: chosen[0].config[name] for name in SETTINGS},
             "length": judge.length,
             "expected": [judge.facts(one, value) for one, value in decided.items()],
             **source_of(chosen[0], costs),

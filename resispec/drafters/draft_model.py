@@ -6,7 +6,6 @@ Plain speculative decoding, SpecInfer and Sequoia draft this way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Generator, Tensor
@@ -18,7 +17,7 @@ from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, Warp, keeping
-from resispec.trees import Topology
+from resispec.trees import Topology, kept_with_topology
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class _Attention:
     visible: Tensor
 
 
-@lru_cache(maxsize=8)
+@kept_with_topology
 def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Attention, ...], dict[int, int]]:
     """What each level that is drafted from sees, and the row of every forwarded node below the root."""
     seen, rows = [], dict[int, int]()

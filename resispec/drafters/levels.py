@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from resispec.trees import Topology
+from resispec.trees import Topology, kept_with_topology
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Level:
         tokens[self.children] = drawn.flatten().index_select(0, self.picks)
 
 
-@lru_cache(maxsize=8)
+@kept_with_topology
 def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
     """The levels that have children, from the root down."""
     levels: list[Level] = []

@@ -80,10 +80,13 @@ class WhereFaster:
     def _faster(self, shape: str, arguments: dict[str, Any]) -> Callable[..., Any]:
         found = _read(self._file).get(self._key, {}).get(shape)
         try:
+            is_new = found is None
             if found is None:
                 found = self._measured(arguments)
                 _write(self._file, self._key, shape, found)
             pays = found["plain_s"] >= LEAST_GAIN * found["compiled_s"]
+            if pays and not is_new:
+                self._compiled(**arguments)  # compiles, which may fail here though it did not before
         except (RuntimeError, OSError, InvalidInput) as error:  # a compiler that is there may still fail
             _log.warning("a forward of %s stays as it is: %s", shape, first_line(error))
             pays = False

@@ -7,18 +7,21 @@ before children. The root is node 0 and stands for the last committed token; D c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 MAX_NODES = 16_384
 """The most nodes that a topology may have: its attention mask is N x N."""
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,10 @@ class Topology:
                 raise InvalidInput(
                     f"nodes are numbered breadth first; node {node} has parent {self.parents[node]}"
                 )
+
+    def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
+        """A copy, in another process or not, is made from the parents; what was computed stays here."""
+        return Topology, (self.parents,)
 
     @property
     def num_nodes(self) -> int:
@@ -100,6 +107,11 @@ class Topology:
         """The same, split so that the parents of one pair share a level, from the root down."""
         return tuple(family for level in self.levels for family in self._grouped(level))
 
+    @cached_property
+    def _kept(self) -> dict[tuple[Any, ...], Any]:
+        """What `kept_with_topology` keeps."""
+        return {}
+
     def _grouped(self, nodes: range) -> tuple[tuple[Tensor, Tensor], ...]:
         import torch
 
@@ -111,6 +123,25 @@ class Topology:
             (torch.tensor(parents), torch.tensor([self.children[parent] for parent in parents]))
             for _, parents in sorted(by_count.items())
         )
+
+
+def kept_with_topology(
+    make: Callable[[Topology, torch.device], Kept],
+) -> Callable[[Topology, torch.device], Kept]:
+    """`make`, called once for a topology and a device; what it returns lives as long as the topology.
+
+    It is for tensors that follow from a topology: a captured graph reads them where they were when it was
+    captured, so they may not go before the topology that it was captured for.
+    """
+
+    @wraps(make)
+    def kept(topology: Topology, device: torch.device) -> Kept:
+        found = topology._kept
+        if (make, device) not in found:
+            found[make, device] = make(topology, device)
+        return found[make, device]
+
+    return kept
 
 
 def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import torch
@@ -14,7 +13,7 @@ from torch import Generator, Tensor
 from resispec.capture import send
 from resispec.core import Draws, Tree, Verdict
 from resispec.errors import InvalidInput
-from resispec.trees import Topology
+from resispec.trees import Topology, kept_with_topology
 
 __all__ = [
     "Draws",
@@ -130,7 +129,7 @@ class Families(NamedTuple):
     by_level: tuple[tuple[Tensor, Tensor], ...]
 
 
-@lru_cache(maxsize=64)
+@kept_with_topology
 def families_on(topology: Topology, device: torch.device) -> Families:
     """The families of a topology, with their tensors on a device."""
     return Families(

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -34,7 +33,7 @@ from torch.nn.functional import pad
 from resispec.core import Draws, Tree, Verdict
 from resispec.distributions import normalise
 from resispec.errors import InvalidInput
-from resispec.trees import Topology
+from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers.base import Outcomes, require_draws
 from resispec.verifiers.registry import register
 from resispec.verifiers.transport import (
@@ -184,7 +183,7 @@ class _Level(NamedTuple):
         return cls(*(torch.tensor(numbers, device=device) for numbers in found))
 
 
-@cache  # for good, since captured graphs read these tensors
+@kept_with_topology
 def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
     """The levels that have children, from the root down."""
     parents = [[node for node in nodes if topology.children[node]] for nodes in topology.levels]
@@ -234,6 +233,6 @@ class _Masses(NamedTuple):
         return (no_deeper / rest)[depths] * ending
 
 
-@cache
+@kept_with_topology
 def _depths(topology: Topology, device: torch.device) -> Tensor:
     return topology.depths.to(device)

@@ -96,6 +96,7 @@ def test_speeds_are_ratios_to_the_counterpart():
     shares = decoders.parts(split).frame.set_index("part").share
     assert shares["all but the forwards"] == pytest.approx(0.2) and shares[:-1].sum() == pytest.approx(1)
     page = decoders.page(contestants, split, CPU)
+    assert "forward of the target" not in decoders.page(contestants, None, CPU)
     assert "20.0%" in page and "| our chain " in page and "3 prompts decoded by all four" in page
 
 

@@ -129,7 +129,7 @@ def test_every_probe_is_timed_by_decoding():
     for one in timed:
         assert 0 < one.target_s < one.step_s and one.draft_s >= 0 and one.verify_s > 0
     with pytest.raises(InvalidInput, match="found an empty one"):
-        probes.time_probes(pair, [], quiet)
+        probes.time_probes(pair, [], quiet, rounds=1)
 
 
 @pytest.mark.cuda
@@ -195,6 +195,17 @@ def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, monk
     assert len(record.read(path)) == 3
     record.write(path, "other", entry_of(made_up(flat)))
     assert len(record.read(path)) == 4 and "other" in record.read(path)
+
+
+def test_threads_that_are_torch_s_choice_are_told_apart_by_what_it_heeds(toy, monkeypatch):
+    """After a run on one thread another one on all cores read its costs."""
+    chosen, [cell] = [], cells_of([*toy, "num_threads=null"])
+    for threads in (None, "1", "2"):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if threads:
+            monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        chosen.append(record.key_of(cell.config))
+    assert len(set(chosen)) == 3
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,9 @@ def test_a_run_searches_and_then_decodes(toy, tmp_path):
     done = run(*toy, results)
     assert done.returncode == 0, done.stderr
     assert "1 cell: 1 done" in done.stderr and "searching for the tree" in done.stderr
+    other = run(*toy, results, "num_threads=2")
+    assert other.returncode == 1 and other.stderr.count("\n") == 1
+    assert "was searched for with num_threads=1; found num_threads=2" in other.stderr
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import pytest
 import torch
 from toys import ToyTokenizer, eagle3_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
 
-from experiments.bench.counts import counts_of
+from experiments.bench.counts import counting, counts_of
 from resispec import capture, decode
 from resispec.core import Tree
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
 from resispec.models import EagleModel, Pair
+from resispec.timing import OuterStopwatch, Stopwatch
 from resispec.trees import chain, complete, from_child_counts
 from resispec.verifiers import draw_outcome, get_verifier, read_verdict
 
@@ -64,6 +65,18 @@ def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(n
 def test_eagle_s_steps_wait_twice_at_most(name, make_pair):
     steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), make_pair(), [1, 2, 3], SAMPLING)
     assert 1 <= max(step.waits for step in steps) <= 2
+
+
+@pytest.mark.parametrize(("kind", "is_a_unit"), [(OuterStopwatch, True), (Stopwatch, False)])
+def test_a_verdict_is_a_unit_unless_parts_inside_of_it_are_timed(kind, is_a_unit):
+    """Costs of verifiers were timed without being captured, which decoding on a GPU does."""
+    found = []
+    for watch in (None, kind(torch.device("cpu"))):
+        decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
+        with counting() as counts:
+            decoder.generate(llama_pair(), [1, 2, 3], SAMPLING, torch.Generator().manual_seed(0), watch)
+        found.append(counts.units)
+    assert (found[0] == found[1]) is is_a_unit
 
 
 def test_whatever_reads_a_tensor_is_counted_as_a_wait():

@@ -1,8 +1,13 @@
 """Topologies that a reader can check by eye, and sizes that are refused before anything is built."""
 
+import pickle
+import weakref
+from copy import deepcopy
+
 import pytest
 import torch
 
+from resispec.drafters.levels import inner_levels
 from resispec.errors import InvalidInput
 from resispec.trees import (
     MAX_NODES,
@@ -15,6 +20,7 @@ from resispec.trees import (
     root_only,
     union,
 )
+from resispec.verifiers.base import families_on
 
 
 @pytest.mark.parametrize(
@@ -48,6 +54,27 @@ def test_a_drawn_tree():
         ([3], [[5, 6]]),
         ([0], [[1, 2, 3]]),
     ]
+
+
+def test_tensors_on_a_device_live_as_long_as_their_topology():
+    """A captured graph reads their memory, however many other topologies there were since."""
+    device, topology = torch.device("cpu"), complete(3, 2)
+    families, levels = families_on(topology, device), inner_levels(topology, device)
+    assert families == (topology.families, topology.families_by_level)
+    for count in range(1, 100):
+        families_on(chain(count), device)
+        inner_levels(chain(count), device)
+    assert families_on(topology, device) is families and inner_levels(topology, device) is levels
+    tensor = weakref.ref(levels[0].nodes)
+    del topology, families, levels
+    assert tensor() is None
+
+
+def test_a_copy_is_made_from_the_parents_alone():
+    topology = complete(3, 2)
+    families_on(topology, torch.device("cpu"))
+    for copy in (pickle.loads(pickle.dumps(topology)), deepcopy(topology)):
+        assert copy == topology and vars(copy) == {"parents": topology.parents}
 
 
 def test_chain_and_root_are_complete_trees():

@@ -77,8 +77,9 @@ def test_what_is_faster_is_measured_once_and_kept(monkeypatch, tmp_path, plain, 
     assert chosen(monkeypatch, file, plain, compiled_s) == {name: timed + 2, other: timed}
     [shapes] = json.loads(file.read_text()).values()
     assert shapes == {"3 behind 19": {"plain_s": plain, "compiled_s": compiled_s}}
-    # A later process reads it, whatever it would measure.
-    assert chosen(monkeypatch, file, compiled_s, plain) == {name: 2, other: 0}
+    # A later process reads it, whatever it would measure, and tries whether compiling works there.
+    tried = name == "compiled"
+    assert chosen(monkeypatch, file, compiled_s, plain) == {name: 2 + tried, other: 0}
 
 
 @needs_compiler
@@ -117,6 +118,23 @@ def test_a_compiler_that_fails_leaves_forwards_as_they_are(monkeypatch, tmp_path
         step.verdict.tokens for step in steps_of(pair())
     ]
     assert "stays as it is: no space left" in caplog.text and not list(tmp_path.iterdir())
+
+
+def test_a_compiler_that_fails_later_leaves_forwards_as_they_are(monkeypatch, tmp_path, caplog):
+    """Another process has found that compiling pays; here it does not work any more."""
+    model, file = pair().target, tmp_path / "compiled.json"
+    found = {"plain_s": 2.0, "compiled_s": 1.0}
+    compiled._write(file, compiled._key(model.module.base_model), "1 behind 6", found)
+
+    def broken(**_):
+        raise RuntimeError("no space left\nmore")
+
+    monkeypatch.setattr(torch, "compile", lambda _body, **_: broken)
+    fast = model.stepping(WhereFaster(model.module.base_model, file))
+    sessions = [one.session(5, drafted=1) for one in (model, fast)]
+    given = torch.tensor([3]), torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
+    assert torch.equal(*(session.forward(*given) for session in sessions))
+    assert "a forward of 1 behind 6 stays as it is: no space left" in caplog.text
 
 
 def test_a_pair_on_another_device_is_refused():

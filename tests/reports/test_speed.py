@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -87,13 +88,18 @@ def test_the_cost_ratio_from_which_on_an_entry_wins(tmp_path: Path) -> None:
 
 
 def test_the_table_says_how_near_the_fastest_came(tmp_path: Path) -> None:
-    text = report.markdown(made(tmp_path, save(race(tmp_path), rows())).tables[0])
-    assert "tree=fastest is 3 positions, 0.80 [0.67, 1.00] of the fastest entry (chain 3)" in text
-    for said in ("one token at a time", "transformers, generate", "4 [4, 4]", "0.000 to 0.250", "speed.png"):
-        assert said in text, said
+    def said(temperature: float, entries: Any) -> str:
+        cell = save(race(tmp_path, temperature=temperature), rows(entries))
+        return report.markdown(made(tmp_path, cell).tables[0])
+
+    text = said(1.0, ENTRIES)
+    near = "tree=fastest is 3 positions, 0.80 [0.67, 1.00] of the fastest entry"
+    assert f"{near} (chain 3, the same configuration)" in text
+    for part in ("one token at a time", "transformers, generate", "4 [4, 4]", "0.000 to 0.250", "speed.png"):
+        assert part in text, part
     single = ENTRIES | {"fastest": ENTRIES["one_token"], "chain 3": ENTRIES["d5b3 standard"]}
-    slow = made(tmp_path, save(race(tmp_path, temperature=0.6), rows(single))).tables[0]
-    assert "T = 0.6: tree=fastest is no speculation" in report.markdown(slow)
+    assert "At T=0.6 tree=fastest is no speculation" in said(0.6, single)
+    assert "of the fastest entry (chain 3)" in said(0.3, ENTRIES | {"fastest": ENTRIES["d5b3 standard"]})
 
 
 def test_a_cell_that_is_not_done_has_a_row_that_says_so(tmp_path: Path) -> None:
