@@ -8,7 +8,7 @@ three equal levels; and for every verifier trees from a short chain to 121 nodes
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -67,7 +67,7 @@ def probes(context: int) -> list[Probe]:
 def time_probes(
     pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int
 ) -> list[Timed]:
-    """Every probe in turn, round after round, and medians over the rounds; one more round warms up.
+    """Every probe in so many rounds, and medians over them; one more round warms up.
 
     text: token ids that prompts are cut from, at another place in every round; a short one is repeated.
     report: told how many of how many calls are done.
@@ -76,18 +76,20 @@ def time_probes(
     if not text:
         raise InvalidInput("costs are timed on a text; found an empty one")
     wanted = probes(min(pair.target.context, pair.draft_model().context))
-    decoders = [probe.configuration.decoder for probe in wanted]
+    decoders: dict[int, Decoder] = {}
     found: list[list[_Seconds]] = [[] for _ in wanted]
-    generator = torch.Generator().manual_seed(0)
-    for turn in range(-1, rounds):
-        # The order is drawn anew, since a call leaves its heap and caches to the next one.
-        for done, place in enumerate(torch.randperm(len(wanted), generator=generator).tolist()):
-            report((turn + 1) * len(wanted) + done, (rounds + 1) * len(wanted))
-            start = max(turn, 0) * STRIDE
-            prompt = [text[token % len(text)] for token in range(start, start + wanted[place].num_tokens)]
-            seconds = _time(pair, decoders[place], prompt, max(turn, 0))
-            if turn >= 0:
-                found[place].append(seconds)
+    is_noisy = pair.target.device.type == "cpu"
+    for done, (turn, place) in enumerate(_order(len(wanted), rounds, is_noisy)):
+        report(done, (rounds + 1) * len(wanted))
+        if place not in decoders:
+            if not is_noisy:
+                decoders.clear()  # it is done, and what it holds on the device can go
+            decoders[place] = wanted[place].configuration.decoder
+        start = max(turn, 0) * STRIDE
+        prompt = [text[token % len(text)] for token in range(start, start + wanted[place].num_tokens)]
+        seconds = _time(pair, decoders[place], prompt, max(turn, 0))
+        if turn >= 0:
+            found[place].append(seconds)
     return [
         Timed(
             one.configuration,
@@ -96,6 +98,21 @@ def time_probes(
         )
         for one, own in zip(wanted, found, strict=True)
     ]
+
+
+def _order(count: int, rounds: int, is_noisy: bool) -> Iterator[tuple[int, int]]:
+    """Turn and place of every call; turn -1 warms up.
+
+    Where other work shows in times, all probes take turns, so that it falls on all alike; their order is
+    drawn anew, since a call leaves its heap and caches to the next one. Elsewhere one is done after another.
+    """
+    turns = range(-1, rounds)
+    if not is_noisy:
+        yield from ((turn, place) for place in range(count) for turn in turns)
+        return
+    generator = torch.Generator().manual_seed(0)
+    for turn in turns:
+        yield from ((turn, place) for place in torch.randperm(count, generator=generator).tolist())
 
 
 class _Seconds(NamedTuple):

@@ -132,6 +132,14 @@ def test_every_probe_is_timed_by_decoding():
         probes.time_probes(pair, [], quiet, rounds=1)
 
 
+@pytest.mark.parametrize("is_noisy", [True, False])
+def test_every_probe_has_its_turn_in_every_round(is_noisy):
+    order = list(probes._order(5, 2, is_noisy))
+    assert sorted(order) == [(turn, place) for turn in (-1, 0, 1) for place in range(5)]
+    rounds = [turn for turn, _ in order]
+    assert rounds == (sorted(rounds) if is_noisy else 5 * [-1, 0, 1])
+
+
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_probes_are_timed_on_a_gpu():
