@@ -88,7 +88,8 @@ def test_every_case_is_measured_once():
     assert len(found) == len(memory.cases())
     trees = {item[:2] for item in found if item[2:] == (121, 128_256, 1)}
     assert trees == {("sequoia", "traversal")} | {
-        ("specinfer", name) for name in ("standard", "resispec", "optimal", "traversal_optimal")
+        ("specinfer", name)
+        for name in ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal")
     }
     assert {item[:2] for item in found} == trees | {("autoregressive", "standard"), ("chain", "standard")}
     assert {item[2] for item in found} == {1, 5, 13, 40, 121}
