@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "results" / "published" / "embedded"
 README = (ROOT / "README.md").read_text()
 OPTIONS = (ROOT / "docs" / "running.md").read_text()
+INFLATED = (ROOT / "docs" / "inflated.md").read_text()
 FRONTIER = (ROOT / "docs" / "artefacts" / "frontier.md").read_text()
 PAGES = {
     path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
@@ -117,3 +118,12 @@ def test_the_help_lists_every_option():
 
 def test_the_readme_is_no_longer_than_it_should_be():
     assert len(README.splitlines()) <= 120
+
+
+def test_what_is_said_of_the_inflated_pair_s_speed_is_in_its_table():
+    frame = pd.read_csv(PUBLISHED.parent / "inflated_cpu" / "speed.csv")
+    gains = frame[frame.quantity == "speedup_vs_one_token"]
+    eight = gains[gains.entry.isin(["iid 8", "without_replacement 8"])].value
+    assert set(eight.round(1)) == {1.1, 1.2} and "trees of 8 positions decode 1.1 to 1.2 times" in INFLATED
+    d5b3 = gains[gains.entry.str.startswith("d5b3")].value
+    assert d5b3.between(0.4, 0.55).all() and "d5b3 half of them" in INFLATED
