@@ -1,14 +1,34 @@
-"""How a command ends when something goes wrong: one line for people, and an exit code."""
+"""What commands about a profile take, and how a command ends when something goes wrong: in one line."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from resispec.errors import InvalidInput, first_line
 
+PROFILES = Path(__file__).resolve().parent.parent / "conf" / "profile"
 GOES_ON = "stopped; what is written stays, and the same command goes on from there"
 """What Ctrl-C makes a command say that writes file after file, and keeps those that are there."""
+
+
+def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
+    """A parser of --profile and --results. module: the command's name."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
+    )
+    return parser
+
+
+def check_profile(name: str) -> None:
+    """Raise InvalidInput for a profile that does not exist."""
+    profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
+    if name not in profiles:
+        raise InvalidInput(f"unknown profile {name!r}; allowed: {', '.join(profiles)}")
 
 
 def fail(message: str) -> int:

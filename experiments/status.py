@@ -6,7 +6,6 @@ rest takes is estimated from the measured cells that are most alike.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -16,13 +15,13 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from experiments.commands import fail
+from experiments.commands import check_profile, in_one_line, profile_parser
 from experiments.planned import Estimate, PlannedCell, planned_cell
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
 
 ROOT = Path(__file__).resolve().parent.parent
-EXPERIMENTS, PROFILES = ROOT / "conf" / "experiment", ROOT / "conf" / "profile"
+EXPERIMENTS = ROOT / "conf" / "experiment"
 STATES = ("done", "running", "failed", "interrupted", "damaged", "missing")
 """In the order of print."""
 
@@ -137,26 +136,25 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.status", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
-    )
-    parser.add_argument("--json", action="store_true", help="for programs")
-    chosen = parser.parse_args(arguments)
-    profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
-    if chosen.profile not in profiles:
-        return fail(f"unknown profile {chosen.profile!r}; allowed: {', '.join(profiles)}")
-    found, whole = standings(chosen.profile, chosen.results)
-    if chosen.json:
-        content = {"profile": chosen.profile, "results": str(chosen.results), "all": asdict(whole)}
+def show(profile: str, results: Path, as_json: bool) -> int:
+    """Print how far the artefacts of a profile are; returns the exit code 0. Raises InvalidInput."""
+    check_profile(profile)
+    found, whole = standings(profile, results)
+    if as_json:
+        content = {"profile": profile, "results": str(results), "all": asdict(whole)}
         content["artefacts"] = [asdict(one) for one in found]
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:
-        sys.stdout.write(text(found, whole, chosen.profile, chosen.results))
+        sys.stdout.write(text(found, whole, profile, results))
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = profile_parser("experiments.status", __doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="for programs")
+    chosen = parser.parse_args(arguments)
+    return in_one_line(lambda: show(chosen.profile, chosen.results, chosen.json), "stopped")
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
         is_same = all(fastest[name] == rates.loc[best][name] for name in DESCRIBING[1:])
         named = f"{best.replace('_', ' ')}{', the same configuration' if is_same else ''}"
         near = f"{share} of the fastest entry ({named})"
-    setting = f"T={fastest.temperature:g}"
-    return (f"At {setting} tree=fastest is {found}, {near}, and {speedup} of one token at a time.",)
+    said = f"{found}, {near}, and {speedup} of one token at a time"
+    return (f"At T={fastest.temperature:g} tree=fastest is {said}.",)
 
 
 def _table(frame: pd.DataFrame, results: Results, plan: Plan, notes: Sequence[str]) -> Table:

@@ -8,14 +8,13 @@ but small descriptions. The exit code is 0 only when nothing keeps the profile f
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from experiments.cells import Cell
-from experiments.commands import fail, in_one_line
+from experiments.commands import check_profile, fail, in_one_line, profile_parser
 from experiments.configuration.messages import hydra_here
 from experiments.configuration.single import axes_of
 from experiments.doctor import checks, device, hours, machine
@@ -24,7 +23,6 @@ from experiments.doctor.needs import data_of, pairs_of, repositories_of
 from experiments.doctor.repositories import look_at
 from experiments.doctor.work import skipped, work_of
 from experiments.plan import cells_of
-from experiments.status import PROFILES
 
 
 def findings(profile: str, results: Path) -> Iterator[Finding]:
@@ -75,7 +73,8 @@ def _axes(profile: str, results: Path) -> tuple[list[Cell], list[Cell]]:
 
 
 def check(profile: str, results: Path) -> int:
-    """Print every finding; returns the exit code."""
+    """Print every finding; returns the exit code. Raises InvalidInput for an unknown profile."""
+    check_profile(profile)
     found = []
     for one in findings(profile, results):
         found.append(one)
@@ -91,15 +90,7 @@ def check(profile: str, results: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.doctor", description=__doc__.splitlines()[0])
-    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
-    parser.add_argument(
-        "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
-    )
-    chosen = parser.parse_args(arguments)
-    profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
-    if chosen.profile not in profiles:
-        return fail(f"unknown profile {chosen.profile!r}; allowed: {', '.join(profiles)}")
+    chosen = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
     return in_one_line(lambda: check(chosen.profile, chosen.results), "stopped; nothing was changed")
 
 
