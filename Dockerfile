@@ -17,6 +17,7 @@ RUN apt-get update \
 WORKDIR /app
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY resispec ./resispec
+COPY referee ./referee
 # Outside of /app, so that what follows changes no file of it.
 RUN python3 -m venv /opt/venv \
  && ln -s /opt/venv .venv \

@@ -4,7 +4,7 @@ SHELL := bash
 .DEFAULT_GOAL := help
 
 PY := .venv/bin/python
-ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*)))
+ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
 PROFILES := $(sort $(basename $(notdir $(wildcard conf/profile/*))))
 RESULTS ?= results
 VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
@@ -39,11 +39,11 @@ endif
 OWN := profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
 # What W&B does changes no exit code.
-WANDB_MODE := $(WANDB:%=wandb.mode=%)
+SENT_AS := $(WANDB:%=wandb.mode=%)
 # What stops make stops the sweep of a recipe, and then nothing follows.
-SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(WANDB_MODE) & child=$$!; \
+SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
-PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(WANDB_MODE) || true;)
+PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(SENT_AS) || true;)
 PLANS := $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
 READ := TARGET DRAFT CONTROL
@@ -78,7 +78,7 @@ install: .venv/installed ## make .venv with the pinned dependencies
 profile:
 	@echo "profile: $(PROFILE) ($(WHY))"
 
-# One stem per artefact: conf/experiment/STEM names its cells (a folder there has its parts), analysis.STEM
+# One stem per artefact: conf/experiment/STEM names its cells, part by part where it has several, analysis.STEM
 # writes it, even when some cell failed.
 .PHONY: $(ARTEFACTS) $(ARTEFACTS:%=reproduce-%)
 $(ARTEFACTS:%=reproduce-%): reproduce-%: profile .venv/installed
@@ -118,17 +118,17 @@ audit: profile .venv/installed ## are verifiers exact? all, or VERIFIER=name or 
 
 .PHONY: transcripts
 transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or SERVER=address FORMAT=name, and OUT=file
-	@$(PY) -m experiments.transcribe $(call FLAGS,$(WRITE))
+	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
 
 .PHONY: audit-transcripts
 audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file]
-	@$(PY) -m experiments.audit_transcripts $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
+	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: gallery
 gallery: profile .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
 	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engines]'
-	@$(PY) -m experiments.gallery --results $(RESULTS)
-	@$(PY) -m analysis.gallery --profile embedded --results $(RESULTS)
+	@$(PY) -m referee.gallery --results $(RESULTS)
+	@$(PY) -m referee.gallery.page --profile embedded --results $(RESULTS)
 
 # The faults are planted by the tests.
 .PHONY: faults
@@ -146,14 +146,14 @@ bench: .venv/installed ## our loops against transformers' generate, what rules c
 
 .PHONY: joint
 joint: .venv/installed ## the most that any exact verifier of a small tree can accept, and what each leaves; five minutes
-	@$(PY) -m experiments.bench.joint --results $(RESULTS)
+	@$(PY) docs/studies/joint_optimum.py --results $(RESULTS)
 
 .PHONY: gpu-check
 gpu-check: .venv/installed ## everything that needs a CUDA device, in under 20 minutes, and what of it passed
 	@$(PY) -m experiments.bench.gpu_check --results $(RESULTS)
 
 .PHONY: submission
-submission: profile .venv/installed ## what was measured as one checked file to send, and a page beside what others sent: [NAME=of it]
+submission: profile .venv/installed ## what was measured as one checked file to send: [NAME=of it]
 	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS) $(if $(NAME),--name $(call QUOTED,$(NAME)))
 
 .PHONY: publish
@@ -161,7 +161,11 @@ publish: profile .venv/installed ## for maintainers: make what results/PROFILE h
 	@$(PY) -m analysis.publish --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: test
-test: .venv/installed ## the test suite (CPU, no network)
+test: .venv/installed ## the contracts, in under 5 minutes (CPU, no network)
+	@$(PY) -m pytest -m "not slow"
+
+.PHONY: test-all
+test-all: .venv/installed ## every test: trainings, power, faults, architectures, engines, pages, too (CPU, no network)
 	@$(PY) -m pytest
 
 # The schemas are part of the package: nothing is asked of the network.
@@ -180,5 +184,15 @@ lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, an
 	@$(SCHEMA).github-issue-forms $(filter-out %/config.yml,$(wildcard $(FORMS)/*.yml))
 
 .PHONY: clean
-clean: ## remove raw results and caches of tools; .venv, trained pairs and tables stay
-	rm -rf $(RESULTS)/raw .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean: ## remove caches of tools, which come back in seconds; whatever was measured, trained or installed stays
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+RAW = $(call QUOTED,$(RESULTS)/raw)
+.PHONY: clean-results
+clean-results: ## remove RESULTS/raw, what was measured, after a typed yes; tables, trained pairs and published numbers stay
+	@if [ ! -d $(RAW) ]; then printf 'there is no %s\n' $(RAW); exit; fi; \
+	num_cells=$$(find $(RAW) -mindepth 2 -maxdepth 2 -type d | wc -l); size=$$(du -sh $(RAW) | cut -f 1); \
+	printf '%s holds %s cells (%s), which nothing but measuring brings back\n' $(RAW) "$$num_cells" "$$size"; \
+	answer=; if [ -t 0 ]; then read -r -p 'type yes to remove them: ' answer || true; fi; \
+	if [ "$$answer" != yes ]; then printf 'nothing is removed; only yes, typed at a terminal, does it\n' >&2; exit 1; fi; \
+	rm -rf $(RAW)

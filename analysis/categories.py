@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pandas as pd
 
-from analysis import audits, labels, metrics
-from analysis.decoded import measure
+from analysis import audits, metrics
+from analysis.artefact import key_cells, key_columns, split_keys
 from analysis.load import LABELS, SETTING, Plan, Results, load
+from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
-from analysis.report import Table, key_texts, split_keys
-from analysis.stats import BRACKETS, Interval
+from analysis.stats import BRACKETS
+from analysis.table import Cell, Column, Gap, Notes, Number, Table, Text
 
 FIELD = "category"
 """Of rows whose prompts have one."""
@@ -26,72 +26,62 @@ DEFINITION = (
 )
 
 
-def stem(artefact: str) -> str:
-    """The name of an artefact's table."""
-    return f"{artefact}_categories"
-
-
 def of(plan: Plan) -> Table | None:
     """The table of a plan; None where no finished cell has prompts with categories.
 
-    A line for every timed cell on a data set with categories. Its frame has MEASURED and the cells' labels, a
-    row for every cell, category and quantity of `metrics.METRICS`.
+    A line for every timed cell on a data set with categories, a column for every category. Its frame has
+    MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
     """
-    frames = []
-    for part in dict.fromkeys(one.part for one in plan.requests):
-        timed = [one for one in plan.requests if one.part == part and not one.is_audit]
-        frames.append(_by_category(load(replace(plan, requests=tuple(timed)), ())))
-    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    frames = [pd.DataFrame()]
+    for part in dict.fromkeys(request.part for request in plan.requests):
+        timed = [request for request in plan.requests if request.part == part and not request.is_audit]
+        frames.append(_by_category(load(replace(plan, requests=tuple(timed)))))
+    frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
         return None
     keys = [name for name in frame if name not in MEASURED]
     frame[keys] = frame[keys].fillna("")
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
-    varying, fixed = split_keys(
-        frame.assign(method=""), (*SETTING, *(key for key in keys if key not in LABELS), "tree", "method")
+    more = [key for key in keys if key not in LABELS]
+    varying, fixed = split_keys(frame.assign(method=""), (*SETTING, *more, "tree", "method"))
+    lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
+    names = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
+    lines = []
+    for _, rows in lengths.groupby(keys, sort=False):
+        first, by_name = rows.iloc[0], {row[FIELD]: row for row in rows.to_dict("records")}
+        numbers: list[Cell] = [
+            Number.of(by_name[name], ACCEPTED_LENGTH.spec) if name in by_name else Text() for name in names
+        ]
+        if first.status != "done":
+            numbers[0] = Gap(first.status, first.reason)
+        lines.append((*key_cells(first, varying), *numbers))
+    columns = [Column(name, name.replace("_", " "), "number") for name in names]
+    notes = Notes((DEFINITION, BRACKETS))
+    return Table(
+        f"{plan.artefact}_categories",
+        (*key_columns(varying), *columns),
+        tuple(lines),
+        CAPTION + fixed,
+        frame,
+        notes,
     )
-    shown = _shown(frame, keys, varying)
-    return Table(stem(plan.artefact), frame, shown, len(varying), CAPTION + fixed, (DEFINITION, BRACKETS))
 
 
 def _by_category(results: Results) -> pd.DataFrame:
     """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
     fields = {*metrics.fields(), FIELD}
-    rows = {cell_id: found for cell_id, found in results.rows.items() if fields <= set(found)}
-    cells = results.cells
-    datasets = cells.dataset[cells.cell_id.isin(rows)]
-    cells = cells[cells.dataset.isin(datasets) & (cells.cell_id.isin(rows) | (cells.status != "done"))]
-    known = dict.fromkeys(name for found in rows.values() for name in found[FIELD].dropna())
-    frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})] if known else []
-    for name in known:
-        own = {cell_id: found[found[FIELD] == name] for cell_id, found in rows.items()}
-        own = {cell_id: found for cell_id, found in own.items() if len(found)}
-        asked = replace(results, cells=cells[cells.cell_id.isin(own)], rows=own)
-        frames.append(measure(asked).assign(**{FIELD: name}))
-    if not frames:
+    rows = {cell_id: own for cell_id, own in results.rows.items() if fields <= set(own)}
+    names = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
+    if not names:
         return pd.DataFrame()
-    frame = pd.concat(frames, ignore_index=True)[
-        ["cell_id", *results.keys, *(name for name in MEASURED if name != "cell_id")]
-    ]
-    return frame[~frame.quantity.isin(audits.QUANTITIES)]
-
-
-def _shown(frame: pd.DataFrame, keys: Sequence[str], varying: Sequence[str]) -> pd.DataFrame:
-    """A line for every cell, a column for every category."""
-    lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
-    names = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
-    lines = []
-    for _, rows in lengths.groupby(list(keys), sort=False):
-        first, by_name = rows.iloc[0], rows.set_index(FIELD)
-        texts = [labels.ABSENT] * len(names)
-        for place, name in enumerate(names):
-            if name in by_name.index:
-                found = by_name.loc[name]
-                interval = Interval(found.value, found.lower, found.upper)
-                texts[place] = labels.interval(interval, ACCEPTED_LENGTH.spec)
-        if first.status != "done":
-            texts[0] = labels.gap(first)
-        lines.append([*key_texts(first, varying), *texts])
-    return pd.DataFrame(
-        lines, columns=[*map(labels.header, varying), *(name.replace("_", " ") for name in names)]
-    )
+    cells = results.cells
+    has_rows = cells.cell_id.isin(rows)
+    cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
+    frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})]
+    for name in names:
+        of_category = {cell_id: own[own[FIELD] == name] for cell_id, own in rows.items()}
+        of_category = {cell_id: own for cell_id, own in of_category.items() if len(own)}
+        asked = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
+        frames.append(measure(asked).assign(**{FIELD: name}))
+    frame = pd.concat(frames, ignore_index=True)
+    return frame[~frame.quantity.isin(audits.QUANTITIES)][["cell_id", *results.keys, *MEASURED[1:]]]

@@ -11,18 +11,19 @@ sweeps without a name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from analysis import audits, categories, metrics, report, script
-from analysis.decoded import measure
-from analysis.load import LABELS, Plan, Results, load, read_plan
+from analysis import audits, categories, metrics, table
+from analysis.cli import profile_parser
+from analysis.load import LABELS, Plan, load, read_plan
+from analysis.metric_table import measure
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_json, write_atomically
+from resispec.files import write_atomically
 
 METRICS = tuple(metric.name + bound for metric in metrics.METRICS for bound in ("", "_lower", "_upper"))
 FIRST = ("artefact", "part", "cell_id", "task", *LABELS)
@@ -30,23 +31,11 @@ LAST = ("status", "num_prompts", *METRICS, *audits.QUANTITIES, "verdict", "is_au
 LAST += ("device", "commit", "reason", "command")
 
 
-def tidy(profile: str, results: Path, artefacts: Sequence[str] = ()) -> pd.DataFrame:
-    """One row for every cell of every sweep; an audit is in the row of the cell that it audits.
+def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
+    """The plans of artefacts, by default all that there are.
 
-    Columns: FIRST, whatever else a sweep varied, LAST. artefacts: by default all that have a plan.
-    Raises InvalidInput for one that has none, for a damaged plan and for a damaged cell.
+    Raises InvalidInput for an artefact that has none, and for a damaged plan.
     """
-    rows: list[dict[str, Any]] = []
-    for plan in _plans(profile, results, artefacts):
-        for part in dict.fromkeys(request.part for request in plan.requests):
-            rows += _rows(plan, part)
-    frame = pd.DataFrame(rows)
-    varied = [name for name in frame if name not in FIRST + LAST]
-    return frame.reindex(columns=[*FIRST, *varied, *LAST])
-
-
-def _plans(profile: str, results: Path, artefacts: Sequence[str]) -> list[Plan]:
-    """The plans of artefacts, by default all that there are. Raises as `tidy`."""
     folder = results / profile / "plans"
     known = sorted({path.stem for path in folder.iterdir()}) if folder.is_dir() else []
     if not known:
@@ -56,54 +45,57 @@ def _plans(profile: str, results: Path, artefacts: Sequence[str]) -> list[Plan]:
     return [read_plan(artefact, profile, results) for artefact in artefacts or known]
 
 
-def _rows(plan: Plan, part: str) -> list[dict[str, Any]]:
-    """The rows of one sweep, whose cells are compared with each other alone."""
-    stem = f"{plan.artefact}/{part}" if part else plan.artefact
-    content = read_json(plan.results / plan.profile / "plans" / f"{stem}.json")
-    tasks = {entry["cell_id"]: entry.get("task", "") for entry in content["cells"]}
-    results = load(plan.parts(lambda name: name == part), ())
-    measured, audited = _measured(results), audits.by_labels(results)
-    rows = []
-    for cell in results.cells.to_dict("records"):
-        key = tuple(cell[name] for name in results.keys)
-        is_own_row = not cell["is_audit"] or key not in measured
-        if is_own_row:
-            about = {"artefact": plan.artefact, "part": part, "command": content["command"]}
-            about |= {
-                "task": tasks[cell["cell_id"]],
-                "num_prompts": len(results.rows.get(cell["cell_id"], ())),
-            }
-            rows.append(cell | about | measured.get(key, {}) | audited.get(key, {}))
-    return rows
+def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
+    """One row for every cell of every sweep; an audit is in the row of the cell that it audits.
+
+    Columns: FIRST, whatever else a sweep varied, LAST. Raises InvalidInput for a damaged cell.
+    """
+    parts = [(plan, part) for plan in plans for part in dict.fromkeys(one.part for one in plan.requests)]
+    frame = pd.DataFrame([row for plan, part in parts for row in _rows(plan, part)])
+    varied = [name for name in frame if name not in FIRST + LAST]
+    return frame.reindex(columns=[*FIRST, *varied, *LAST])
 
 
-def _measured(results: Results) -> dict[tuple[Any, ...], dict[str, float]]:
-    """METRICS of every cell that is no audit, by its labels; NaN for cells whose task is not to decode."""
+def _rows(plan: Plan, part: str) -> Iterator[dict[str, Any]]:
+    """The rows of one sweep, whose cells are compared with each other alone.
+
+    Cells whose task is not to decode have NaN for METRICS.
+    """
+    requests = plan.parts(lambda name: name == part)
+    tasks = {request.cell_id: request.entry.get("task", "") for request in requests.requests}
+    results = load(requests)
     fields = set(metrics.fields())
-    timed = results.cells[~results.cells.is_audit]
-    others = [name for name in timed.cell_id if not fields <= set(results.rows.get(name, ()))]
-    decoded = {name: rows for name, rows in results.rows.items() if name not in others}
-    found: dict[tuple[Any, ...], dict[str, float]] = {}
+    decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
+    audit_ids = set(results.cells.cell_id[results.cells.is_audit])
+    decoded |= {name: rows for name, rows in results.rows.items() if name in audit_ids}
+    measured: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in measure(replace(results, rows=decoded)).to_dict("records"):
-        own = found.setdefault(tuple(row[name] for name in results.keys), {})
+        numbers = measured.setdefault(tuple(row[name] for name in results.keys), {})
         if row["quantity"] not in audits.QUANTITIES:
             bounds = {"": row["value"], "_lower": row["lower"], "_upper": row["upper"]}
-            own |= {row["quantity"] + bound: value for bound, value in bounds.items()}
-    return found
+            numbers |= {row["quantity"] + bound: value for bound, value in bounds.items()}
+    audited = audits.by_labels(results)
+    for cell in results.cells.to_dict("records"):
+        key = tuple(cell[name] for name in results.keys)
+        if not cell["is_audit"] or key not in measured:
+            about = {"artefact": plan.artefact, "part": part, "command": plan.commands[part]}
+            about |= {"task": tasks[cell["cell_id"]]} | results.about(cell)
+            yield cell | about | measured.get(key, {}) | audited.get(key, {})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = script.parser("analysis.cells", __doc__.splitlines()[0])
-    said = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
-    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=said)
+    parser = profile_parser("analysis.cells", __doc__.splitlines()[0])
+    described = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
+    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=described)
     chosen = parser.parse_args(arguments)
     path = chosen.results / chosen.profile / "results.csv"
     try:
-        frame = tidy(chosen.profile, chosen.results, chosen.artefacts)
+        plans = read_plans(chosen.profile, chosen.results, chosen.artefacts)
+        frame = tidy(plans)
         write_atomically(path, frame.to_csv(index=False))
-        tables = [categories.of(plan) for plan in _plans(chosen.profile, chosen.results, chosen.artefacts)]
-        pages = [report.write(table, path.parent)[1] for table in tables if table is not None]
+        tables = [one for one in map(categories.of, plans) if one is not None]
+        pages = [table.write(one, path.parent)[1] for one in tables]
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"cells: {first_line(error)}\n")
         return 1

@@ -6,9 +6,9 @@ Usage: python -m analysis.figure1 --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
-from analysis import figures, labels, script
+from analysis import figures, labels
+from analysis.artefact import Artefact, command, footer, key_cells, key_columns, split_keys
 from analysis.figures import CEILING
 from analysis.load import SETTING, Plan, Results, load
 from analysis.published import Compared
-from analysis.report import Table, footer, key_texts, split_keys
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
+from analysis.table import Cell, Column, Gap, Key, Number, Picture, Table, Text
 
 FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
 MIN_SHARE = 5e-3
@@ -54,13 +55,8 @@ class Rates:
     share: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class Line:
-    """One method at one setting; `rates` is None where its cell is not done."""
-
-    cell: dict[str, Any]
-    verifier: str
-    rates: Rates | None
+Line: TypeAlias = tuple[Mapping[str, Any], str, Rates | None]
+"""The cell, the verifier or CEILING, and the rates of a line; these are None where its cell is not done."""
 
 
 def lines(results: Results) -> Iterator[Line]:
@@ -69,10 +65,10 @@ def lines(results: Results) -> Iterator[Line]:
         every = cells.to_dict("records")
         for cell in every:
             rows = results.rows.get(cell["cell_id"])
-            found = None if rows is None else _rates(rows, "", int(rows.num_tuples.iloc[0]))
-            yield Line(cell, cell["verifier"], found)
+            rates = None if rows is None else _rates(rows, "", int(rows.num_tuples.iloc[0]))
+            yield cell, cell["verifier"], rates
         for cell in [cell for cell in every if cell["status"] == "done"][:1]:
-            yield Line(cell, CEILING, _rates(results.rows[cell["cell_id"]], "ceiling_", 1))
+            yield cell, CEILING, _rates(results.rows[cell["cell_id"]], "ceiling_", 1)
 
 
 def _rates(rows: pd.DataFrame, kind: str, num_tuples: int) -> Rates:
@@ -91,55 +87,57 @@ def _rates(rows: pd.DataFrame, kind: str, num_tuples: int) -> Rates:
     )
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The figure, and its numbers as a table; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
     drawn = list(lines(results))
-    siblings = max((len(line.rates.share) for line in drawn if line.rates), default=1)
+    siblings = max((len(rates.share) for _, _, rates in drawn if rates), default=1)
     varying, fixed = split_keys(results.cells, (*SETTING, *results.more))
-    header = [labels.header(key) for key in varying] + ["Method", *map(str, range(1, siblings + 1))]
-    shown = [_shown(line, varying, siblings) for line in drawn]
     definitions = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in DEFINITIONS]
+    columns = (
+        *key_columns(varying),
+        Column("verifier", "Method", "key"),
+        *(Column(f"acceptance_rate_{place}", str(place), "number") for place in range(1, siblings + 1)),
+        Column("accepted_so_far", f"Any of {siblings}", "number"),
+    )
+    picture = Picture("Acceptance by sibling index", "figure1.png")
     table = Table(
-        stem="figure1",
-        frame=pd.DataFrame([record for line in drawn for record in _records(line, results)]),
-        shown=pd.DataFrame(shown, columns=[*header, f"Any of {siblings}"]),
-        num_keys=len(varying) + 1,
-        caption=f"Figure 1 of the paper, {plan.profile} profile: acceptance by sibling index.{fixed}",
-        notes=(
-            "![Acceptance by sibling index](figure1.png)",
-            *definitions,
-            *footer(results, plan, BRACKETS),
-        ),
+        "figure1",
+        columns,
+        tuple((*key_cells(line[0], varying), *_cells(line, siblings)) for line in drawn),
+        f"Figure 1 of the paper, {plan.profile} profile: acceptance by sibling index.{fixed}",
+        pd.DataFrame([record for line in drawn for record in _records(line, results)]),
+        footer(results, plan, definitions, [BRACKETS], picture),
     )
     panels = {"figure1": draw(table.frame, varying)}
     compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
-    return script.Artefact((table,), panels, suffixes=("csv", "md"), compared=compared)
+    return Artefact((table,), panels, suffixes=("csv", "md"), compared=compared)
 
 
 def _records(line: Line, results: Results) -> Iterator[dict[str, Any]]:
     """Rows of the CSV."""
-    shared = {name: line.cell[name] for name in ("cell_id", *SETTING, *results.more)}
-    shared |= {"verifier": line.verifier, "status": line.cell["status"], "reason": line.cell["reason"]}
-    shared["num_prompts"] = len(results.rows.get(line.cell["cell_id"], ()))
-    if line.rates is None:
+    cell, verifier, rates = line
+    shared = {name: cell[name] for name in ("cell_id", *SETTING, *results.more)}
+    shared |= {"verifier": verifier, "status": cell["status"], "reason": cell["reason"]}
+    shared["num_prompts"] = len(results.rows.get(cell["cell_id"], ()))
+    if rates is None:
         empty = ("sibling", "tested_share", "value", "lower", "upper")
         yield shared | dict.fromkeys(empty, np.nan) | {"quantity": ""}
         return
-    quantities = {"acceptance_rate": line.rates.acceptance, "accepted_so_far": line.rates.accepted}
-    for quantity, values in quantities.items():
-        for index, (found, share) in enumerate(zip(values, line.rates.share, strict=True)):
-            yield shared | {"sibling": index + 1, "tested_share": share, "quantity": quantity} | vars(found)
+    for quantity, values in {"acceptance_rate": rates.acceptance, "accepted_so_far": rates.accepted}.items():
+        for index, (value, share) in enumerate(zip(values, rates.share, strict=True)):
+            yield shared | {"sibling": index + 1, "tested_share": share, "quantity": quantity} | vars(value)
 
 
-def _shown(line: Line, varying: Sequence[str], siblings: int) -> list[str]:
-    """A printed row."""
-    keys = [*key_texts(line.cell, varying), labels.name("verifier", line.verifier)]
-    if line.rates is None:
-        return [*keys, labels.gap(line.cell), *[labels.ABSENT] * siblings]
-    rates = [labels.number(found.value, ".2f") for found in line.rates.acceptance]
-    absent = [labels.ABSENT] * (siblings - len(rates))
-    return [*keys, *rates, *absent, labels.interval(line.rates.accepted[-1], ".3f")]
+def _cells(line: Line, siblings: int) -> list[Cell]:
+    """The cells of a line behind its setting."""
+    cell, verifier, rates = line
+    method = Key(verifier, labels.name("verifier", verifier))
+    if rates is None:
+        return [method, Gap(cell["status"], cell["reason"]), *[Text()] * siblings]
+    numbers = [Number(rate.value) for rate in rates.acceptance]
+    absent = [Text()] * (siblings - len(numbers))
+    return [method, *numbers, *absent, Number.of(rates.accepted[-1], ".3f")]
 
 
 def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
@@ -153,7 +151,10 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     for axes_row, group in zip(grid, rows, strict=True):
         for axes, dataset in zip(axes_row, datasets, strict=True):
             _panel(axes, group[group.dataset == dataset], looks)
-            named = [_title(key, group[key].iloc[0]) for key in across]
+            texts = {key: labels.text(key, group[key].iloc[0]) for key in across}
+            named = [
+                text if key == "pair" else f"{labels.header(key)} = {text}" for key, text in texts.items()
+            ]
             axes.set_title(", ".join([labels.name("dataset", dataset), *named]), fontsize=figures.SIZE)
     handles = {
         label: handle
@@ -166,11 +167,6 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=figures.SIZE + 0.5)
     figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5)
     return figure
-
-
-def _title(key: str, value: Any) -> str:
-    named = labels.text(key, value)
-    return named if key == "pair" else f"{labels.header(key)} = {named}"
 
 
 def _panel(axes: Axes, frame: pd.DataFrame, looks: dict[str, figures.Look]) -> None:
@@ -189,9 +185,7 @@ def _panel(axes: Axes, frame: pd.DataFrame, looks: dict[str, figures.Look]) -> N
     figures.finish(axes)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("figure1", make, arguments)
+main = command("figure1", make)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
+from analysis.metric_table import CEILING
 from resispec.files import replacing
 
 # Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
@@ -28,8 +30,6 @@ class Look:
     line: str = "-"
 
 
-CEILING = "ceiling"
-"""Stands for a verifier: the most that an exact one can reach."""
 LOOKS = {
     "standard": Look(BLACK, "o"),
     "resispec": Look(VERMILION, "X", "--"),
@@ -89,17 +89,12 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
     """Centres as near as possible to the sorted ones wanted, in that order, so that nothing overlaps.
 
-    Least squares under an order: neighbours that would overlap move together, by the mean of what each would
-    have to move.
+    Least squares under an order: neighbours that would overlap move together.
     """
+    if not len(wanted):
+        return np.empty(0)
     offsets = np.cumsum(heights) - np.asarray(heights) / 2
-    pools: list[list[float]] = []
-    for value in np.asarray(wanted, np.float64) - offsets:
-        pools.append([float(value)])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            last = pools.pop()
-            pools[-1] += last
-    return np.array([np.mean(pool) for pool in pools for _ in pool]) + offsets
+    return isotonic_regression(np.asarray(wanted, np.float64) - offsets).x + offsets
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:

@@ -6,14 +6,14 @@ Usage: python -m analysis.levels --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
+from typing import Any
 
-import pandas as pd
-
-from analysis import decoded, metrics, script
-from analysis.load import Plan, Results, load
+from analysis import metrics
+from analysis.artefact import Artefact, command, footer
+from analysis.load import Plan, load
+from analysis.metric_table import by_cell, definitions, measure, with_quantity
 from analysis.metrics import Metric
-from analysis.report import footer
 from analysis.stats import ABSENT, Interval
 
 REFERENCE = {"decoder": "specinfer", "tree": "d5b3"}
@@ -32,34 +32,29 @@ NOTES = (
 )
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells."""
     results = load(plan, metrics.fields())
-    frame = decoded.measure(results, baseline=lambda _: REFERENCE)
-    frame = pd.concat([frame, _over_traversal(frame, results)], ignore_index=True) if len(frame) else frame
-    notes = (*NOTES, *footer(results, plan, *decoded.definitions(COLUMNS, results)))
-    words = (CAPTION.format(plan.profile), notes)
-    return script.Artefact((decoded.table("levels", results, frame, words, COLUMNS),))
-
-
-def _over_traversal(frame: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """Rows of `OVER_TRAVERSAL` for every cell of the frame; NaN but where levels are decided on its tree."""
-    rows = frame[frame.quantity == metrics.ACCEPTED_LENGTH.name]
+    frame = measure(results, baseline=lambda _: REFERENCE)
     keys = [name for name in results.keys if name != "verifier"]
-    others = rows[rows.verifier == FROM_THE_LEAVES].set_index(keys).cell_id
+    others = {
+        tuple(cell[key] for key in keys): results.rows.get(cell["cell_id"])
+        for cell in results.cells[~results.cells.is_audit].to_dict("records")
+        if cell["verifier"] == FROM_THE_LEAVES
+    }
 
-    def gain(row: dict[str, str]) -> Interval:
-        other = others.get(tuple(row[key] for key in keys)) if row["verifier"] == BY_LEVELS else None
-        own, baseline = results.rows.get(row["cell_id"]), results.rows.get(other or "")
-        return ABSENT if own is None or baseline is None else OVER_TRAVERSAL.of(own, baseline)
+    def gain(row: Mapping[str, Any]) -> Interval:
+        """The gain where levels are decided on the tree of traversal."""
+        own, baseline = results.rows.get(row["cell_id"]), others.get(tuple(row[key] for key in keys))
+        has_both = row["verifier"] == BY_LEVELS and own is not None and baseline is not None
+        return OVER_TRAVERSAL.of(own, baseline) if has_both else ABSENT
 
-    found = pd.DataFrame([vars(gain(row)) for row in rows.to_dict("records")], index=rows.index)
-    return rows.assign(quantity=OVER_TRAVERSAL.name, **found)
+    frame = with_quantity(frame, OVER_TRAVERSAL.name, gain)
+    notes = footer(results, plan, NOTES, definitions(COLUMNS, results))
+    return Artefact((by_cell("levels", results, frame, CAPTION.format(plan.profile), notes, COLUMNS),))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("levels", make, arguments)
+main = command("levels", make)
 
 
 if __name__ == "__main__":

@@ -1,20 +1,28 @@
-"""What an artefact is made of: the plan that says which cells it asked for, and the rows of these cells."""
+"""Plans and cells as they stand on the disk: what an artefact asks for, how far it is, and its rows.
+
+This is the one reader of both: tables, the page, `experiments.status` and W&B read through it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
+import yaml
 
-from analysis import labels
+from analysis import SLICE, labels
+from analysis.labels import Label
 from resispec.errors import InvalidInput, first_line
 from resispec.files import damage, read_json
+
+if TYPE_CHECKING:
+    import pandas as pd  # `experiments.status` reads plans without it
 
 ROOT = Path(__file__).resolve().parent.parent
 """The repository, to which the files that a plan was made from are relative."""
@@ -23,7 +31,7 @@ LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 OPTIONAL_LABELS = ("tree", "verifier")
 """An autoregressive cell has neither: both are then empty."""
 SETTING = ("pair", "temperature", "dataset")
-"""What is the same for rows that are compared; they are ordered by it."""
+"""Labels that compared rows share; they are ordered by it."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 STATES = ("done", "failed", "interrupted")
 AGAIN = "running the sweep again measures it anew"
@@ -33,9 +41,9 @@ AGAIN = "running the sweep again measures it anew"
 class Request:
     """One cell that a sweep asked for.
 
-    labels: LABELS and whatever else the sweep varied, as text, the temperature as a number. part: of the
-    artefact, or "". is_audit: whether it audits the cell of the same labels. tree_file: the file of its tree,
-    where it has one.
+    labels: LABELS and whatever else the sweep varied: a `Label` of each group, the temperature as a number,
+    others as text. part: of the artefact, or "". is_audit: whether it audits the cell of the same labels.
+    tree_file: the file of its tree, where it has one. entry: the plan's own, with what only estimates need.
     """
 
     cell_id: str
@@ -43,14 +51,49 @@ class Request:
     part: str
     is_audit: bool
     tree_file: Path | None
+    entry: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> dict[str, Any]:
+        """The labels as CSVs have them, and JSON can."""
+        return {
+            name: str(value) if isinstance(value, Label) else value for name, value in self.labels.items()
+        }
+
+    @classmethod
+    def read(cls, entry: Mapping[str, Any], part: str = "") -> Request:
+        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none."""
+        given = dict(entry["labels"])
+        is_audit = bool(given.pop("audit", False))
+        named: dict[str, Any] = {}
+        for name in LABELS:
+            value = given.pop(name, "") if name in OPTIONAL_LABELS else given.pop(name)
+            named[name] = float(value) if name == "temperature" else Label.of(value)
+        named |= {name: str(given[name]) for name in sorted(given)}
+        file = entry.get("tree_file")
+        return cls(str(entry["cell_id"]), named, part, is_audit, Path(file) if file else None, entry)
+
+
+@dataclass(frozen=True)
+class State:
+    """The state of a cell: status is "done", "failed", "interrupted" or "missing".
+
+    device, commit: of a cell that is done.
+    """
+
+    status: str = "missing"
+    reason: str = ""
+    device: str = ""
+    commit: str = ""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What an artefact asked for, over all its parts. results: the folder of raw/ and PROFILE/.
+    """Requests of an artefact, over all its parts. results: the folder of raw/ and PROFILE/.
 
-    command: what makes the artefact from nothing. stale: one line for every part that is older than its
-    configuration.
+    artefact: its name; a slice of one is called "table1@1a2b3c4d". command: what makes it from nothing.
+    stale: one line for every part that is older than its configuration. commands: of the parts. read: what
+    was read of its cells, each once.
     """
 
     artefact: str
@@ -59,85 +102,108 @@ class Plan:
     requests: tuple[Request, ...]
     command: str
     stale: tuple[str, ...]
+    commands: Mapping[str, str] = field(default_factory=dict)
+    read: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def parts(self, wanted: Callable[[str], bool]) -> Plan:
-        """The same plan with the requests of some parts only."""
+        """This plan with the requests of some parts only."""
         return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
+
+    def state(self, cell_id: str) -> State:
+        """The state of a cell, see `read_state`."""
+        return self._once(read_state, cell_id)
+
+    def prompts(self, cell_id: str) -> pd.DataFrame:
+        """The rows of a cell that is done, see `read_rows`."""
+        return self._once(read_rows, cell_id)
+
+    def _once(self, reader: Callable[[Path], Any], cell_id: str) -> Any:
+        if (reader, cell_id) not in self.read:
+            self.read[reader, cell_id] = reader(self.results / "raw" / self.profile / cell_id)
+        return self.read[reader, cell_id]
+
+
+def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
+    """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json."""
+    folder = results / profile / "plans"
+    single = folder / f"{artefact}.json"
+    return [single] * single.is_file() + sorted((folder / artefact).glob("*.json"))
 
 
 def read_plan(artefact: str, profile: str, results: Path) -> Plan:
-    """Read the plan of an artefact: ARTEFACT.json and every ARTEFACT/PART.json in results/PROFILE/plans.
+    """Read the plan of an artefact, see `plan_files`.
 
+    artefact: its name, or another one in that folder, as of a slice.
     Raises InvalidInput, one line with the command that makes the plan, when there is none or it cannot be
     read.
     """
-    folder = results / profile / "plans"
+    is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
-    make += "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
-    single = folder / f"{artefact}.json"
-    files = [single] * single.is_file() + sorted((folder / artefact).glob("*.json"))
+    elsewhere = "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
+    again = f"`{make}{elsewhere}`" if is_named else "its sweep"
+    files = plan_files(artefact, profile, results)
     if not files:
-        raise InvalidInput(f"there is no plan {single}, which says what cells to read; `{make}` makes it")
+        single = results / profile / "plans" / f"{artefact}.json"
+        raise InvalidInput(f"there is no plan {single}, which says what cells to read; {again} makes it")
     requests: dict[str, Request] = {}
-    commands, stale = [], []
+    commands: dict[str, str] = {}
+    stale = []
     for file in files:
         try:
             content = read_json(file)
-            part, found = str(content["part"]), [_request(one, content["part"]) for one in content["cells"]]
+            part = str(content["part"])
             if content["artefact"] != artefact:
                 raise ValueError(f"it is the plan of {content['artefact']!r}")
-            changed = [name for name, digest in content["sources"].items() if _digest(name) != digest]
-            commands.append(str(content["command"]))
+            for request in (Request.read(entry, part) for entry in content["cells"]):
+                requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
+            changed = [name for name, then in content["sources"].items() if digest(name) != then]
+            commands[part] = str(content["command"])
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise InvalidInput(f"plan {file} is damaged ({reason}); `{make}` makes it again") from error
-        requests |= {repr((one.cell_id, one.labels, one.part, one.is_audit)): one for one in found}
+            raise InvalidInput(f"plan {file} is damaged ({reason}); {again} makes it again") from error
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
-            stale.append(f"The plan of {name} is older than {', '.join(changed)}; `{make}` makes it anew.")
-    made = {file.stem for file in files if file != single}
-    for missing in sorted({path.stem for path in (EXPERIMENTS / artefact).glob("*.yaml")} - made):
-        stale.append(f"{artefact} has a part {missing} that no plan asks for yet; `{make}` makes it.")
-    command = _command(commands, artefact, profile)
-    return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale))
+            stale.append(f"The plan of {name} is older than {', '.join(changed)}; {again} makes it anew.")
+    for missing in sorted({*part_names(EXPERIMENTS / f"{artefact}.yaml")} - set(commands)):
+        stale.append(f"{artefact} has a part {missing} that no plan asks for yet; {again} makes it.")
+    command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
+    return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands)
 
 
-def _request(entry: Mapping[str, Any], part: str) -> Request:
-    given = dict(entry["labels"])
-    is_audit = bool(given.pop("audit", False))
-    text = {name: str(given.pop(name)) for name in LABELS if name not in OPTIONAL_LABELS}
-    text |= {name: str(given.pop(name, "")) for name in OPTIONAL_LABELS}
-    found = {name: text[name] for name in LABELS} | {"temperature": float(text["temperature"])}
-    found |= {name: str(given[name]) for name in sorted(given)}
-    file = entry.get("tree_file")
-    return Request(str(entry["cell_id"]), found, part, is_audit, Path(file) if file else None)
+def part_names(path: Path) -> list[str]:
+    """The parts of an artefact, by its file in conf/experiment; none where it has no parts, or no file."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return list((content or {}).get("parts", ()))
 
 
-def _digest(name: str) -> str | None:
+def digest(name: str) -> str | None:
+    """The checksum of a file that a plan was made from; None without it."""
     file = ROOT / name
     return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
-def _command(commands: Iterable[str], artefact: str, profile: str) -> str:
-    """What makes the artefact: `make`, unless a sweep was told more than its experiment and profile."""
-    usual = ("experiment=", "profile=", "results=", "hydra", "-m", "--multirun")
-    told = [
-        command
-        for command in dict.fromkeys(commands)
-        if any(not word.startswith(usual) for word in shlex.split(command)[3:])
-    ]
-    if not told:
-        return f"make reproduce-{artefact} PROFILE={profile}"
-    return " && ".join([*told, f"python -m analysis.{artefact} --profile {profile}"])
+def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
+    """The name of the last planned slice of an artefact whose digest begins so, for `read_plan`.
+
+    Raises InvalidInput when there is none.
+    """
+    folder = results / profile / "plans"
+    slices = sorted(folder.glob(f"{artefact}{SLICE}*"), key=lambda path: path.stat().st_mtime_ns)
+    digests = [path.stem.partition(SLICE)[2] for path in slices]
+    matching = [one for one in digests if one.startswith(digest)]
+    if not matching:
+        allowed = ", ".join(digests) or "none"
+        raise InvalidInput(f"{folder} has no slice {digest!r} of {artefact}; allowed: {allowed}")
+    return f"{artefact}{SLICE}{matching[-1]}"
 
 
 @dataclass(frozen=True)
 class Results:
     """The cells of a plan and what they measured.
 
-    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, status ("done",
-    "failed", "interrupted" or "missing"), reason, device, commit. rows: by cell_id, the prompts of the cells
-    that are done, by prompt_index. keys: the labels that tell requests apart, LABELS first.
+    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, and the `State`. rows:
+    by cell_id, the prompts of the cells that are done, by prompt_index. keys: the labels that tell requests
+    apart, LABELS first.
     """
 
     cells: pd.DataFrame
@@ -149,99 +215,106 @@ class Results:
         """The keys beyond LABELS: what else the sweep varied."""
         return self.keys[len(LABELS) :]
 
+    def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
+        named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
+        return named | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
-def load(plan: Plan, columns: Iterable[str]) -> Results:
+
+def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """Read the cells of a plan.
 
     columns: what every row must have beside its identity. Raises InvalidInput, one line naming the cell, when
     a finished cell is damaged, its rows lack a column, or cells that are compared did not measure the same
     prompts with the same seeds.
     """
+    import pandas as pd
+
     keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
-    folder, states, rows = plan.results / "raw" / plan.profile, {}, {}
-    for cell_id in dict.fromkeys(one.cell_id for one in plan.requests):
-        states[cell_id] = read_state(folder / cell_id)
-        if states[cell_id]["status"] == "done":
-            rows[cell_id] = _read_rows(folder / cell_id, (*IDENTITY, *columns))
+    wanted, rows = (*IDENTITY, *columns), {}
+    for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
+        if plan.state(cell_id).status == "done":
+            rows[cell_id] = found = plan.prompts(cell_id)
+            missing = [name for name in wanted if name not in found or name in found.attrs["partial"]]
+            if missing:
+                lacking = f"its rows lack {', '.join(missing)}; another version or task wrote them"
+                raise InvalidInput(f"cell {cell_id}: {lacking}")
     entries = [
         {"cell_id": one.cell_id, **{name: one.labels.get(name, "") for name in keys}, "part": one.part}
-        | {"is_audit": one.is_audit, **states[one.cell_id]}
+        | {"is_audit": one.is_audit, **vars(plan.state(one.cell_id))}
         for one in plan.requests
     ]
     names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
     cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
     cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
-    results = Results(_ordered(cells, keys), rows, keys)
-    _check_same_prompts(results)
-    return results
+    order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
+    ranks = pd.DataFrame({
+        key: cells[key].map(lambda value, key=key: labels.rank(key, value))
+        if key in LABELS
+        else pd.factorize(cells[key])[0]
+        for key in order
+    }, index=cells.index)  # fmt: skip
+    cells = cells.loc[ranks.sort_values(order, kind="stable").index].reset_index(drop=True)
+    _check_same_prompts(cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :])
+    return Results(cells, rows, keys)
 
 
-def read_state(folder: Path) -> dict[str, str]:
-    """The status and reason of a cell, and of a finished one the device and the commit.
+@contextmanager
+def _cell(cell_id: str) -> Iterator[None]:
+    """An error names the cell that is read, and what to do."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise InvalidInput(f"cell {cell_id}: {error}; {AGAIN}") from error
+
+
+def read_state(folder: Path) -> State:
+    """The state of the cell in a folder; one that says "running" is interrupted.
 
     Raises InvalidInput when a file of a finished cell is not what was written.
     """
-    found = {"status": "missing", "reason": "", "device": "", "commit": ""}
     if not any((folder / name).exists() for name in ("status.json", "rows.jsonl")):
-        return found
-    status = _read_json(folder, "status.json")
-    if status.get("state") == "running":
-        return found | {"status": "interrupted", "reason": "running, or killed, when it was read"}
-    if status.get("state") not in STATES:
-        raise InvalidInput(f"cell {folder.name}: status.json names no state of a cell; {AGAIN}")
-    reason = " ".join(str(status.get("reason") or "").split())
-    if status["state"] != "done":
-        return found | {"status": status["state"], "reason": reason}
-    if problem := damage(folder, status.get("files")):
-        raise InvalidInput(f"cell {folder.name}: status.json says that {problem}; {AGAIN}")
-    if _read_json(folder, "cell.json").get("cell_id") != folder.name:
-        raise InvalidInput(f"cell {folder.name}: cell.json describes another cell; {AGAIN}")
-    provenance = _read_json(folder, "provenance.json")
+        return State()
+    with _cell(folder.name):
+        status = read_json(folder / "status.json")
+        if status.get("state") == "running":
+            return State("interrupted", "running, or killed, when it was read")
+        if status.get("state") not in STATES:
+            raise InvalidInput("status.json names no state of a cell")
+        reason = " ".join(str(status.get("reason") or "").split())
+        if status["state"] != "done":
+            return State(status["state"], reason)
+        if problem := damage(folder, status.get("files")):
+            raise InvalidInput(f"status.json says that {problem}")
+        if read_json(folder / "cell.json").get("cell_id") != folder.name:
+            raise InvalidInput("cell.json describes another cell")
+        provenance = read_json(folder / "provenance.json")
     commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
     commit += " (changed)" if provenance.get("git_is_dirty") else ""
-    return {"status": "done", "reason": reason, "device": str(provenance.get("device", "")), "commit": commit}
+    return State("done", reason, str(provenance.get("device", "")), commit)
 
 
-def _read_json(folder: Path, name: str) -> dict[str, Any]:
-    try:
-        return read_json(folder / name)
-    except InvalidInput as error:
-        raise InvalidInput(f"cell {folder.name}: {error}; {AGAIN}") from error
+def read_rows(folder: Path) -> pd.DataFrame:
+    """The rows of a cell that is done, by prompt_index; `attrs` has the fields that only some rows have."""
+    import pandas as pd
+
+    with _cell(folder.name):
+        try:
+            lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+            rows = [dict(json.loads(line)) for line in lines]
+        except (OSError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"rows.jsonl cannot be read ({first_line(error)})") from error
+        frame = pd.DataFrame(rows)
+        if not len(frame) or any(frame.get(name, frame.index).duplicated().any() for name in IDENTITY[:2]):
+            raise InvalidInput("rows.jsonl is empty or holds a prompt twice")
+    frame.attrs["partial"] = [name for name in frame if any(name not in row for row in rows)]
+    return frame.sort_values("prompt_index", ignore_index=True) if "prompt_index" in frame else frame
 
 
-def _read_rows(folder: Path, columns: Iterable[str]) -> pd.DataFrame:
-    """The rows of a cell that is done, by prompt_index."""
-    try:
-        lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [dict(json.loads(line)) for line in lines]
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        reason = first_line(error)
-        raise InvalidInput(f"cell {folder.name}: rows.jsonl cannot be read ({reason}); {AGAIN}") from error
-    missing = [name for name in columns if any(name not in row for row in rows)]
-    if missing:
-        names = ", ".join(missing)
-        raise InvalidInput(f"cell {folder.name}: its rows lack {names}; another version or task wrote them")
-    frame = pd.DataFrame(rows)
-    if frame.empty or frame.prompt_index.duplicated().any() or frame.prompt_id.duplicated().any():
-        raise InvalidInput(f"cell {folder.name}: rows.jsonl is empty or holds a prompt twice; {AGAIN}")
-    return frame.sort_values("prompt_index", ignore_index=True)
-
-
-def _ordered(cells: pd.DataFrame, keys: tuple[str, ...]) -> pd.DataFrame:
-    """The cells in the order of print; within a setting the autoregressive baseline is first."""
-    order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
-    ranks = pd.DataFrame(index=cells.index)
-    for key in order:
-        seen = {value: place for place, value in enumerate(dict.fromkeys(cells[key]))}
-        ranks[key] = [labels.rank(key, value) if key in LABELS else seen[value] for value in cells[key]]
-    return cells.loc[ranks.sort_values(order, kind="stable").index].reset_index(drop=True)
-
-
-def _check_same_prompts(results: Results) -> None:
+def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], more: Iterable[str]) -> None:
     """Raise InvalidInput unless cells of one pair and data set measured the same prompts and seeds."""
-    cells = results.cells[(results.cells.status == "done") & ~results.cells.is_audit]
-    for _, group in cells.groupby(["pair", "dataset", *results.more], sort=False):
-        prompts = {name: results.rows[name][list(IDENTITY)].values.tolist() for name in group.cell_id}
+    for _, group in cells.groupby(["pair", "dataset", *more], sort=False):
+        prompts = {name: rows[name][list(IDENTITY)].values.tolist() for name in group.cell_id}
         first = group.cell_id.iloc[0]
         for cell_id, found in prompts.items():
             if len(found) != len(prompts[first]):

@@ -7,6 +7,7 @@ machine. Two verdicts agree when they are the same; an undecided one is not comp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +17,18 @@ import pandas as pd
 
 from analysis import labels
 from analysis.load import LABELS
-from analysis.report import Table
-from analysis.stats import Interval
+from analysis.table import Number, Table
+from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, first_line
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "published"
 MIN_PROMPTS = 8
-OPENING = "Compared with "
-"""How the note of a comparison begins, so that it can be left out of what is published itself."""
-DECIDED = ("exact", "biased")
+DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """Which rows are compared. name: in the plural. keys: columns that, with the labels, tell rows apart."""
+    """Rows that are compared. name: in the plural. keys: columns that, with the labels, tell rows apart."""
 
     quantity: str
     name: str
@@ -42,7 +41,7 @@ ACCEPTED_LENGTHS = Compared("accepted_length", "accepted lengths")
 
 @dataclass(frozen=True)
 class Agreement:
-    """notes: below the table. summary: the last line of the command."""
+    """Agreement with the published numbers. notes: none where nothing is published. summary: in a line."""
 
     notes: tuple[str, ...]
     summary: str
@@ -56,68 +55,49 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
     path = (folder or FOLDER) / profile / f"{table.stem}.csv"
     if not path.is_file():
         return Agreement((), f"nothing is published for {table.stem} of profile {profile}")
-    own, theirs = _rows(table.frame, compared), _rows(_read(path), compared)
-    keys = [name for name in LABELS + compared.keys if name in own and name in theirs]
-    by_keys: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in theirs.to_dict("records"):
-        by_keys.setdefault(_labels(row, keys), []).append(row)
-    tally = _Tally()
-    for row in own.to_dict("records"):
-        tally.add(row, by_keys.get(_labels(row, keys), []), compared)
-    verdicts = "verdicts" if tally.numbers else "verdicts agree"
-    agreeing = [
-        f"{sum(found)} of {len(found)} {name}"
-        for found, name in ((tally.numbers, f"{compared.name} agree"), (tally.verdicts, verdicts))
-        if found
-    ]
-    said = (", ".join(agreeing) or "nothing in it can be compared") + _listed(tally.left_out)
-    where = f"results/published/{profile}/{table.stem}.csv"
-    differing = f" Differing: {'; '.join(tally.differing)}." if tally.differing else ""
-    rule = " Two numbers agree when their intervals overlap, and times are not compared."
-    return Agreement((f"{OPENING}{where}: {said}.{rule}{differing}",), f"{OPENING}{where}: {said}")
-
-
-class _Tally:
-    """Counts what agrees. left_out: why rows were not compared, and how many."""
-
-    def __init__(self) -> None:
-        self.numbers: list[bool] = []
-        self.verdicts: list[bool] = []
-        self.differing: list[str] = []
-        self.left_out: dict[str, int] = {}
-
-    def add(self, row: Mapping[str, Any], matches: list[dict[str, Any]], compared: Compared) -> None:
-        """Compare a row with the published rows of its labels."""
-        if pd.isna(row["value"]):
-            return self._leave_out("without a number here")
-        if len(matches) != 1 or pd.isna(matches[0]["value"]):
-            return self._leave_out("not published")
-        [other] = matches
-        if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:
-            self._leave_out(f"of fewer than {MIN_PROMPTS} prompts")
-        else:
-            agrees = _overlap(row, other)
-            self.numbers.append(agrees)
-            if not agrees:
-                found, was = (labels.interval(_interval(one), compared.spec) for one in (row, other))
-                self.differing.append(f"{_title(row, compared)} has {found}, published {was}")
-        if row.get("verdict") in DECIDED and other.get("verdict") in DECIDED:
-            self.verdicts.append(row["verdict"] == other["verdict"])
-            if not self.verdicts[-1]:
-                self.differing.append(
-                    f"{_title(row, compared)} is {row['verdict']}, published as {other['verdict']}"
-                )
-        return None
-
-    def _leave_out(self, why: str) -> None:
-        self.left_out[why] = self.left_out.get(why, 0) + 1
-
-
-def _read(path: Path) -> pd.DataFrame:
     try:
-        return pd.read_csv(path)
+        rows, others = _rows(table.frame, compared), _rows(pd.read_csv(path), compared)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"published numbers {path} cannot be read ({first_line(error)})") from error
+    keys = [name for name in LABELS + compared.keys if name in rows and name in others]
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
+
+    published: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for row in others.to_dict("records"):
+        published.setdefault(place(row), []).append(row)
+    numbers, verdicts, differing, left_out = list[bool](), list[bool](), list[str](), Counter[str]()
+    for row in rows.to_dict("records"):
+        matches = published.get(place(row), [])
+        if pd.isna(row["value"]):
+            left_out["without a number here"] += 1
+            continue
+        if len(matches) != 1 or pd.isna(matches[0]["value"]):
+            left_out["not published"] += 1
+            continue
+        [other] = matches
+        if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:
+            left_out[f"of fewer than {MIN_PROMPTS} prompts"] += 1
+        else:
+            numbers.append(_overlap(row, other))
+            if not numbers[-1]:
+                texts = [str(Number.of(one, compared.spec)) for one in (row, other)]
+                differing.append(f"{_title(row, compared)} has {texts[0]}, published {texts[1]}")
+        if row.get("verdict") in DECIDED and other.get("verdict") in DECIDED:
+            verdicts.append(row["verdict"] == other["verdict"])
+            if not verdicts[-1]:
+                texts = f"{row['verdict']}, published as {other['verdict']}"
+                differing.append(f"{_title(row, compared)}: {texts}")
+    agreeing = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
+    agreeing += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
+    counted = ", ".join(f"{count} row{'s' * (count > 1)} {why}" for why, count in left_out.items())
+    where = f"Compared with results/published/{profile}/{table.stem}.csv"
+    summary = f"{where}: {', '.join(agreeing) or 'nothing in it can be compared'}"
+    summary += f" (not compared: {counted})" if counted else ""
+    note = f"{summary}. Two numbers agree when their intervals overlap, and times are not compared."
+    note += f" Differing: {'; '.join(differing)}." if differing else ""
+    return Agreement((note,), summary)
 
 
 def _rows(frame: pd.DataFrame, compared: Compared) -> pd.DataFrame:
@@ -127,19 +107,11 @@ def _rows(frame: pd.DataFrame, compared: Compared) -> pd.DataFrame:
     return rows.assign(**{name: rows[name].astype(object).where(rows[name].notna(), "") for name in names})
 
 
-def _labels(row: Mapping[str, Any], keys: list[str]) -> tuple[Any, ...]:
-    return tuple(row[key] if isinstance(row[key], str) else float(row[key]) for key in keys)
-
-
-def _interval(row: Mapping[str, Any]) -> Interval:
-    return Interval(row["value"], row["lower"], row["upper"])
-
-
-def _overlap(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two intervals have a point in common; a number without an interval is a point."""
     (low, high), (their_low, their_high) = (
-        (row["value"], row["value"]) if pd.isna(row["lower"]) else (row["lower"], row["upper"])
-        for row in (one, other)
+        (one["value"], one["value"]) if pd.isna(one["lower"]) else (one["lower"], one["upper"])
+        for one in (row, other)
     )
     return bool(low <= their_high and their_low <= high)
 
@@ -149,11 +121,3 @@ def _title(row: Mapping[str, Any], compared: Compared) -> str:
     method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else row["verifier"]
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
     return ", ".join([*words, f"T = {row['temperature']:g}", method, *keys])
-
-
-def _listed(left_out: Mapping[str, int]) -> str:
-    """What was not compared: " (not compared: 3 rows of fewer than 8 prompts)"."""
-    if not left_out:
-        return ""
-    counted = [f"{count} row{'s' * (count > 1)} {why}" for why, count in left_out.items()]
-    return f" (not compared: {', '.join(counted)})"

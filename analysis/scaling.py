@@ -8,11 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from analysis.stats import ABSENT, Interval, divide, ratio, resample
-from resispec.audit.path_bound import path_bound
 
 QUANTITIES = ("expected_accepted_length", "marginal_gain", "efficiency")
 FIELDS = (
@@ -68,22 +65,19 @@ VIEWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Root mean square difference from the paper's curve, measured and per resample of the prompts (R,)."""
+def differences(
+    rows: pd.DataFrame, arrangement: str, paper: np.ndarray
+) -> dict[str, tuple[float, np.ndarray]]:
+    """Root mean square differences of a cell's curve from the paper's (K,), in all VIEWS.
 
-    value: float
-    resampled: np.ndarray
-
-
-def differences(rows: pd.DataFrame, arrangement: str, paper: np.ndarray) -> dict[str, Difference]:
-    """Compare one cell with the paper's expected accepted lengths (K,), one for every N, in all VIEWS."""
+    Each is measured, and per resample of the prompts (R,).
+    """
     emitted, prefixes = _emitted(rows, arrangement), rows.num_prefixes.to_numpy(np.float64)
     counts = resample(len(rows))
     lengths = emitted.sum(0) / prefixes.sum()
     drawn = divide(counts @ emitted, (counts @ prefixes)[:, None])
     return {
-        name: Difference(float(_rms(view(lengths) - view(paper))), _rms(view(drawn) - view(paper)))
+        name: (float(_rms(view(lengths) - view(paper))), _rms(view(drawn) - view(paper)))
         for name, view in VIEWS.items()
     }
 
@@ -116,7 +110,7 @@ def _curve(
     return tuple(points)
 
 
-def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> Tensor:
+def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
     """(S, D-1) samples in the order in which `path_bound` halves them, so that no prompt is in both halves.
 
     by_prompt: [prompt][sample][level]. Prompts take turns; what the longer half has more is left out.
@@ -124,13 +118,17 @@ def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> Tensor:
     prompts = list(by_prompt)
     halves = [[sample for samples in prompts[start::2] for sample in samples] for start in (0, 1)]
     pairs = [sample for pair in zip(*halves, strict=False) for sample in pair]
-    return torch.tensor(pairs, dtype=torch.float64).reshape(len(pairs), len(prompts[0][0]))
+    return np.array(pairs, np.float64).reshape(len(pairs), len(prompts[0][0]))
 
 
-def bound(rollouts: Tensor, trees: Tensor) -> Interval:
+def bound(rollouts: np.ndarray, trees: np.ndarray) -> Interval:
     """1 + the bound of the accepted tokens; NaN when there are too few samples for one."""
     if min(len(rollouts), len(trees)) < 4:
         return ABSENT
-    found = path_bound(rollouts, trees)
+    import torch  # for ceilings alone
+
+    from resispec.audit.path_bound import path_bound
+
+    found = path_bound(torch.from_numpy(rollouts), torch.from_numpy(trees))
     margin = 1.96 * found.accepted_error
     return Interval(1 + found.accepted, 1 + found.accepted - margin, 1 + found.accepted + margin)

@@ -6,14 +6,15 @@ Usage: python -m analysis.table1 --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from analysis import decoded, metrics, paper, script
+from analysis import metrics
+from analysis.artefact import Artefact, command, footer, paper
 from analysis.load import Plan, load
-from analysis.report import footer
+from analysis.metric_table import by_cell, definitions, figures_of, measure
 
 # (verifier, quantity) -> the column of results/reference/table1.csv that has it
 PAPER_COLUMNS = {
@@ -41,39 +42,32 @@ BIASED = (
 )
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, metrics.fields())
-    frame = decoded.measure(results)
-    figures = paper.read("table1", ("pair", "temperature", "dataset", "tree", *PAPER_COLUMNS.values()))
-    ranges = [_paper(row, figures) for row in frame.to_dict("records")]
-    frame = frame.assign(paper_low=[low for low, _ in ranges], paper_high=[high for _, high in ranges])
+    figures = paper("table1", ("pair", "temperature", "dataset", "tree", *PAPER_COLUMNS.values()))
+
+    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+        """The paper's row of the same setting, or those of all its data sets."""
+        is_alike = (figures.temperature == row["temperature"]) & (figures.tree == str(row["tree"]))
+        rows = figures[is_alike & (row["decoder"] == "specinfer")]
+        exact = rows[(rows.pair == str(row["pair"])) & (rows.dataset == str(row["dataset"]))]
+        return rows if exact.empty else exact
+
+    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
     settings = set(zip(figures.pair, figures.dataset, strict=True))
     is_same = set(zip(frame.pair, frame.dataset, strict=True)) <= settings
-    notes = (
-        *([BIASED] if (frame.verifier == "resispec").any() else []),
-        SAME_SETTING if is_same else OTHER_SETTING,
-        COMPARED,
-        *footer(results, plan, *decoded.definitions(metrics.METRICS, results)),
+    is_biased = (frame.verifier == "resispec").any()
+    about = [SAME_SETTING if is_same else OTHER_SETTING, COMPARED]
+    notes = footer(
+        results, plan, [BIASED, *about] if is_biased else about, definitions(metrics.METRICS, results)
     )
-    caption = CAPTION.format(plan.profile)
-    return script.Artefact((decoded.table("table1", results, frame, (caption, notes), metrics.METRICS),))
+    return Artefact(
+        (by_cell("table1", results, frame, CAPTION.format(plan.profile), notes, metrics.METRICS),)
+    )
 
 
-def _paper(row: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
-    """The paper's lowest and highest figure for a row of the frame: one figure for its own setting."""
-    column = PAPER_COLUMNS.get((row["verifier"], row["quantity"]))
-    if column is None or row["decoder"] != "specinfer":
-        return float("nan"), float("nan")
-    rows = figures[(figures.temperature == row["temperature"]) & (figures.tree == row["tree"])]
-    exact = rows[(rows.pair == row["pair"]) & (rows.dataset == row["dataset"])]
-    found = (rows if exact.empty else exact)[column]
-    return found.min(), found.max()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table1", make, arguments)
+main = command("table1", make)
 
 
 if __name__ == "__main__":

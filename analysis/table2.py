@@ -6,15 +6,16 @@ Usage: python -m analysis.table2 --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from analysis import decoded, labels, metrics, paper, script
+from analysis import labels, metrics
+from analysis.artefact import Artefact, command, footer, paper
 from analysis.load import Plan, load
-from analysis.report import footer
-from analysis.stats import Interval
+from analysis.metric_table import NO_FIGURE, by_cell, definitions, measure, same_decoder
+from analysis.table import Number
 from resispec.trees import grow_map
 
 METRICS = tuple(metric for metric in metrics.METRICS if metric.over != "autoregressive")
@@ -56,69 +57,57 @@ EAGLE = (
     "softmax on a fixed shape, for which it is true. At T = 1 the likeliest candidates cover little of the "
     "target's mass on this pair."
 )
+CAPTION = "Table 2 of the paper, {} profile: other decoders with their own rule and with ResiSpec."
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, metrics.fields())
-    frame = decoded.measure(results, baseline=_baseline)
-    figures = paper.read("table2", ("decoder", "verifier", "temperature", *PAPER_QUANTITIES))
-    found = [_paper(row, figures) for row in frame.to_dict("records")]
-    frame = frame.assign(paper_low=found, paper_high=found)
-    notes = (
+    figures = paper("table2", ("decoder", "verifier", "temperature", *PAPER_QUANTITIES))
+    figures = figures.set_index(["decoder", "verifier", "temperature"])
+
+    def figure(row: Mapping[str, Any]) -> tuple[float, float]:
+        """The figure of the paper's row that this one stands for."""
+        stands_for = PAPER_ROWS.get((row["decoder"], row["tree"], row["verifier"]))
+        place = (*(stands_for or ("", "")), row["temperature"])
+        if row["quantity"] not in PAPER_QUANTITIES or place not in figures.index:
+            return NO_FIGURE
+        return (float(figures.loc[place, row["quantity"]]),) * 2
+
+    frame = measure(results, _baseline, figure)
+    about = (
         BIASED,
         PAPER,
         COMPARED,
         *([SEQUOIA] if (frame.decoder == "sequoia").any() else []),
         *([EAGLE] if (frame.decoder == "eagle").any() else []),
         *_expected(frame, plan),
-        *footer(results, plan, *decoded.definitions(METRICS, results)),
     )
-    caption = (
-        f"Table 2 of the paper, {plan.profile} profile: other decoders with their own rule and with ResiSpec."
-    )
-    return script.Artefact((decoded.table("table2", results, frame, (caption, notes), METRICS),))
+    notes = footer(results, plan, about, definitions(METRICS, results))
+    return Artefact((by_cell("table2", results, frame, CAPTION.format(plan.profile), notes, METRICS),))
 
 
-def _baseline(cell: Mapping[str, Any]) -> dict[str, str]:
+def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
     """The paper compares its reading of EAGLE's candidates with EAGLE's own."""
-    return decoded.same_decoder(cell) | ({"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {})
+    return same_decoder(cell) | ({"decoder": "eagle"} if cell["decoder"] == "eagle_softmax" else {})
 
 
-def _paper(row: dict[str, Any], figures: pd.DataFrame) -> float:
-    """The figure of the paper's row that this one stands for."""
-    stands_for = PAPER_ROWS.get((row["decoder"], row["tree"], row["verifier"]))
-    if row["quantity"] not in PAPER_QUANTITIES or stands_for is None:
-        return float("nan")
-    wanted = pd.Series([*stands_for, row["temperature"]], ["decoder", "verifier", "temperature"])
-    rows = figures[(figures[list(wanted.index)] == wanted).all(axis=1)]
-    return float("nan") if rows.empty else float(rows[row["quantity"]].iloc[0])
-
-
-def _expected(frame: pd.DataFrame, plan: Plan) -> tuple[str, ...]:
+def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
     """Tokens per step that the search expected of its maps, beside what the standard rule emitted on them."""
     about = {one.cell_id: grow_map.about(one.tree_file) for one in plan.requests if one.tree_file}
-    expected = {
-        cell_id: said["expected_tokens"] for cell_id, said in about.items() if "expected_tokens" in said
-    }
-    rows = frame[
-        (frame.quantity == "accepted_length") & (frame.verifier == "standard") & frame.cell_id.isin(expected)
-    ]
-    found = [
+    texts = [
         f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: "
-        f"{expected[row['cell_id']]:.2f} and "
-        + labels.interval(Interval(row["value"], row["lower"], row["upper"]), metrics.ACCEPTED_LENGTH.spec)
-        for row in rows.to_dict("records")
+        f"{about[row['cell_id']]['expected_tokens']:.2f} and {Number.of(row, metrics.ACCEPTED_LENGTH.spec)}"
+        for row in frame[frame.quantity == "accepted_length"].to_dict("records")
+        if row["verifier"] == "standard" and "expected_tokens" in about.get(row["cell_id"], {})
     ]
     intro = (
-        "Tokens per step that the tree search expected, and accepted length that the standard rule measured: "
+        "Tokens per step that the tree search expected, and accepted length that the standard rule measured"
     )
-    return (intro + "; ".join(found) + ".",) if found else ()
+    return [f"{intro}: {'; '.join(texts)}."] if texts else []
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table2", make, arguments)
+main = command("table2", make)
 
 
 if __name__ == "__main__":

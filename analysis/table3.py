@@ -5,31 +5,38 @@ Usage: python -m analysis.table3 --profile embedded
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from analysis import decoded, labels, metrics, paper, script
+from analysis import labels, metrics
+from analysis.artefact import Artefact, command, footer, paper, split_keys
 from analysis.load import Plan, load
-from analysis.report import footer, split_keys
-from analysis.side_by_side import Column, key, shown_cells, table, with_paper
-from resispec.trees import complete
+from analysis.metric_table import (
+    Shown,
+    definitions,
+    figures_of,
+    label_keys,
+    measure,
+    shown_cells,
+    side_by_side,
+)
+from analysis.table import ABSENT, Column, Key
 
 EXACT = "traversal_optimal"
 COLUMNS = (
-    Column("resispec", metrics.TOKENS_PER_S, "ResiSpec tokens/s"),
-    Column("standard", metrics.TOKENS_PER_S, "SpecInfer tokens/s"),
-    Column("resispec", metrics.SPEEDUP, "ResiSpec speedup"),
-    Column("resispec", metrics.ACCEPTED_LENGTH, "ResiSpec accepted length"),
-    Column("standard", metrics.ACCEPTED_LENGTH, "SpecInfer accepted length"),
-    Column("resispec", metrics.GAIN, "ResiSpec gain"),
-    Column(EXACT, metrics.TOKENS_PER_S, "Exact tokens/s"),
-    Column(EXACT, metrics.SPEEDUP, "Exact speedup"),
-    Column(EXACT, metrics.ACCEPTED_LENGTH, "Exact accepted length"),
-    Column(EXACT, metrics.GAIN, "Exact gain"),
+    Shown(metrics.TOKENS_PER_S, "resispec", "ResiSpec tokens/s"),
+    Shown(metrics.TOKENS_PER_S, "standard", "SpecInfer tokens/s"),
+    Shown(metrics.SPEEDUP, "resispec", "ResiSpec speedup"),
+    Shown(metrics.ACCEPTED_LENGTH, "resispec", "ResiSpec accepted length"),
+    Shown(metrics.ACCEPTED_LENGTH, "standard", "SpecInfer accepted length"),
+    Shown(metrics.GAIN, "resispec", "ResiSpec gain"),
+    Shown(metrics.TOKENS_PER_S, EXACT, "Exact tokens/s"),
+    Shown(metrics.SPEEDUP, EXACT, "Exact speedup"),
+    Shown(metrics.ACCEPTED_LENGTH, EXACT, "Exact accepted length"),
+    Shown(metrics.GAIN, EXACT, "Exact gain"),
 )
 PAPER_COLUMNS = {
     ("resispec", "tokens_per_s"): "resispec_tokens_per_s",
@@ -49,38 +56,30 @@ NOTES = (
 )
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every tree has a line."""
     results = load(plan, metrics.fields())
-    figures = paper.read("table3", ("tree", "verification_cost", *PAPER_COLUMNS.values()))
-    frame = with_paper(decoded.measure(results), lambda row: _paper(row, figures))
-    varying, fixed = split_keys(
-        shown_cells(results, COLUMNS), ("pair", "temperature", "dataset", *results.more, "decoder")
-    )
-    keys = {labels.header(name): key(name) for name in (*varying, "tree")}
-    notes = (*NOTES, *footer(results, plan, *decoded.definitions(metrics.METRICS, results)))
-    words = (f"{CAPTION.format(plan.profile)}{fixed}", notes)
-    return script.Artefact((table("table3", frame, keys | {"Verification cost": _cost}, COLUMNS, words),))
+    figures = paper("table3", ("tree", "verification_cost", *PAPER_COLUMNS.values()))
+
+    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+        """The paper's row of the same tree."""
+        return figures[(figures.tree == str(row["tree"])) & (row["temperature"] == 1.0)]
+
+    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
+    settings = ("pair", "temperature", "dataset", *results.more, "decoder")
+    varying, fixed = split_keys(shown_cells(results, COLUMNS), settings)
+    keys = label_keys([*varying, "tree"]) | {Column("num_nodes", "Verification cost", "key"): _cost}
+    notes = footer(results, plan, NOTES, definitions(metrics.METRICS, results))
+    caption = CAPTION.format(plan.profile) + fixed
+    return Artefact((side_by_side("table3", frame, keys, COLUMNS, caption, notes),))
 
 
-def _cost(row: Mapping[str, Any]) -> str:
-    """The nodes of a complete tree that is named by its depth and branching; "–" for another one."""
-    found = re.fullmatch(r"d(\d+)b(\d+)", row["tree"])
-    return str(complete(int(found[1]), int(found[2])).num_nodes) if found else labels.ABSENT
+def _cost(row: Mapping[str, Any]) -> Key:
+    nodes = labels.num_nodes(row["tree"])
+    return Key(nodes, str(nodes or ABSENT))
 
 
-def _paper(row: Mapping[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
-    """The paper's figure for the same tree, twice."""
-    column = PAPER_COLUMNS.get((row["verifier"], row["quantity"]))
-    found = figures[figures.tree == row["tree"]]
-    if column is None or found.empty or row["temperature"] != 1.0:
-        return float("nan"), float("nan")
-    return float(found[column].iloc[0]), float(found[column].iloc[0])
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table3", make, arguments)
+main = command("table3", make)
 
 
 if __name__ == "__main__":

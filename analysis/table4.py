@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from analysis import labels, paper, script
+from analysis.artefact import Artefact, command, footer, key_cells, key_columns, paper, split_keys
 from analysis.load import SETTING, Plan, load
 from analysis.published import Compared
-from analysis.report import Table, footer, key_texts, split_keys
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
+from analysis.table import Cell, Column, Gap, Number, Paper, Table, number
 
 # verifier -> the rows' field with the proxy that the paper gives it; its name in results/reference/table4.csv
 PROXIES = {"resispec": "paper_kl_resispec", "standard": "paper_kl_standard"}
@@ -60,44 +58,40 @@ OTHER_SETTING = (
 )
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, FIELDS)
-    figures = paper.read("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
+    figures = paper("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
     varying, fixed = split_keys(results.cells, (*SETTING, *results.more, "method"))
     records, lines = [], []
     for cell in results.cells.to_dict("records"):
         rows = results.rows.get(cell["cell_id"])
         measured = dict.fromkeys(SHOWN, ABSENT) if rows is None else _quantities(cell["verifier"], rows)
         published = _paper(cell, figures)
-        lines.append([*key_texts(cell, varying), labels.between(*published, ".1e"), *_line(cell, measured)])
-        shared = {name: cell[name] for name in ("cell_id", *results.keys, "status", "reason")}
-        shared["num_prompts"] = 0 if rows is None else len(rows)
+        numbers: list[Cell] = [
+            Number.of(measured[name] if name in WITH_INTERVAL else Interval(measured[name].value), spec)
+            for name, (_, spec) in SHOWN.items()
+        ]
+        if rows is None:
+            numbers[0] = Gap(cell["status"], cell["reason"])
+        lines.append((*key_cells(cell, varying), Paper(*published, ".1e"), *numbers))
         for quantity, interval in measured.items():
-            low, high = published if quantity == "paper_kl" else (np.nan, np.nan)
-            records.append(
-                shared | {"quantity": quantity} | vars(interval) | {"paper_low": low, "paper_high": high}
-            )
-    header = [labels.header(key) for key in varying]
-    header += ["D_KL (paper)", *(header for header, _ in SHOWN.values())]
-    is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
-    notes = (_detects(results.rows), SAME_SETTING if is_same else OTHER_SETTING)
-    caption = CAPTION.format(plan.profile)
-    table = Table(
-        stem="table4",
-        frame=pd.DataFrame(records),
-        shown=pd.DataFrame(lines, columns=header),
-        num_keys=len(varying),
-        caption=caption + fixed,
-        notes=(*notes, *footer(results, plan, BRACKETS)),
+            low, high = published if quantity == "paper_kl" else (math.nan, math.nan)
+            record = results.about(cell) | {"quantity": quantity} | vars(interval)
+            records.append(record | {"paper_low": low, "paper_high": high})
+    columns = (
+        *key_columns(varying),
+        Column("paper_kl", "D_KL (paper)", "paper"),
+        *(Column(name, header, "number") for name, (header, _) in SHOWN.items()),
     )
-    return script.Artefact((table,), compared=Compared("total_variation", "total variations", spec=".3f"))
-
-
-def _detects(rows: dict[str, pd.DataFrame]) -> str:
-    tuples = dict.fromkeys(f"{count:,}" for frame in rows.values() for count in frame.num_tuples)
-    visible = 4 * max((_pooled_error(frame) for frame in rows.values()), default=math.nan)
-    return DETECTS.format(tuples=", ".join(tuples) or "no", visible=labels.number(visible, ".3f"))
+    is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
+    tuples = dict.fromkeys(f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples)
+    visible = 4 * max(map(_pooled_error, results.rows.values()), default=math.nan)
+    detects = DETECTS.format(tuples=", ".join(tuples) or "no", visible=number(visible, ".3f"))
+    about = (detects, SAME_SETTING if is_same else OTHER_SETTING)
+    caption, notes = CAPTION.format(plan.profile) + fixed, footer(results, plan, about, [BRACKETS])
+    table = Table("table4", columns, tuple(lines), caption, pd.DataFrame(records), notes)
+    return Artefact((table,), compared=Compared("total_variation", "total variations", spec=".3f"))
 
 
 def _quantities(verifier: str, rows: pd.DataFrame) -> dict[str, Interval]:
@@ -124,32 +118,18 @@ def _pooled_error(rows: pd.DataFrame) -> float:
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
 
 
-def _line(cell: dict[str, Any], measured: dict[str, Interval]) -> list[str]:
-    """The printed numbers of a cell."""
-    if cell["status"] != "done":
-        return [labels.gap(cell), *[labels.ABSENT] * (len(SHOWN) - 1)]
-    return [
-        labels.interval(measured[name], spec)
-        if name in WITH_INTERVAL
-        else labels.number(measured[name].value, spec)
-        for name, (_, spec) in SHOWN.items()
-    ]
-
-
 def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
     """The paper's lowest and highest figure for a cell: one figure for its own setting."""
     column = f"kl_t{cell['temperature']:.1f}"
     rows = figures[figures.method == PAPER_METHODS.get(cell["verifier"])]
     if column not in figures or rows.empty:
         return math.nan, math.nan
-    exact = rows[(rows.dataset == cell["dataset"]) & (cell["pair"] == PAPER_PAIR)]
+    exact = rows[(rows.dataset == str(cell["dataset"])) & (cell["pair"] == PAPER_PAIR)]
     found = (rows if exact.empty else exact)[column]
     return found.min(), found.max()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table4", make, arguments)
+main = command("table4", make)
 
 
 if __name__ == "__main__":

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from analysis import labels, paper, script
-from analysis.figures import CEILING
+from analysis import labels
+from analysis.artefact import Artefact, command, footer, key_cells, key_columns, paper, split_keys
 from analysis.load import SETTING, Plan, Results, load
+from analysis.metric_table import CEILING
 from analysis.published import Compared
-from analysis.report import Table, footer, key_texts, split_keys
 from analysis.scaling import FIELDS, QUANTITIES, VIEWS, Curve, ceiling_curve, curve, differences
 from analysis.stats import BRACKETS, LEVEL
+from analysis.table import ABSENT, Cell, Column, Gap, Key, Number, Paper, Table, Text, number
 
 ARRANGEMENTS = {"complete": "complete trees", "chains": "parallel chains"}
 PRINTED = {
@@ -27,7 +27,9 @@ PRINTED = {
     "marginal_gain": ("Marginal gain", ".2f"),
     "efficiency": ("Efficiency", ".3f"),
 }
-NAMED = ("Arrangement", "Method", "N", "Nodes")
+NAMED = {"arrangement": "Arrangement", "verifier": "Method", "num_candidates": "N", "num_nodes": "Nodes"}
+ABOUT = ("cell_id", *SETTING, "verifier", "status", "reason", "num_prompts", "arrangement")
+VARIED = ("num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper")
 DEFINITIONS = (
     "EAL: expected tokens a step, the final one included, from the laws of drafted trees of four levels "
     "counting the root: at most 4. Marginal gain: EAL over that of the row before. Efficiency: marginal "
@@ -38,8 +40,8 @@ DEFINITIONS = (
     "drafted trees, so gains are paired.",
     "Ceiling: no exact verifier emits more (a bound over whole paths, 1 + sum over levels of A_l; brackets: "
     "1.96 standard errors, prefixes counted as independent). It need not be attained, and its gains are "
-    "differences of bounds. A row whose interval lies above its ceiling's (ResiSpec's) shows "
-    "that the output law is not the target's.",
+    "differences of bounds. A row whose interval lies above its ceiling's shows that the output law is not "
+    "the target's.",
 )
 ASKED = (
     "Which arrangement is closer to the published form? Root mean square differences of the standard rule's "
@@ -64,101 +66,95 @@ OTHER_SETTING = (
 )
 
 
-@dataclass(frozen=True)
-class Line:
-    """One method in one arrangement at one setting; `curve` is None where its cell is not done."""
-
-    cell: dict[str, Any]
-    verifier: str
-    arrangement: str
-    curve: Curve | None
-
-
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
-    figures = paper.read("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
+    figures = paper("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
     settings = [group for _, group in results.cells.groupby([*SETTING, *results.more], sort=False)]
-    lines = [line for cells in settings for line in _lines(cells, results)]
     varying, fixed = split_keys(results.cells, (*SETTING, *results.more))
-    header = [labels.header(key) for key in varying] + list(NAMED)
-    header += [name for title, _ in PRINTED.values() for name in (title, f"{title} (paper)")]
-    shown = [row for line in lines for row in _shown(line, varying, figures)]
+    records: list[dict[str, Any]] = []
+    rows: list[tuple[Cell, ...]] = []
+    for cells in settings:
+        for cell, verifier, arrangement, points in _lines(cells, results):
+            keys = (
+                *key_cells(cell, varying),
+                Key(arrangement, ARRANGEMENTS[arrangement]),
+                Key(verifier, labels.name("verifier", verifier)),
+            )
+            about = {
+                name: value for name, value in results.about(cell).items() if name in ABOUT + results.more
+            }
+            about |= {"verifier": verifier, "arrangement": arrangement}
+            about = {name: about[name] for name in (*ABOUT[:4], *results.more, *ABOUT[4:])}
+            if not points:
+                records.append(about | dict.fromkeys(VARIED))
+                gap = Gap(cell["status"], cell["reason"])
+                rows.append(
+                    (*keys, Key(None, ABSENT), Key(None, ABSENT), gap, *[Text()] * (2 * len(PRINTED) - 1))
+                )
+            for point in points:
+                sizes = {"num_candidates": point.num_candidates, "num_nodes": point.num_nodes}
+                is_paper = verifier == "standard" and point.num_candidates in figures.index
+                numbers: list[Cell] = [Key(size, str(size)) for size in sizes.values()]
+                for quantity, (_, spec) in PRINTED.items():
+                    interval = getattr(point, quantity)
+                    figure = float(figures.loc[point.num_candidates, quantity]) if is_paper else np.nan
+                    records.append(
+                        about | sizes | {"quantity": quantity} | vars(interval) | {"paper": figure}
+                    )
+                    numbers += [Number.of(interval, spec), Paper(figure, figure, spec)]
+                rows.append((*keys, *numbers))
+    columns = [
+        *key_columns(varying),
+        *(Column(key, header, "key") for key, header in NAMED.items()),
+        *(
+            Column(key, f"{title}{suffix}", kind)  # type: ignore[arg-type]
+            for key, (title, _) in PRINTED.items()
+            for kind, suffix in (("number", ""), ("paper", " (paper)"))
+        ),
+    ]
+    frame = pd.DataFrame(records)
     is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
     forms = [note for cells in settings for note in _form(cells, results, figures)]
-    table = Table(
-        stem="table5",
-        frame=pd.DataFrame([record for line in lines for record in _records(line, results, figures)]),
-        shown=pd.DataFrame(shown, columns=header),
-        num_keys=len(varying) + len(NAMED),
-        caption=f"Table 5 of the paper, {plan.profile} profile: what more candidates gain.{fixed}",
-        notes=(
-            *DEFINITIONS,
-            SAME_SETTING if is_same else OTHER_SETTING,
-            *forms,
-            *footer(results, plan, BRACKETS),
-        ),
-    )
-    keys = ("arrangement", "num_candidates")
-    return script.Artefact((table,), compared=Compared(QUANTITIES[0], "expected accepted lengths", keys))
+    setting = SAME_SETTING if is_same else OTHER_SETTING
+    about_all = (*DEFINITIONS, *beside_ceilings(frame, results.more), setting, *forms)
+    caption = f"Table 5 of the paper, {plan.profile} profile: what more candidates gain.{fixed}"
+    notes = footer(results, plan, about_all, [BRACKETS])
+    table = Table("table5", tuple(columns), tuple(rows), caption, frame, notes)
+    keys_compared = ("arrangement", "num_candidates")
+    return Artefact((table,), compared=Compared(QUANTITIES[0], "expected accepted lengths", keys_compared))
 
 
-def _lines(cells: pd.DataFrame, results: Results) -> Iterator[Line]:
-    """The lines of one setting; the ceiling is that of its first finished cell: all have the same trees."""
+def _lines(cells: pd.DataFrame, results: Results) -> Iterator[tuple[dict[str, Any], Any, str, Curve]]:
+    """Cell, verifier, arrangement and curve of the lines of one setting; no curve where its cell is not done.
+
+    The ceiling is that of its first finished cell: all have the same trees.
+    """
     every = cells.to_dict("records")
     for arrangement in ARRANGEMENTS:
         for cell in every:
             rows = results.rows.get(cell["cell_id"])
-            found = None if rows is None else curve(rows, arrangement)
-            yield Line(cell, cell["verifier"], arrangement, found)
+            yield cell, cell["verifier"], arrangement, () if rows is None else curve(rows, arrangement)
         for cell in [cell for cell in every if cell["status"] == "done"][:1]:
-            yield Line(cell, CEILING, arrangement, ceiling_curve(results.rows[cell["cell_id"]], arrangement))
+            rows = results.rows[cell["cell_id"]]
+            yield cell, CEILING, arrangement, ceiling_curve(rows, arrangement)
 
 
-def _records(line: Line, results: Results, figures: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Rows of the CSV."""
-    shared = {name: line.cell[name] for name in ("cell_id", *SETTING, *results.more)}
-    shared |= {"verifier": line.verifier, "status": line.cell["status"], "reason": line.cell["reason"]}
-    shared |= {
-        "num_prompts": len(results.rows.get(line.cell["cell_id"], ())),
-        "arrangement": line.arrangement,
-    }
-    empty = dict.fromkeys(("num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"))
-    if line.curve is None:
-        yield shared | empty
-        return
-    for point in line.curve:
-        for quantity in QUANTITIES:
-            found = {
-                "num_candidates": point.num_candidates,
-                "num_nodes": point.num_nodes,
-                "quantity": quantity,
-            }
-            figure = _figure(line, figures, point.num_candidates, quantity)
-            yield shared | found | vars(getattr(point, quantity)) | {"paper": figure}
+def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str, ...]:
+    """Counts of each rule's rows whose interval lies above or below its ceiling's, in one note.
 
-
-def _shown(line: Line, varying: Sequence[str], figures: pd.DataFrame) -> Iterator[list[str]]:
-    """Printed rows."""
-    keys = key_texts(line.cell, varying)
-    keys += [ARRANGEMENTS[line.arrangement], labels.name("verifier", line.verifier)]
-    if line.curve is None:
-        absent = [labels.ABSENT] * (2 * len(PRINTED) - 1)
-        yield [*keys, labels.ABSENT, labels.ABSENT, labels.gap(line.cell), *absent]
-        return
-    for point in line.curve:
-        row = [*keys, str(point.num_candidates), str(point.num_nodes)]
-        for quantity, (_, spec) in PRINTED.items():
-            row.append(labels.interval(getattr(point, quantity), spec))
-            row.append(labels.number(_figure(line, figures, point.num_candidates, quantity), spec))
-        yield row
-
-
-def _figure(line: Line, figures: pd.DataFrame, num_candidates: int, quantity: str) -> float:
-    """The paper's figure; NaN for other methods than the standard rule and other N."""
-    if line.verifier != "standard" or num_candidates not in figures.index:
-        return np.nan
-    return float(figures.loc[num_candidates, quantity])
+    frame: of the table. more: labels beside SETTING. Without a ceiling there is no note.
+    """
+    lengths = frame[(frame.quantity == QUANTITIES[0]) & frame.lower.notna()]
+    is_ceiling = lengths.verifier == CEILING
+    keys = [*SETTING, *more, "arrangement", "num_candidates"]
+    rows = lengths[~is_ceiling].merge(lengths[is_ceiling], on=keys, suffixes=("", "_ceiling"))
+    counts = [
+        f"{labels.name('verifier', verifier)} {(own.lower > own.upper_ceiling).sum()} of {len(own)} rows "
+        f"above and {(own.upper < own.lower_ceiling).sum()} below"
+        for verifier, own in rows.groupby("verifier", sort=False)
+    ]
+    return (f"Beside their ceilings, intervals apart: {', '.join(counts)}.",) if counts else ()
 
 
 def _form(cells: pd.DataFrame, results: Results, figures: pd.DataFrame) -> Iterator[str]:
@@ -171,22 +167,19 @@ def _form(cells: pd.DataFrame, results: Results, figures: pd.DataFrame) -> Itera
         found = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
         sentences = []
         for view in VIEWS:
-            closer, other = sorted(ARRANGEMENTS, key=lambda name: found[name][view].value)
-            drawn = (found[name][view].resampled for name in (closer, other))
+            closer, other = sorted(ARRANGEMENTS, key=lambda name: found[name][view][0])
+            drawn = (found[name][view][1] for name in (closer, other))
             share = float(np.mean(np.less(*drawn))) if len(rows) > 1 else np.nan
             values = " and ".join(
-                f"{labels.number(found[name][view].value, '.3f')} for {ARRANGEMENTS[name]}"
-                for name in (closer, other)
+                f"{number(found[name][view][0], '.3f')} for {ARRANGEMENTS[name]}" for name in (closer, other)
             )
-            order = f"the same order in {labels.number(share, '.0%')} of the resamples"
+            order = f"the same order in {number(share, '.0%')} of the resamples"
             undecided = "" if share >= LEVEL else ", so undecided"
             sentences.append(f"{FORMS[view]}: {values} ({order}{undecided}).")
         yield " ".join((ASKED, *sentences, CONSISTENT))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table5", make, arguments)
+main = command("table5", make)
 
 
 if __name__ == "__main__":

@@ -6,24 +6,34 @@ Usage: python -m analysis.table6 --profile embedded
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
-from analysis import decoded, labels, metrics, paper, script
+from analysis import labels, metrics
+from analysis.artefact import Artefact, command, footer, paper, split_keys
 from analysis.load import Plan, Results, load
-from analysis.report import Table, footer, split_keys
-from analysis.side_by_side import Column, key, shown_cells, table, with_paper
+from analysis.metric_table import (
+    KeyColumns,
+    Shown,
+    definitions,
+    figures_of,
+    label_keys,
+    measure,
+    shown_cells,
+    side_by_side,
+)
 from analysis.stats import ABSENT, BRACKETS, Interval
+from analysis.table import Column, Gap, Key, Notes, Number, Table, Text
 
 COLUMNS = (
-    Column("resispec", metrics.ACCEPTED_LENGTH, "ResiSpec accepted length"),
-    Column("resispec", metrics.TOKENS_PER_S, "ResiSpec tokens/s"),
-    Column("standard", metrics.ACCEPTED_LENGTH, "SpecInfer accepted length"),
-    Column("standard", metrics.TOKENS_PER_S, "SpecInfer tokens/s"),
-    Column("resispec", metrics.GAIN, "Gain"),
-    Column("resispec", metrics.SPEEDUP, "Speedup"),
+    Shown(metrics.ACCEPTED_LENGTH, "resispec", "ResiSpec accepted length"),
+    Shown(metrics.TOKENS_PER_S, "resispec", "ResiSpec tokens/s"),
+    Shown(metrics.ACCEPTED_LENGTH, "standard", "SpecInfer accepted length"),
+    Shown(metrics.TOKENS_PER_S, "standard", "SpecInfer tokens/s"),
+    Shown(metrics.GAIN, "resispec", "Gain"),
+    Shown(metrics.SPEEDUP, "resispec", "Speedup"),
 )
 PAPER_COLUMNS = {
     ("resispec", "accepted_length"): "resispec_accepted_length",
@@ -31,19 +41,6 @@ PAPER_COLUMNS = {
     ("standard", "accepted_length"): "specinfer_accepted_length",
     ("standard", "tokens_per_s"): "specinfer_tokens_per_s",
 }
-PAPER_PAIRS = {
-    "sheared_2.7b__sheared_1.3b": ("Sheared-2.7B", "Sheared-1.3B"),
-    "sheared_2.7b__tinyllama_1.1b": ("Sheared-2.7B", "TinyLlama-1.1B"),
-    "sheared_2.7b__tiny_vicuna_1b": ("Sheared-2.7B", "Tiny-Vicuna-1B"),
-    "llama2_7b__jf68m": ("Llama-2-7B", "JF68M"),
-    # By their places: a smaller target with three drafts, and the main pair.
-    "embedded_800k__420k": ("Sheared-2.7B", "Sheared-1.3B"),
-    "embedded_800k__180k": ("Sheared-2.7B", "TinyLlama-1.1B"),
-    "embedded_800k__80k": ("Sheared-2.7B", "Tiny-Vicuna-1B"),
-    "embedded": ("Llama-2-7B", "JF68M"),
-    "inflated_llama2_7b__jf68m": ("Llama-2-7B", "JF68M"),
-}
-"""Our pair -> the target and draft of the paper's rows beside it."""
 NOTES = (
     "(paper): the paper's figures for the same pair, data set, temperature and tree where it has them. "
     "Beside another data set stands their range over the paper's three. An embedded pair stands beside the "
@@ -58,44 +55,36 @@ OVER = (
     "the same data sets are measured with both."
 )
 DRAFT_KEYS = ("temperature", "tree", "decoder", "verifier")
-"""What names a row of the drafts' table, beside the pair and what else the sweep varied."""
+"""Names of a row of the drafts' table, beside the pair and what else the sweep varied."""
 
 
-def make(plan: Plan) -> script.Artefact:
+def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and how the accepted length grows with the draft."""
     results = load(plan, metrics.fields())
-    figures = paper.read(
-        "table6", ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
-    )
-    frame = with_paper(decoded.measure(results), lambda row: _paper(row, figures))
-    notes = (*NOTES, *footer(results, plan, *decoded.definitions(metrics.METRICS, results)))
+    columns = ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
+    figures = paper("table6", columns)
+
+    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+        """The paper's row of the same data set, or those of all its data sets."""
+        models = labels.paper_models(row["pair"])
+        wanted = pd.Series([*models, row["temperature"], str(row["tree"])], [*columns[:3], "tree"])
+        rows = figures[(figures[list(wanted.index)] == wanted).all(axis=1)]
+        exact = rows[rows.dataset == str(row["dataset"])]
+        return rows if exact.empty else exact
+
+    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
+    notes = footer(results, plan, NOTES, definitions(metrics.METRICS, results))
     caption = f"Table 6 of the paper, {plan.profile} profile: targets and drafts of several sizes."
     varying, _ = split_keys(shown_cells(results, COLUMNS), ("decoder",))
-    keys = MODELS | SETTINGS | {labels.header(name): key(name) for name in (*results.more, *varying)}
-    wide = table("table6", frame, keys, COLUMNS, (caption, notes))
-    return script.Artefact((wide, _by_draft(results, plan)))
+    keys = MODELS | label_keys(["temperature", "dataset", "tree", *results.more, *varying])
+    wide = side_by_side("table6", frame, keys, COLUMNS, caption, notes)
+    return Artefact((wide, _by_draft(results, plan)))
 
 
-def _model(place: int) -> Callable[[Mapping[str, Any]], str]:
-    """What prints the target (0) or the draft (1) of a row's pair, whose name has both."""
-    return lambda row: labels.name("pair", row["pair"]).partition(" + ")[2 * place] or labels.ABSENT
-
-
-MODELS = {"Target": _model(0), "Draft": _model(1)}
-SETTINGS = {labels.header(name): key(name) for name in ("temperature", "dataset", "tree")}
-
-
-def _paper(row: Mapping[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
-    """The lowest and the highest figure: of the same data set, else over all of the paper's."""
-    column = PAPER_COLUMNS.get((row["verifier"], row["quantity"]))
-    if column is None or row["pair"] not in PAPER_PAIRS:
-        return float("nan"), float("nan")
-    target, draft = PAPER_PAIRS[row["pair"]]
-    is_row = (figures.target == target) & (figures.draft == draft)
-    rows = figures[is_row & (figures.temperature == row["temperature"]) & (figures.tree == row["tree"])]
-    exact = rows[rows.dataset == row["dataset"]]
-    found = (rows if exact.empty else exact)[column]
-    return found.min(), found.max()
+MODELS: KeyColumns = {
+    Column(name.lower(), name, "key"): lambda row, place=place: Key(*[labels.models(row["pair"])[place]] * 2)  # type: ignore[misc]
+    for place, name in enumerate(("Target", "Draft"))
+}
 
 
 def _by_draft(results: Results, plan: Plan) -> Table:
@@ -105,63 +94,52 @@ def _by_draft(results: Results, plan: Plan) -> Table:
     that is not measured keeps its line, so that the next one is not compared with another than its neighbour.
     """
     cells = results.cells[~results.cells.is_audit]
-    cells = cells.assign(target=[MODELS["Target"](cell) for cell in cells.to_dict("records")])
-    keys = (*DRAFT_KEYS, *results.more)
-    records, shown = [], []
-    for _, group in cells.groupby(["target", *keys], sort=False):
+    cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
+    named = MODELS | label_keys(["temperature", "tree", *results.more, "method"])
+    records, lines = [], []
+    for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):
         before = pd.DataFrame()
         for _, same_draft in reversed(list(group.groupby("pair", sort=False))):
-            prompts = _prompts(same_draft, results)
-            found = _quantities(prompts, before)
-            named = {name: same_draft[name].iloc[0] for name in ("pair", *keys)}
-            named["num_datasets"] = int((same_draft.status == "done").sum())
-            records += [named | {"quantity": name} | vars(value) for name, value in found.items()]
-            shown.append(_draft_line(same_draft, results.more, found))
+            first, done = same_draft.iloc[0], same_draft[same_draft.status == "done"]
+            rows = [results.rows[cell.cell_id].assign(dataset=cell.dataset) for cell in done.itertuples()]
+            prompts = pd.concat([pd.DataFrame(), *rows], ignore_index=True)
+            numbers = _quantities(prompts, before)
+            about = {name: first[name] for name in ("pair", *DRAFT_KEYS, *results.more)}
+            about["num_datasets"] = len(done)
+            records += [about | {"quantity": name} | vars(value) for name, value in numbers.items()]
+            length = Number.of(numbers["accepted_length"], ".2f")
+            lines.append(
+                (
+                    *(cell(first) for cell in named.values()),
+                    length if len(done) else Gap(first.status, first.reason),
+                    Number.of(numbers["over_weaker_draft"], ".3f"),
+                    Text(f"{len(done)} of {len(same_draft)}"),
+                )
+            )
             before = prompts
-    return Table(
-        stem="table6_drafts",
-        frame=pd.DataFrame(records),
-        shown=pd.DataFrame(shown),
-        num_keys=5 + len(results.more),
-        caption=f"Table 6, {plan.profile} profile: accepted length by draft, all data sets together.",
-        notes=(OVER, BRACKETS),
+    columns = (
+        *named,
+        Column("accepted_length", "Accepted length", "number"),
+        Column("over_weaker_draft", "Over the weaker draft", "number"),
+        Column("num_datasets", "Data sets", "text"),
     )
+    caption = f"Table 6, {plan.profile} profile: accepted length by draft, all data sets together."
+    notes = Notes((OVER, BRACKETS))
+    return Table("table6_drafts", columns, tuple(lines), caption, pd.DataFrame(records), notes)
 
 
-def _prompts(cells: pd.DataFrame, results: Results) -> pd.DataFrame:
-    """The prompts of the cells that are done, with their data sets; empty where none is."""
-    done = cells[cells.status == "done"].to_dict("records")
-    rows = [results.rows[cell["cell_id"]].assign(dataset=cell["dataset"]) for cell in done]
-    return pd.concat([pd.DataFrame(), *rows], ignore_index=True)
-
-
-def _quantities(own: pd.DataFrame, before: pd.DataFrame) -> dict[str, Interval]:
-    """own, before: the prompts of a draft, and of the next draft below it."""
-    found = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
-    if len(own):
-        found["accepted_length"] = metrics.ACCEPTED_LENGTH.of(own)
+def _quantities(prompts: pd.DataFrame, before: pd.DataFrame) -> dict[str, Interval]:
+    """prompts, before: those of a draft, and of the next draft below it."""
+    numbers = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
+    if len(prompts):
+        numbers["accepted_length"] = metrics.ACCEPTED_LENGTH.of(prompts)
     names = ["dataset", "prompt_index", "prompt_id"]
-    if len(own) and len(before) and own[names].equals(before[names]):
-        found["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(own, before)
-    return found
+    if len(prompts) and len(before) and prompts[names].equals(before[names]):
+        numbers["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(prompts, before)
+    return numbers
 
 
-def _draft_line(cells: pd.DataFrame, more: Sequence[str], found: Mapping[str, Interval]) -> dict[str, str]:
-    """A printed line. cells: a draft's, one a data set."""
-    cell, is_done = cells.iloc[0].to_dict(), cells.status == "done"
-    named = MODELS | {labels.header(name): key(name) for name in ("temperature", "tree", *more)}
-    length = labels.interval(found["accepted_length"], ".2f")
-    return {header: text(cell) for header, text in named.items()} | {
-        "Method": labels.method(cell["decoder"], cell["verifier"]),
-        "Accepted length": length if is_done.any() else labels.gap(cell),
-        "Over the weaker draft": labels.interval(found["over_weaker_draft"], ".3f"),
-        "Data sets": f"{is_done.sum()} of {len(cells)}",
-    }
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The script."""
-    return script.run("table6", make, arguments)
+main = command("table6", make)
 
 
 if __name__ == "__main__":

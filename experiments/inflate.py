@@ -10,28 +10,23 @@ its config.json and its README.md that it is inflated, and how far its laws are 
 
 from __future__ import annotations
 
-import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import mkdtemp
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
-from experiments.configuration.schema import RunConfig, check_values
-from experiments.configuration.single import run_single
+from experiments.cli import run_single
+from experiments.schema import RunConfig, check_values
 from resispec.embedded.shapes import find_shape
 from resispec.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from resispec.models import Pair
-
 COMPARED_TOKENS = 32
-ROLES = ("target", "draft")
 CARD = """---
 library_name: transformers
 tags: [inflated, synthetic, timing]
@@ -49,11 +44,15 @@ as token id mod {known}.
 
 Made by: `python -m experiments.inflate pair={pair} shape={shape} dtype={dtype}`.
 """
+SENTENCE = (
+    "{role} of {millions} million parameters with the laws of one of {small_millions} million, within a "
+    "total variation of {gap:.1e}"
+)
 
 
 @dataclass
 class InflateConfig(RunConfig):
-    """What is inflated to what: see conf/inflate.yaml."""
+    """The configuration of an inflated pair: see conf/inflate.yaml."""
 
     shape: str = MISSING
     output: str = MISSING
@@ -68,98 +67,70 @@ def run_inflating(composed: DictConfig) -> None:
     for name in ("shape", "output"):
         if config[name] == "???":
             raise InvalidInput(f"{name} must be given, like {name}={name.upper()}")
-    find_shape(config["shape"])
+    shapes = asdict(find_shape(config["shape"]))
     check_values(config)
     output = Path(config["output"])
     if output.exists():
         raise InvalidInput(f"output is {config['output']!r}, which exists; allowed: a new folder")
-    # What follows imports torch, which takes seconds; wrong input was refused before.
-    from experiments.configuration.build import build
+    # These import torch, which takes seconds; wrong input was refused before.
+    from tqdm import tqdm
+
+    from experiments.cell import build
     from resispec.models import check_device
 
     check_device(config["device"])
     # In float32, so that every number is rounded once, to the precision that is written.
-    small: Pair = build(config["pair"] | {"device": "cpu", "dtype": "float32"})
-    with _new_folder(output) as folder:
-        written = _write(small, config, folder)
-    sys.stdout.write(f"written: {config['output']}, inflated: {'; '.join(written)}\n")
+    small = build(config["pair"] | {"device": "cpu", "dtype": "float32"})
+    models = {"target": small.target, "draft": small.draft_model()}
+    output.parent.mkdir(parents=True, exist_ok=True)
+    sentences = []
+    with (
+        TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as partial,
+        tqdm(total=len(models), unit="model", desc=f"inflating to {config['shape']}") as bar,
+    ):
+        folder = Path(partial) / "pair"
+        for seed, (role, model) in enumerate(models.items()):
+            facts = write_inflated(model, shapes[role], seed, config, folder / role)
+            small.tokenizer.inner.save_pretrained(folder / role)
+            (folder / role / "README.md").write_text(CARD.format(role=role, **facts), encoding="utf-8")
+            sentences.append(SENTENCE.format(role=role, **facts))
+            bar.update()
+        folder.rename(output)
+    sys.stdout.write(f"written: {config['output']}, inflated: {'; '.join(sentences)}\n")
 
 
-def _write(small: Pair, config: Mapping[str, Any], folder: Path) -> list[str]:
-    """Make, compare and write one model after the other; say of each what it is. Shows one progress bar."""
+def write_inflated(
+    small: Any, sizes: Mapping[str, int], seed: int, config: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
+    """Write a model in other sizes, compared with the small one; returns the values of its card."""
     import torch
-    from tqdm import tqdm
 
-    from resispec.files import write_atomically
-    from resispec.models.causal import find_dtype
+    from resispec.models.checkpoint import find_dtype
     from resispec.models.inflate import distance, inflate
 
-    models: tuple[Any, Any] = (small.target, small.draft_model())
-    tokenizer: Any = small.tokenizer
-    shapes, said = asdict(find_shape(config["shape"])), []
-    with tqdm(total=3 * len(ROLES), unit="stage", dynamic_ncols=True) as bar:
-
-        def stage(text: str) -> None:
-            bar.set_description(f"inflating to {config['shape']}: {text}")
-
-        for seed, (role, model) in enumerate(zip(ROLES, models, strict=True)):
-            stage(f"{role}, making")
-            device, dtype = torch.device(config["device"]), find_dtype(config["dtype"])
-            large = inflate(model.module, shapes[role], device, dtype, seed)
-            bar.update()
-            stage(f"{role}, comparing")
-            generator = torch.Generator().manual_seed(seed)
-            tokens = torch.randint(model.vocab_size, (COMPARED_TOKENS,), generator=generator)
-            gap = distance(model.module, large, tokens)
-            bar.update()
-            stage(f"{role}, writing")
-            large.save_pretrained(folder / role)
-            tokenizer.inner.save_pretrained(folder / role)
-            write_atomically(folder / role / "README.md", _card(role, model.module, large, config, gap))
-            bar.update()
-            said.append(
-                f"{role} of {_millions(large)} million parameters with the laws of one of "
-                f"{_millions(model.module)} million, within a total variation of {gap:.1e}"
-            )
-    return said
-
-
-def _card(role: str, small: Any, large: Any, config: Mapping[str, Any], gap: float) -> str:
-    """The README.md of a model's folder. gap: what `distance` found."""
-    return CARD.format(
-        role=role,
-        pair=config["names"]["pair"],
-        shape=config["shape"],
-        dtype=config["dtype"],
-        gap=gap,
-        tokens=COMPARED_TOKENS,
-        millions=_millions(large),
-        small_millions=_millions(small),
-        small_hidden=small.config.hidden_size,
-        known=small.config.vocab_size,
-        vocabulary=large.config.vocab_size - 1,
-        context=large.config.max_position_embeddings,
-    )
+    large = inflate(small.module, sizes, torch.device(config["device"]), find_dtype(config["dtype"]), seed)
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(small.vocab_size, (COMPARED_TOKENS,), generator=generator)
+    large.save_pretrained(folder)
+    return {
+        "pair": HydraConfig.get().runtime.choices["pair"],
+        "shape": config["shape"],
+        "dtype": config["dtype"],
+        "gap": distance(small.module, large, tokens),
+        "tokens": COMPARED_TOKENS,
+        "millions": _millions(large),
+        "small_millions": _millions(small.module),
+        "small_hidden": small.module.config.hidden_size,
+        "known": small.module.config.vocab_size,
+        "vocabulary": large.config.vocab_size - 1,
+        "context": large.config.max_position_embeddings,
+    }
 
 
 def _millions(model: Any) -> str:
     """Parameters in millions, in three digits or more."""
     count = sum(parameter.numel() for parameter in model.parameters()) / 1e6
     return f"{count:.0f}" if count >= 100 else f"{count:.3g}"
-
-
-@contextmanager
-def _new_folder(path: Path) -> Iterator[Path]:
-    """Give a folder to fill, which becomes `path` when the block ends well and goes away otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(mkdtemp(prefix=f".{path.name}.", dir=path.parent))
-    try:
-        yield partial
-        partial.chmod(0o755)  # mkdtemp's folders are private
-        partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import torch
 from resispec.machine import processor_name
 
 # What a measurement depends on; tables, tests and documents may change beside it.
-CODE = ("resispec", "experiments", "conf", "pyproject.toml", "constraints.txt")
+CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "numpy")
 
 

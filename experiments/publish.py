@@ -13,25 +13,23 @@ run stays one run. The exit code is 0 only when everything was sent.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.commands import fail, in_one_line
-from experiments.configuration.schema import WandbConfig, check_wandb
-from experiments.dashboards.beside import place
-from experiments.dashboards.mode import decided, has_key
-from experiments.tracking import Destination, NotSent, Run, send
-from resispec.errors import InvalidInput, first_line
+from experiments.schema import WandbConfig, check_wandb
+from experiments.wandb_upload import Destination, NotSent, Record, chosen_mode, has_key, send
+from resispec.errors import InvalidInput, fail, first_line, in_one_line
 
 
 @dataclass
 class PublishConfig:
-    """What the command takes.
+    """Keys of the command.
 
     experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
     sweep has sent already.
@@ -44,48 +42,35 @@ class PublishConfig:
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
 
-def publish(arguments: Sequence[str]) -> bool:
-    """Send what a command line asks for; whether all of it was sent.
+def publish(arguments: Sequence[str]) -> int:
+    """Send what a command line asks for; returns 1 where a cell cannot be read.
 
-    Raises InvalidInput for what cannot be read, NotSent for the first run that W&B does not take.
+    Raises InvalidInput for what cannot be read at all, NotSent for the first run that W&B does not take.
     """
     config = _config(arguments)
-    mode, said = decided(config.wandb.mode)
+    mode, line = chosen_mode(config.wandb.mode)
     if mode == "disabled":
-        sys.stderr.write(f"{said or 'W&B: disabled, nothing is sent'}\n")
-        return True
+        sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
+        return 0
     if mode == "online" and not has_key():  # W&B would ask for one
         raise InvalidInput(
             "wandb.mode is 'online', but no key is known; `wandb login` or WANDB_API_KEY sets one"
         )
-    from experiments.dashboards.runs import Record
-
-    results = Path(config.results)
-    record = Record(results, config.profile)
-    to = Destination(mode, config.wandb.project, config.wandb.entity, results)
+    record = Record(Path(config.results), config.profile)
+    to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
     artefacts = config.experiment.split(",") if config.experiment else record.artefacts
-    wanted = {artefact: record.cells(artefact) for artefact in artefacts}
-    is_complete = True
-    for artefact, cell_ids in wanted.items():
+    cells, code = {artefact: record.cells(artefact) for artefact in artefacts}, 0
+    for artefact, cell_ids in cells.items():
+        settings = [] if config.report_only else record.settings(cell_ids)
         num_sent = 0
-        for run in _runs(record, artefact, [] if config.report_only else cell_ids):
+        for run in chain(*map(record.runs, settings), record.report(artefact)):
             if isinstance(run, InvalidInput):
-                sys.stderr.write(f"error: {artefact}: {run}\n")
-                is_complete = False
+                code = fail(f"{artefact}: {run}")
             else:
                 send(run, to)
                 num_sent += 1
-        where = place(mode, asdict(config))
-        sys.stderr.write(f"{artefact}: {num_sent} run{'' if num_sent == 1 else 's'} {where}\n")
-    return is_complete
-
-
-def _runs(record: Any, artefact: str, cell_ids: Sequence[str]) -> Iterator[Run | InvalidInput]:
-    """The runs of an artefact's cells, and its report."""
-    for setting in record.settings(cell_ids):
-        yield from record.runs(setting)
-    if (written := record.report(artefact)) is not None:
-        yield written
+        sys.stderr.write(f"{artefact}: {num_sent} run{'' if num_sent == 1 else 's'} {to}\n")
+    return code
 
 
 def _config(arguments: Sequence[str]) -> Any:
@@ -94,8 +79,8 @@ def _config(arguments: Sequence[str]) -> Any:
         if "=" not in argument:
             raise InvalidInput(f"{argument!r} is no KEY=VALUE; like experiment=table1")
     try:
-        given = OmegaConf.from_dotlist([*arguments])
-        config: Any = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(PublishConfig), given))
+        merged = OmegaConf.merge(OmegaConf.structured(PublishConfig), OmegaConf.from_dotlist([*arguments]))
+        config: Any = OmegaConf.to_object(merged)
     except OmegaConfBaseException as error:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
@@ -105,14 +90,14 @@ def _config(arguments: Sequence[str]) -> Any:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    given = sys.argv[1:] if arguments is None else arguments
-    if {"-h", "--help"} & set(given):
+    words = sys.argv[1:] if arguments is None else arguments
+    if {"-h", "--help"} & set(words):
         sys.stdout.write(__doc__)
         return 0
 
     def work() -> int:
         try:
-            return 0 if publish(given) else 1
+            return publish(words)
         except NotSent as error:
             return fail(f"W&B did not take a run ({error}); the same command sends all again")
 

@@ -1,45 +1,249 @@
 """Run cells: `python -m experiments.run [KEY=VALUE ...]`. See `--help`, and conf/ for the choices.
 
-    python -m experiments.run decoder=specinfer tree=d5b3 verifier=resispec temperature=1.0
-    python -m experiments.run experiment=table1                          # every cell of Table 1
-    python -m experiments.run experiment=table1 dataset=embedded_code    # one slice of it
-    python -m experiments.run verifier=standard,resispec                 # a sweep of one's own
-
 Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL; a failed cell is recorded
 there with its reason while the others go on. The exit code is 0 only when every cell is complete.
 """
 
 from __future__ import annotations
 
+import shlex
 import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-import hydra
+from hydra import compose
+from hydra._internal.callbacks import Callbacks
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig
+from hydra.core.plugins import Plugins
+from hydra.types import HydraContext
 
-from experiments.configuration.command import run_command
-from experiments.configuration.compose import cell_of
-from experiments.configuration.schema import CONF
+from experiments import cli
+from experiments.cell import Cell, CellFailed, build
+from experiments.doctor import start
+from experiments.grid import Part, cells_of, hydra_here, name_slices, parts_of
+from experiments.hydra_errors import explained
+from experiments.scheduler import Progress, run_cells, run_searches
+from experiments.schema import CONF
+from experiments.search.chosen import check_settings
+from experiments.store import CellStore, write_plan
+from resispec.errors import InvalidInput, first_line
 
 
-@hydra.main(version_base="1.3", config_path=str(CONF), config_name="run")
-def run_job(config: DictConfig) -> None:
-    """Measure one cell in this process: what a job on a cluster does.
+def main() -> int:
+    """The command."""
+    return cli.run_command(_run)
+
+
+def _run() -> int:
+    arguments = cli.arguments()
+    if any(getattr(arguments, flag) for flag in cli.SHOWN):
+        for place, word in enumerate(sys.argv):
+            if word.startswith("experiment=") and "/" in word:  # Hydra knows whole artefacts
+                sys.argv[place : place + 1] = word.replace("/", " part=").split()
+        cli.compose_and(lambda _: None, "run")
+        return 0
+    return 0 if sweep(arguments.overrides) else 1
+
+
+def sweep(arguments: Sequence[str]) -> bool:
+    """Do everything that a command line asks for; whether every cell is complete.
+
+    Plans the sweep, searches for the trees that it misses, runs what is not done, and sums up.
+    Raises InvalidInput before anything is measured for what does not compose or cannot be right.
+    """
+    launch = _launcher(arguments)
+    parts = _possible(parts_of(arguments))
+    name_slices(parts, arguments)
+    cells = [cell for part in parts for cell in part.cells]
+    _check(cells)
+    wanted = _missing_trees(cells)
+    _say_what_is_ignored(arguments, cells, bool(wanted))
+    for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
+        sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
+    for part in parts:
+        write_plan(part, arguments)
+    if wanted:
+        sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
+        run_searches(wanted)
+        for part in parts:
+            write_plan(part, arguments)  # cells have ids once their trees are there
+    once = {cell.cell_id: cell for cell in reversed(cells) if cell.has_tree}
+    asked = list(reversed(once.values()))
+    pending = []
+    for cell in asked:
+        status = CellStore(cell.folder).status()
+        if status.state == "damaged":
+            sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
+        if status.state != "done":
+            pending.append(cell)
+    if pending:
+        start.check(pending)
+        from experiments.wandb_upload import uploads  # needs pandas, which takes a second
+
+        with uploads(pending, [part.plan for part in parts]) as sent:
+            launch(pending, len(asked), sent)
+    is_done = [CellStore(cell.folder).status().state == "done" for cell in pending]
+    num_done = len(asked) - len(pending) + sum(is_done)
+    num_cells = len(asked) + sum(not cell.has_tree for cell in cells)
+    _sum_up(parts, num_cells, num_done, len(asked) - len(pending))
+    return num_done == num_cells
+
+
+Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]
+"""Runs cells: gets them, the size of the whole sweep, and what to call with a cell that is done."""
+
+
+def _launcher(arguments: Sequence[str]) -> Launch:
+    """The processes of this machine, or the launcher of Hydra's that the command line names.
+
+    Raises InvalidInput for one that does not exist, or does not know a value that it is given.
+    """
+    if not any(line.startswith("hydra") for line in arguments):
+        return run_cells
+    own = [line for line in arguments if line.startswith(("hydra", "results="))]
+    with hydra_here(), explained():
+        config = compose("run", own, return_hydra_config=True)
+    if config.hydra.runtime.choices["hydra/launcher"] == "basic":
+        return run_cells
+
+    def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:
+        with hydra_here():
+            context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
+            launcher = Plugins.instance().instantiate_launcher(
+                hydra_context=context, task_function=run_job, config=config
+            )
+            try:
+                launcher.launch([list(cell.overrides) for cell in cells], initial_job_idx=0)
+            except Exception as error:  # noqa: BLE001 - of one job; which cells are complete is read from their folders
+                sys.stderr.write(f"error: a job of the launcher failed: {first_line(error)}\n")
+        for cell in cells:
+            if CellStore(cell.folder).status().state == "done":
+                done(cell)
+
+    return launch
+
+
+def run_job(_config: object) -> None:
+    """Measure the cell that Hydra's overrides ask for, in this process: what a job on a cluster does.
 
     A cell that fails is no error of the job: its status says so, and the sweep reads it once all jobs ended.
     """
-    from experiments.progress import Progress
-    from experiments.worker import CellFailed, measure
+    from experiments.worker import measure
 
-    cell = cell_of(config, dict(HydraConfig.get().runtime.choices))
+    [cell] = cells_of(HydraConfig.get().overrides.task)
     progress = Progress(cell.config["num_prompts"], 1)
     try:
-        measure(cell, progress.start(1, cell), wait=True)
+        measure(cell, progress.start(1, str(cell), cell.config["num_prompts"]), wait=True)
     except CellFailed as error:
         progress.say(f"error: {error}")
     finally:
         progress.close()
 
 
+def _possible(parts: Sequence[Part]) -> list[Part]:
+    """The parts that have cells; one line for what the profile lacks for others.
+
+    Raises InvalidInput when there is none.
+    """
+    left_out: dict[str, list[str]] = {}
+    for part in parts:
+        if part.lacks:
+            left_out.setdefault(part.lacks, []).append(part.name)
+    lines = [f"the profile gives no {key}: left out {', '.join(names)}" for key, names in left_out.items()]
+    possible = [part for part in parts if part.cells]
+    if not possible:
+        raise InvalidInput("; ".join(lines))
+    sys.stderr.write("".join(f"note: {line}\n" for line in lines))
+    return possible
+
+
+def _check(cells: Sequence[Cell]) -> None:
+    """Raise InvalidInput for what needs no model to know.
+
+    Small data sets that cannot be read or have too few prompts, trees that are too large or whose files
+    cannot be used, rules without a file, a folder that cannot be written to.
+    """
+    data_sets: list[tuple[Any, int]] = []
+    for cell in cells:
+        data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
+        module, _, name = str(data["_target_"]).rpartition(".")
+        is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
+        if is_small and (data, count) not in data_sets:
+            data_sets.append((data, count))
+            build(data).prompts(count)
+    trees: list[Any] = []
+    for cell in cells:
+        tree, path = cell.config["tree"], cell.tree_file
+        if "tree" not in cell.labels or not cell.has_tree:
+            continue
+        target = str(tree.get("_target_", ""))
+        if target == "experiments.search.chosen.load" and path:
+            check_settings(path, cell.config)
+        needs_torch = not target.startswith("resispec.trees.") or (path and path.suffix != ".json")
+        if not needs_torch and tree not in trees:
+            trees.append(tree)
+            build(tree)
+    for cell in cells:
+        rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
+        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
+            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
+    folder = Path(cells[0].config["results"]) / "raw" / cells[0].config["profile"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0" * 4096)
+            probe.flush()
+    except OSError as error:
+        reason = f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
+        raise InvalidInput(reason) from error
+
+
+def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
+    """The cells by the tree file that they need, where it is missing and can be searched for."""
+    wanted: dict[Path, list[Cell]] = {}
+    for cell in cells:
+        path = cell.tree_file
+        if path is not None and not cell.has_tree and cell.config["search"] and path.suffix == ".json":
+            wanted.setdefault(path, []).append(cell)
+    for path, sharing in wanted.items():
+        if any(cell.config["search"] != sharing[0].config["search"] for cell in sharing):
+            raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
+        build(sharing[0].config["search"]).check(path, sharing)
+    return wanted
+
+
+def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> None:
+    """Notes about overrides that change nothing."""
+    given = {argument.partition("=")[0].partition(".")[0] for argument in arguments}
+    for name in ("tree", "verifier"):
+        if name in given and not any(name in cell.labels for cell in cells):
+            decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
+            sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
+    if "search" in given and not is_searching:
+        reason = "no tree file is missing; delete it to search again"
+        sys.stderr.write(f"note: search... changes nothing: {reason}\n")
+
+
+def _sum_up(parts: Sequence[Part], num_cells: int, num_done: int, num_before: int) -> None:
+    """The last line of a run."""
+    config = parts[0].cells[0].config
+    profile, results = config["profile"], config["results"]
+    scripts = {path.stem for path in (CONF.parent / "analysis").iterdir()}
+    written = {part.plan: part for part in parts if part.artefact in scripts}
+    whole = [name for name, part in written.items() if not part.digest]
+    commands = [f"make {' '.join(whole)} PROFILE={profile}"] if whole else []
+    where = f"--profile {profile} --results {shlex.quote(results)}"
+    slices = [part for part in written.values() if part.digest]
+    commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
+    tables = "the table" if len(written) == 1 else "the tables"
+    table = f"; {' and '.join(commands)} writes {tables}" if written else ""
+    failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
+    counted = f"{num_cells} cell{'' if num_cells == 1 else 's'}: {num_done} done ({num_before} before)"
+    sys.stderr.write(f"{counted}{failed}; results in {results}/raw/{profile}{table}\n")
+
+
 if __name__ == "__main__":
-    sys.exit(run_command(run_job))
+    sys.exit(main())

@@ -6,24 +6,116 @@ rest takes is estimated from the measured cells that are most alike.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from experiments.commands import check_profile, in_one_line, profile_parser
-from experiments.planned import Estimate, PlannedCell, planned_cell
-from resispec.errors import InvalidInput, first_line
+from analysis.cli import check_profile, profile_parser
+from analysis.load import EXPERIMENTS, digest, part_names, plan_files
+from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore, Status
+from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
 
-ROOT = Path(__file__).resolve().parent.parent
-EXPERIMENTS = ROOT / "conf" / "experiment"
 STATES = ("done", "running", "failed", "interrupted", "damaged", "missing")
 """In the order of print."""
+
+
+@dataclass(frozen=True)
+class PlannedCell:
+    """A cell that a plan asks for.
+
+    key: names it among all cells. alike: task, audit or not, decoder, tree: what its time depends on, the
+    most important first. status: one that says "running" is, what a kill left is "interrupted". num_left:
+    prompts that it has still to measure. is_timed: no other such cell may run beside it. written: when the
+    status was, in nanoseconds; 0 without one.
+    """
+
+    key: str
+    alike: tuple[str, ...]
+    num_prompts: int
+    status: Status
+    num_left: int
+    is_timed: bool
+    written: int = 0
+
+
+def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
+    """A cell from its entry in a plan. raw: the folder of the cells' folders.
+
+    Raises LookupError, TypeError or ValueError for what is no entry.
+    """
+    labels, cell_id = entry["labels"], str(entry["cell_id"])
+    names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
+    alike, num_prompts = tuple(map(str, names)), int(entry.get("num_prompts", 1))
+    is_timed = bool(entry.get("is_timed", False))
+    if cell_id == NO_TREE:
+        key = json.dumps([labels, num_prompts, entry.get("tree_file")], sort_keys=True)
+        status = Status("missing", "its tree is not found yet")
+        return PlannedCell(key, alike, num_prompts, status, num_prompts, is_timed)
+    folder = raw / cell_id
+    status = _status(CellStore(folder))
+    if status.state == "done":
+        num_left = 0
+    else:
+        partial = folder / PARTIAL
+        num_left = num_prompts - (partial.read_bytes().count(b"\n") if partial.is_file() else 0)
+    file = folder / STATUS
+    written = file.stat().st_mtime_ns if file.is_file() else 0
+    return PlannedCell(cell_id, alike, num_prompts, status, max(0, num_left), is_timed, written)
+
+
+def _status(store: CellStore) -> Status:
+    """A cell's status; one that says "running" is believed while somebody holds the folder's lock."""
+    status = store.status()
+    if status.state != "running":
+        return status
+    try:
+        with store.locked():
+            return Status("interrupted", "killed")
+    except OSError:  # held by whoever measures it (TimeoutError), or not ours to try
+        return status
+
+
+class Estimate:
+    """Seconds a prompt, by the cells that are measured: the median of those most alike."""
+
+    def __init__(self, cells: Iterable[PlannedCell]) -> None:
+        self._rates: dict[tuple[str, ...], list[float]] = {}
+        for cell in cells:
+            if cell.status.state == "done" and cell.status.seconds > 0:
+                for length in range(len(cell.alike) + 1):
+                    rates = self._rates.setdefault(cell.alike[:length], [])
+                    rates.append(cell.status.seconds / cell.num_prompts)
+
+    def seconds(self, cells: Iterable[PlannedCell], num_workers: int) -> float | None:
+        """How long workers take to finish cells, of which one at a time may be timed.
+
+        None when nothing was measured.
+        """
+        left = [cell for cell in cells if cell.num_left]
+        if left and not self._rates:
+            return None
+        found = [(cell.num_left * self._seconds_a_prompt(cell.alike), cell.is_timed) for cell in left]
+        return elapsed(found, num_workers)
+
+    def _seconds_a_prompt(self, alike: tuple[str, ...]) -> float:
+        while alike not in self._rates:
+            alike = alike[:-1]
+        return median(self._rates[alike])
+
+
+def elapsed(cells: Iterable[tuple[float, bool]], num_workers: int) -> float:
+    """How long workers take for cells, each given by its seconds and whether it is timed.
+
+    One timed cell at a time may run.
+    """
+    found = list(cells)
+    return max(sum(one for one, is_timed in found if is_timed), sum(one for one, _ in found) / num_workers)
 
 
 @dataclass(frozen=True)
@@ -49,10 +141,10 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
 
     Times are for as many workers as are at work now, at least one.
     """
-    plans, raw = results / profile / "plans", results / "raw" / profile
-    artefacts = sorted(path.stem for path in EXPERIMENTS.iterdir())
+    plans = results / profile / "plans"
+    artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     swept = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []
-    read = {name: _read(name, plans, raw) for name in (*artefacts, *swept)}
+    read = {name: _read(name, profile, results) for name in (*artefacts, *swept)}
     every = {cell.key: cell for cells, _ in read.values() for cell in cells}
     estimate = Estimate(every.values())
 
@@ -68,31 +160,25 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
     return [standing(name, *found) for name, found in read.items()], standing("all", [*every.values()], ())
 
 
-def _read(name: str, plans: Path, raw: Path) -> tuple[list[PlannedCell], list[str]]:
+def _read(name: str, profile: str, results: Path) -> tuple[list[PlannedCell], list[str]]:
     """The cells of an artefact's plans, each once, and what is wrong with the plans."""
-    single, cells, changed, notes = plans / f"{name}.json", {}, set(), []
-    files = [single] * single.is_file() + sorted((plans / name).glob("*.json"))
+    cells, changed, notes = {}, set(), []
+    files, raw = plan_files(name, profile, results), results / "raw" / profile
     for file in files:
         try:
             content = read_json(file)
             found = [planned_cell(entry, raw) for entry in content["cells"]]
-            changed |= {source for source, digest in content["sources"].items() if _digest(source) != digest}
+            changed |= {source for source, then in content["sources"].items() if digest(source) != then}
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
             notes.append(f"plan {file} is damaged ({first_line(error)})")
             continue
         cells |= {cell.key: cell for cell in found}
     if changed:
         notes.append(f"planned before {', '.join(sorted(changed))} changed; running it plans anew")
-    missing = {path.stem for path in (EXPERIMENTS / name).glob("*.yaml")} - {file.stem for file in files}
+    missing = {*part_names(EXPERIMENTS / f"{name}.yaml")} - {file.stem for file in files}
     if files and missing:
         notes.append(f"not planned: {', '.join(sorted(missing))}")
     return [*cells.values()], notes
-
-
-@lru_cache(maxsize=256)
-def _digest(source: str) -> str | None:
-    file = ROOT / source
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
 
 
 def _table(path: Path, cells: Sequence[PlannedCell]) -> str:
@@ -103,7 +189,7 @@ def _table(path: Path, cells: Sequence[PlannedCell]) -> str:
 
 
 def text(found: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
-    """What the command prints: a line for all, one an artefact, and what keeps it from being done."""
+    """The printed lines: one for all, one an artefact, and what keeps it from being done."""
     width = max(len(one.artefact) for one in found)
     options = f"PROFILE={profile}" + (f" RESULTS={results}" if results != Path("results") else "")
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
@@ -118,7 +204,7 @@ def text(found: Sequence[Standing], whole: Standing, profile: str, results: Path
 
 
 def _progress(one: Standing) -> str:
-    """As "20/30 done, 1 running, 9 missing; about 6 min left"; nothing for what is not planned."""
+    """A line like "20/30 done, 1 running, 9 missing; about 6 min left"; nothing for what is not planned."""
     if not one.states:
         return ""
     others = [f", {count} {state}" for state, count in one.states.items() if state != "done"]
@@ -131,7 +217,7 @@ def _progress(one: Standing) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As "6 min" or "2 h 5 min"."""
+    """A duration like "6 min" or "2 h 5 min"."""
     minutes = max(1, round(seconds / 60))
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 

@@ -1,38 +1,41 @@
-"""A cell's folder: its rows as they are measured, and a status that says whether they can be relied on.
+"""Folders of cells: rows as they are measured, and a status that says whether to rely on them; and plans.
 
 While a cell runs, `rows.partial.jsonl` gets a line a prompt. A complete cell has `rows.jsonl`, and a status
-with the checksums of all its files, so that damage is noticed. Whoever writes holds the folder's lock.
+with the checksums of all its files, so that damage is noticed. Whoever writes holds the folder's lock. A plan
+says which cells a sweep asked for, for analysis to read.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import MISSING, asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from experiments.cells import Cell
+from analysis.labels import Label
 from resispec.errors import InvalidInput, first_line
 from resispec.files import checksums, damage, locked, read_json, write_atomically, write_json
 
-if TYPE_CHECKING:  # rows live beside their tasks, which need torch
+if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
+    from experiments.cell import Cell
+    from experiments.grid import Part
     from experiments.tasks.base import Row
 
 RowT = TypeVar("RowT", bound="Row")
-ROWS, PARTIAL, CELL, PROVENANCE, STATUS = (
-    "rows.jsonl",
-    "rows.partial.jsonl",
-    "cell.json",
-    "provenance.json",
-    "status.json",
-)
+ROWS, PARTIAL = "rows.jsonl", "rows.partial.jsonl"
+CELL, PROVENANCE, STATUS = "cell.json", "provenance.json", "status.json"
 SEALED = (CELL, PROVENANCE, ROWS)
 STATES = ("running", "done", "failed", "interrupted")
+NO_TREE = "no-tree"
+"""In a plan, in place of a cell's id while its tree is not found."""
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -56,11 +59,8 @@ class CellStore:
     def status(self) -> Status:
         """The cell's state, with every file of a complete cell compared with its checksum."""
         if not (self.folder / STATUS).exists():
-            return (
-                Status("damaged", f"{STATUS} is missing")
-                if (self.folder / ROWS).exists()
-                else Status("missing")
-            )
+            has_rows = (self.folder / ROWS).exists()
+            return Status("damaged", f"{STATUS} is missing") if has_rows else Status("missing")
         try:
             found = read_json(self.folder / STATUS)
         except InvalidInput as error:
@@ -115,8 +115,14 @@ class RowLog(Generic[RowT]):
     """
 
     def __init__(self, folder: Path, row_type: type[RowT]) -> None:
-        self._path, self._partial, self._row_type = folder / ROWS, folder / PARTIAL, row_type
-        self.rows: list[RowT] = self._read()
+        self._path, self._partial = folder / ROWS, folder / PARTIAL
+        self.rows: list[RowT] = []
+        text = self._partial.read_text("utf-8", errors="replace") if self._partial.exists() else ""
+        for line in text.splitlines(keepends=True):
+            row = parse(line, row_type) if line.endswith("\n") else None
+            if row is None or row.prompt_index != len(self.rows):
+                break
+            self.rows.append(row)
         write_atomically(self._partial, "".join(_line(row) for row in self.rows))
 
     def append(self, row: RowT) -> None:
@@ -129,33 +135,17 @@ class RowLog(Generic[RowT]):
             file.write(_line(row))
         self.rows.append(row)
 
-    def finish(self, num_rows: int) -> None:
-        """Give the log its final name. Raises RuntimeError unless the file holds `num_rows` prompts."""
-        if len(self.rows) != num_rows or self._read() != self.rows:
-            raise RuntimeError(f"{self._partial} does not hold the {num_rows} rows that were measured")
+    def finish(self) -> None:
+        """Give the log its final name."""
         self._partial.replace(self._path)
-
-    def _read(self) -> list[RowT]:
-        """The rows of the partial file up to the first line that is not the next prompt's row."""
-        rows: list[RowT] = []
-        if self._partial.exists():
-            for line in self._partial.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
-                row = parse(line, self._row_type) if line.endswith("\n") else None
-                if row is None or row.prompt_index != len(rows):
-                    break
-                rows.append(row)
-        return rows
 
 
 def parse(line: str, row_type: type[RowT]) -> RowT | None:
     """The row that a line of JSON holds; None when it is not exactly such a row."""
     try:
-        values = json.loads(line)
-        names = {field.name for field in fields(row_type)}
-        if not isinstance(values, dict) or not names - set(_defaults(row_type)) <= set(values) <= names:
-            return None
-        return _adapter(row_type).validate_json(line, strict=True)
-    except (ValueError, ValidationError):
+        row = _adapter(row_type).validate_json(line, strict=True)
+        return row if set(json.loads(line)) <= {field.name for field in fields(row_type)} else None
+    except ValueError:  # pydantic's errors are, too
         return None
 
 
@@ -164,19 +154,57 @@ def _adapter(row_type: type[RowT]) -> TypeAdapter[RowT]:
     return TypeAdapter(row_type)
 
 
-def _defaults(row_type: type[Any]) -> dict[str, Any]:
-    """The fields of rows that have a default. Such a field at its default is not written."""
-    return {field.name: field.default for field in fields(row_type) if field.default is not MISSING}
-
-
 def _line(row: Any) -> str:
-    defaults = _defaults(type(row))
-    values = {
-        name: value for name, value in asdict(row).items() if name not in defaults or value != defaults[name]
-    }
+    """A row as a line of JSON. A field at its default is not written."""
+    defaults = {field.name: field.default for field in fields(row)}
+    values = {name: value for name, value in asdict(row).items() if value != defaults[name]}
     try:
         return json.dumps(values, allow_nan=False) + "\n"
     except ValueError as error:
         raise FloatingPointError(
             f"a row of prompt {row.prompt_index} is not finite ({first_line(error)})"
         ) from error
+
+
+def write_plan(part: Part, arguments: Sequence[str]) -> Path:
+    """Write what a sweep asked for, `results/PROFILE/plans/PLAN[/PART].json`.
+
+    A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A cell whose
+    tree was searched for and not found has no id yet; it is missing like one that never ran. arguments: of
+    the command line.
+    """
+    config = part.cells[0].config
+    folder = Path(config["results"]) / config["profile"] / "plans"
+    path = folder / (f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    others = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
+    kept = [argument for argument in arguments if not argument.startswith(others)]
+    command = [*([f"experiment={part.name}"] if part.is_named else []), *kept]
+    content = {
+        "artefact": part.plan,
+        "part": part.plan_part,
+        "profile": config["profile"],
+        "command": f"python -m experiments.run {shlex.join(command)}".strip(),
+        "sources": {
+            source.relative_to(ROOT).as_posix(): hashlib.sha256(source.read_bytes()).hexdigest()
+            for source in sorted(part.sources)
+        },
+        "cells": [entry_of(cell) for cell in part.cells],
+    }
+    write_json(path, content)
+    return path
+
+
+def entry_of(cell: Cell) -> dict[str, Any]:
+    """A plan's entry of a cell; task, num_prompts and is_timed are for estimates of how long it takes."""
+    entry = {
+        "cell_id": cell.cell_id if cell.has_tree else NO_TREE,
+        "labels": {
+            name: (value.json() if value.parameters else str(value)) if isinstance(value, Label) else value
+            for name, value in cell.labels.items()
+        },
+        "task": str(cell.config["task"].get("_target_", "")).rpartition(".")[2],
+        "num_prompts": cell.config["num_prompts"],
+        "is_timed": cell.is_timed,
+    }
+    return entry | ({"tree_file": str(cell.tree_file)} if cell.tree_file else {})

@@ -5,7 +5,7 @@
 recipe=eagle3 trains one of EAGLE-3. Of the pair only the target is used. Documents, from `first_prompt` on,
 are encoded as prompts are, template included, and cut to `document_tokens` tokens. The drafter is saved in
 the published layout: give the folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes
-on from its last checkpoint with the same command.
+on from its last checkpoint with the same command; with another recipe, target or text it is refused.
 """
 
 from __future__ import annotations
@@ -20,30 +20,29 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from experiments.configuration.schema import RunConfig, check_values
-from experiments.configuration.single import run_single
+from experiments.cli import run_single
+from experiments.schema import RunConfig, check_values
 from resispec.errors import InvalidInput
-from resispec.training import new_training
+from resispec.files import locked
+from resispec.training import CHECKPOINT, new_training
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 if TYPE_CHECKING:
     from resispec.models import Pair
     from resispec.training.base import DrafterTraining, Sequences
 
-CHECKPOINT = "checkpoint.pt"
 RECIPES = {f"{kind.__module__}.{kind.__name__}": kind for kind in (EagleRecipe, Eagle3Recipe)}
-"""By the name that a configuration gives."""
+"""Classes of recipes by the name that a configuration gives."""
 FEWEST_TOKENS = 3  # a step reads two tokens and learns to predict the third
 
 
 @dataclass
 class TrainEagleConfig(RunConfig):
-    """What is trained on and how: see conf/train_eagle.yaml."""
+    """The configuration of a training: see conf/train_eagle.yaml."""
 
     output: str = MISSING
     documents: int = MISSING
     document_tokens: int = MISSING
-    save_every: int = MISSING
     recipe: dict[str, Any] = field(default_factory=dict)
 
 
@@ -54,15 +53,13 @@ def run_training(composed: DictConfig) -> None:
     """Check the configuration, train, and say where the drafter is. Raises InvalidInput."""
     config: Any = OmegaConf.to_container(composed, resolve=True)
     recipe = checked(config)
-    # What follows imports torch, which takes seconds; wrong input was refused before.
-    import torch
+    import torch  # takes seconds; wrong input was refused before
 
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     pair, sequences = prepare(config)
     target: Any = pair.target
-    training = new_training(target.module, sequences, recipe)
-    train(training, recipe.steps, Path(config["output"]), config["save_every"])
+    train(new_training(target.module, sequences, recipe), Path(config["output"]))
     sys.stdout.write(f"written: {config['output']}\n")
 
 
@@ -75,7 +72,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     for name, value in {"output": config["output"], "dataset.path": config["dataset"].get("path")}.items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=PATH")
-    for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS, "save_every": 1}.items():
+    for name, least in {"documents": 1, "document_tokens": FEWEST_TOKENS}.items():
         if config[name] < least:
             raise InvalidInput(f"{name} is {config[name]}; allowed: from {least}")
     if not config["pair"]:
@@ -83,12 +80,12 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
     # Without its draft it is another pair than its fingerprint says.
     config["pair"] |= {name: None for name in ("draft", "fingerprint") if name in config["pair"]}
     check_values(config)
-    given = dict(config["recipe"] or {})
-    kind = RECIPES.get(found := given.pop("_target_", None))
-    if kind is None:
-        raise InvalidInput(f"recipe is a {found}; allowed: {', '.join(RECIPES)} (recipe=eagle, eagle3)")
+    values = dict(config["recipe"] or {})
+    name = values.pop("_target_", None)
+    if name not in RECIPES:
+        raise InvalidInput(f"recipe is a {name}; allowed: {', '.join(RECIPES)} (recipe=eagle, eagle3)")
     try:
-        return TypeAdapter(kind).validate_python(given)
+        return TypeAdapter(RECIPES[name]).validate_python(values)
     except ValidationError as error:
         [first, *_] = error.errors()
         key = ".".join(["recipe", *map(str, first["loc"])])
@@ -97,7 +94,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
 
 def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
-    from experiments.configuration.build import build
+    from experiments.cell import build
     from experiments.worker import encode
     from resispec.training.base import Sequences
 
@@ -111,22 +108,20 @@ def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
     return pair, Sequences([tokens for tokens in encoded if len(tokens) >= FEWEST_TOKENS])
 
 
-def train(training: DrafterTraining[Any, Any], steps: int, folder: Path, save_every: int) -> None:
-    """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it."""
-    import torch
+def train(training: DrafterTraining, folder: Path) -> None:
+    """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it.
 
-    from resispec.files import replacing
+    Raises InvalidInput when another process trains there, and as `Training.run`.
+    """
     from resispec.models import save_eagle
 
     folder.mkdir(parents=True, exist_ok=True)
-    checkpoint = folder / CHECKPOINT
-    if checkpoint.exists():
-        training.restore(torch.load(checkpoint, map_location="cpu", weights_only=True))
-    for _ in training.updates(steps, str(folder)):
-        if training.done % save_every == 0 or training.done == steps:
-            with replacing(checkpoint) as partial:
-                torch.save(training.state(), partial)
-    save_eagle(training.module, folder)
+    try:
+        with locked(folder / ".lock"):
+            training.run(str(folder), folder / CHECKPOINT)
+            save_eagle(training.module, folder)
+    except TimeoutError as error:
+        raise InvalidInput(f"output={folder}: another process is training there") from error
 
 
 if __name__ == "__main__":

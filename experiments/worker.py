@@ -9,31 +9,23 @@ from __future__ import annotations
 import os
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.cells import Cell
-from experiments.configuration.build import build, build_pair
-from experiments.configuration.schema import CHAT
+import torch
+
+from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import provenance
+from experiments.schema import CHAT
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
 from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
-from resispec.models import Tokenizer
-
-Report = Callable[[str, int, int], None]
-"""Told what is being done, how many prompts are done, and of how many."""
-
-
-class CellFailed(RuntimeError):
-    """A cell did not complete; the message is its reason."""
-
-
-class CellBusy(RuntimeError):
-    """Another run is measuring the cell."""
+from resispec.models import Pair, Tokenizer
+from resispec.models.causal import compiled_pair
 
 
 def measure(cell: Cell, report: Report, wait: bool = False) -> Task:
@@ -79,12 +71,10 @@ def _measure_locked(cell: Cell, store: CellStore, report: Report) -> None:
 
 def _record(store: CellStore, status: Status, details: str) -> None:
     """Write down how a cell ended; a full disk must not hide the reason."""
-    try:
+    with suppress(OSError):
         if details:
             (store.folder / "log.txt").write_text(details, encoding="utf-8")
         store.write_status(status)
-    except OSError:
-        pass
 
 
 def reason_of(error: BaseException, config: Mapping[str, Any]) -> str:
@@ -118,7 +108,7 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
         log.append(task(workload, index))
         facts = ", ".join(f"{name} {value}" for name, value in task.progress(log.rows).items())
         report(f"{cell}: {facts}", len(log.rows), count)
-    log.finish(count)
+    log.finish()
 
 
 def warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
@@ -136,7 +126,7 @@ def warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
 
 
 def load_workload(config: Mapping[str, Any]) -> Workload:
-    """What a cell works with: models, decoder and encoded prompts, checked to fit each other.
+    """A cell's material: models, decoder and encoded prompts, checked to fit each other.
 
     config: a cell's. Raises InvalidInput for what the user can mend.
     """
@@ -151,6 +141,17 @@ def load_workload(config: Mapping[str, Any]) -> Workload:
         decoder.check(pair, len(tokens), sampling)
     categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
     return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
+
+
+def build_pair(config: Mapping[str, Any]) -> Pair:
+    """The pair of a cell's configuration; its forwards run as the cell asks for, on so many threads.
+
+    Raises InvalidInput as `build`.
+    """
+    if config["num_threads"] is not None:
+        torch.set_num_threads(config["num_threads"])
+    pair: Pair = build(config["pair"])
+    return compiled_pair(pair) if config["compiled"] else pair
 
 
 def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:

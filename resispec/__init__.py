@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> Any:
-    """What the package offers at its top. Raises AttributeError for any other name."""
+    """Names that the package offers at its top. Raises AttributeError for any other name."""
     if name not in __all__:
         raise AttributeError(f"module 'resispec' has no attribute {name!r}")
     if name == "transformers":

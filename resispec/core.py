@@ -33,7 +33,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Draft:
-    """What a drafter proposes for one step.
+    """A drafter's proposal for one step.
 
     tree: the drafted tree.
     probs: (N, V) float32 or better; row n is the draft's law q at node n, from which its children were drawn
@@ -46,7 +46,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a verifier keeps of one tree.
+    """The part of one tree that a verifier keeps.
 
     path: accepted node ids from the root's child downwards; empty when nothing was accepted.
     tokens: the emitted tokens: those of `path`, then the final one, drawn from the residual or from the law

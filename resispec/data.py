@@ -1,4 +1,4 @@
-"""Prompts: documents in a fixed order, from a local file or from the hub.
+"""Prompts: documents in a fixed order, from a local file, from the hub, or from a pinned file of the web.
 
 A data set is anything with `prompts(count)`. Texts are cut to the first tokens by the caller, who knows the
 tokenizer. Importing this module takes neither torch nor the datasets library.
@@ -6,14 +6,25 @@ tokenizer. Importing this module takes neither torch nor the datasets library.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import itertools
 import json
-from collections.abc import Iterable, Iterator
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http.client import HTTPException
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from resispec.errors import InvalidInput, first_line
+from resispec.files import cache_root, replacing
+
+TIMEOUT_S = 20.0
+
+Document = tuple[str, int, Any]
+"""A document's place in words, its number from 0, and an object with its text."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +81,8 @@ class HubDataset:
             raise
         except Exception as error:  # a broken connection or shard can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
-        numbered = ((f"document {index}", index, row) for index, row in enumerate(rows))
-        return enough(checked(islice(numbered, count), self.field, source), count, source)
+        documents = ((f"document {index}", index, row) for index, row in enumerate(rows))
+        return _first(_checked(documents, self.field, source), count, source)
 
     def _rows(self) -> Iterable[Any]:
         try:
@@ -82,9 +93,9 @@ class HubDataset:
                 f"data set {self.repo} is on the hub, and the datasets library is not installed: "
                 "pip install 'resispec[harness]', or give a local file (dataset.path=FILE.jsonl)"
             ) from error
-        from resispec import hub
+        from resispec.hub import must_use_copy
 
-        offline = hub.is_offline("dataset", self.repo, self.revision)
+        must_use = must_use_copy(self.repo, self.revision)
         files = {self.split: self.data_files} if self.data_files else None
         return load_dataset(
             self.repo,
@@ -93,8 +104,73 @@ class HubDataset:
             revision=self.revision,
             streaming=self.streaming,
             data_files=files,
-            download_config=DownloadConfig(local_files_only=offline),
+            download_config=DownloadConfig(local_files_only=must_use),
         )
+
+
+@dataclass(frozen=True)
+class QuestionDataset:
+    """A JSON Lines file of questions, fetched once and known by its checksum.
+
+    Categories take turns: the first question of every category, then the second of every one, so that the
+    first prompts, however many, have about as many of each. Of a question with several turns the first turn
+    is the prompt.
+
+    url: of the file; one that ends in .gz is compressed. sha256: of the file at the url. field: what holds
+    the question, a text or a list of turns. id_field: what holds its id, if anything does. category: of
+    questions that have no `category` of their own. categories: those that are asked, in this order; all when
+    None. path: a local .jsonl file with the same fields (or `text` and `id`) that replaces the url.
+    """
+
+    url: str
+    sha256: str
+    field: str
+    id_field: str | None = None
+    category: str | None = None
+    categories: Sequence[str] | None = None
+    path: str | None = None
+
+    def prompts(self, count: int) -> list[Prompt]:
+        """The first `count` questions.
+
+        Raises InvalidInput, in one line, when the file cannot be had or is another one, for a question
+        without a text or with another's id, for a category that there is not, and when there are too few.
+        """
+        check_count(count)
+        file = _fetched(self.url, self.sha256) if self.path is None else Path(self.path)
+        source = self.path or self.url
+        documents = ((place, index, self._with_fields(row)) for place, index, row in json_lines(file))
+        groups: dict[str | None, list[Prompt]] = {}
+        for prompt in _checked(documents, self.field, source):
+            groups.setdefault(prompt.category, []).append(prompt)
+        rounds = itertools.zip_longest(*(groups[name] for name in self._asked(groups, source)))
+        prompts = [prompt for turn in rounds for prompt in turn if prompt is not None]
+        return _first(prompts, count, source)
+
+    def _with_fields(self, row: Any) -> Any:
+        """A question with its first turn, its id and its category where `_checked` reads them."""
+        if not isinstance(row, dict):
+            return row
+        text = row.get(self.field)
+        name = row.get(self.id_field) if self.id_field else None
+        return row | {
+            self.field: text[0] if isinstance(text, list) and text else text,
+            "id": row.get("id") if name is None else name,
+            "category": row.get("category") or self.category,
+        }
+
+    def _asked(self, groups: Mapping[str | None, list[Prompt]], source: str) -> list[str | None]:
+        """The categories that are asked. Raises InvalidInput for one that no question has."""
+        if self.categories is None:
+            return list(groups)
+        known = [name for name in groups if name is not None]
+        allowed = f"allowed: {', '.join(known)}" if known else "its questions have no categories"
+        if isinstance(self.categories, str) or not self.categories:
+            raise InvalidInput(f"categories is {self.categories!r}; expected a list like [qa,rag]; {allowed}")
+        for name in self.categories:
+            if name not in known:
+                raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
+        return list(dict.fromkeys(self.categories))
 
 
 def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
@@ -109,7 +185,7 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
         raise InvalidInput(
             f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
         )
-    return enough(checked(islice(json_lines(path), count), field, str(path)), count, str(path))
+    return _first(_checked(islice(json_lines(path), count), field, str(path)), count, str(path))
 
 
 def check_count(count: int) -> None:
@@ -118,53 +194,74 @@ def check_count(count: int) -> None:
         raise InvalidInput(f"{count!r} prompts were asked for; allowed: whole numbers from 1")
 
 
-def json_lines(path: Path) -> Iterator[tuple[str, int, Any]]:
-    """What every line of a JSON Lines file holds, with its place in words and its number, counted from 0.
+def json_lines(path: Path) -> Iterator[Document]:
+    """The objects of a JSON Lines file, line by line.
 
     Raises InvalidInput, naming the file and the line, when it cannot be read or a line is no JSON.
     """
     try:
         with path.open("rb") as lines:
             for index, line in enumerate(lines):
-                where = f"line {index + 1}"
-                yield where, index, _parsed(line, f"{path}, {where}")
+                place = f"line {index + 1}"
+                yield place, index, _parsed(line, f"{path}, {place}")
     except OSError as error:
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
 
 
-def _parsed(line: bytes, where: str) -> Any:
+def _parsed(line: bytes, place: str) -> Any:
     if not line.strip():
-        raise InvalidInput(f"{where} is empty; allowed: one JSON object a line")
+        raise InvalidInput(f"{place} is empty; allowed: one JSON object a line")
     try:
         return json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{where} is not text in UTF-8 (byte {error.start}): {line[:40]!r}") from error
+        raise InvalidInput(f"{place} is not text in UTF-8 (byte {error.start}): {line[:40]!r}") from error
     except (ValueError, RecursionError) as error:
-        found = line.decode().strip()[:60]
-        raise InvalidInput(f"{where} is not JSON ({first_line(error)}): {found!r}") from error
+        raise InvalidInput(
+            f"{place} is not JSON ({first_line(error)}): {line.decode().strip()[:60]!r}"
+        ) from error
 
 
-def checked(documents: Iterable[tuple[str, int, Any]], field: str, source: str) -> list[Prompt]:
-    """Documents as prompts, once each has text and an id of its own.
+def _checked(documents: Iterable[Document], field: str, source: str) -> list[Prompt]:
+    """Documents as prompts, once each has text in `field` (or `text`) and an id of its own.
 
-    documents: of each its place in words, its number, and an object with text in `field` (or `text`), and
-    optionally `id` and `category`. Raises InvalidInput, naming the source and the place.
+    Raises InvalidInput, naming the source and the place.
     """
-    prompts: list[Prompt] = []
+    prompts: dict[str, Prompt] = {}
     places: dict[str, str] = {}
-    for where, index, row in documents:
-        prompt = _prompt(row, index, field, f"{source}, {where}")
-        if prompt.id in places:
+    for place, index, row in documents:
+        prompt = _prompt(row, index, field, f"{source}, {place}")
+        if prompt.id in prompts:
             raise InvalidInput(
-                f"{source}, {where} has the id {prompt.id!r} of {places[prompt.id]}; "
+                f"{source}, {place} has the id {prompt.id!r} of {places[prompt.id]}; "
                 "allowed: one of its own, or none"
             )
-        places[prompt.id] = where
-        prompts.append(prompt)
-    return prompts
+        prompts[prompt.id], places[prompt.id] = prompt, place
+    return list(prompts.values())
 
 
-def enough(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
+def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
+    text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInput(
+            f"{place} has no text: expected an object with a non-empty {field!r}, found {ascii(row)[:60]}"
+        )
+    for key in ("id", "category"):
+        if not isinstance(row.get(key), str | int | None):
+            raise InvalidInput(f"{place} has the {key} {row[key]!r}; allowed: a text or a whole number")
+    name, category = row.get("id"), row.get("category")
+    prompt = Prompt(
+        str(index if name is None else name), text, None if category in (None, "") else str(category)
+    )
+    try:
+        f"{prompt.id}{prompt.category}{text}".encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(
+            f"{place} holds half of a character ({error.reason}), which no text has"
+        ) from error
+    return prompt
+
+
+def _first(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
     """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
     if len(prompts) < count:
         raise InvalidInput(
@@ -173,25 +270,33 @@ def enough(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
     return prompts[:count]
 
 
-def _prompt(row: Any, index: int, field: str, where: str) -> Prompt:
-    text = (row.get(field) or row.get("text")) if isinstance(row, dict) else None
-    if not isinstance(text, str) or not text.strip():
-        found = ascii(row)[:60]
-        raise InvalidInput(
-            f"{where} has no text: expected an object with a non-empty {field!r}, found {found}"
-        )
-    name, category = _label(row, "id", where), _label(row, "category", where)
+def _fetched(url: str, sha256: str) -> Path:
+    """A copy of a file of the web in the cache, without compression; it is fetched if there is none.
+
+    url: one that ends in .gz is compressed. sha256: of the file at the url, in hexadecimal digits. Raises
+    InvalidInput, naming the ways out, when it cannot be fetched or kept, or is another file.
+    """
+    path = cache_root() / "questions" / f"{sha256}.jsonl"
+    if path.is_file():
+        return path
     try:
-        f"{name}{category}{text}".encode()
-    except UnicodeEncodeError as error:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            content = answer.read()
+    except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
-            f"{where} holds half of a character ({error.reason}), which no text has"
+            f"{url} cannot be fetched ({first_line(error)}); "
+            "ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
         ) from error
-    return Prompt(str(index) if name is None else name, text, category or None)
-
-
-def _label(row: dict[str, Any], key: str, where: str) -> str | None:
-    value = row.get(key)
-    if not isinstance(value, str | int | None):
-        raise InvalidInput(f"{where} has the {key} {value!r}; allowed: a text or a whole number")
-    return None if value is None else str(value)
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise InvalidInput(f"{url} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
+    except OSError as error:
+        raise InvalidInput(
+            f"cache folder {path.parent} cannot be written ({first_line(error)}); set RESISPEC_CACHE to one "
+            "that can"
+        ) from error
+    return path

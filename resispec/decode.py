@@ -6,9 +6,8 @@ configurations of `Decoder`, not other loops. Batch size is one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,7 +15,8 @@ from torch import Generator
 
 from resispec.drafters.base import Drafter
 from resispec.errors import InvalidInput
-from resispec.models import Pair, Warp
+from resispec.models import Pair
+from resispec.sampling import PENALTIES, Sampling, Warp
 from resispec.step import Step, Stepper
 from resispec.timing import Stopwatch, measuring, now
 from resispec.verifiers import Verifier, as_verifier
@@ -28,53 +28,8 @@ ROUND_TO = 16
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How to sample and when to stop: at the first limit, or at an end-of-sequence token unless `ignore_eos`.
-
-    temperature: of both models, 0 is greedy. top_p, top_k, min_p: of both models, too, see `Warp`.
-    max_new_tokens: tokens returned. max_length: prompt and returned tokens together.
-    Raises InvalidInput for a setting that `Warp` does not allow or a limit below one.
-    """
-
-    temperature: float
-    max_new_tokens: int
-    max_length: int
-    ignore_eos: bool = False
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
-
-    @cached_property
-    def warp(self) -> Warp:
-        """How the logits of target and draft become laws."""
-        return Warp(temperature=self.temperature, top_p=self.top_p, top_k=self.top_k, min_p=self.min_p)
-
-    def __post_init__(self) -> None:
-        _ = self.warp  # which checks it
-        for name, limit in (("max_new_tokens", self.max_new_tokens), ("max_length", self.max_length)):
-            if type(limit) is not int or limit < 1:
-                raise InvalidInput(f"{name} must be at least 1; found {limit!r}; allowed: whole numbers")
-
-    def num_returned(self, prompt_length: int) -> int:
-        """The most tokens that both limits allow after a prompt."""
-        return min(self.max_new_tokens, self.max_length - prompt_length)
-
-    def cut(self, tokens: list[int], most: int, ends: Collection[int]) -> tuple[tuple[int, ...], str]:
-        """Of all emitted tokens those to return, and why decoding stopped.
-
-        most: as `num_returned` says. ends: the tokens that end a sequence.
-        """
-        end = next((place for place, token in enumerate(tokens[:most]) if token in ends), None)
-        if end is not None:
-            return tuple(tokens[: end + 1]), "eos"
-        if len(tokens) < most:
-            return tuple(tokens), "stopped"
-        return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
-
-
-@dataclass(frozen=True)
 class Generation:
-    """What was decoded from one prompt.
+    """The tokens decoded from one prompt, with their steps and times.
 
     tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
     which are not returned. stop_reason: "eos", "max_new_tokens", "max_length", or "stopped" by `on_step`.
@@ -143,16 +98,6 @@ class Decoder:
         returned, reason = sampling.cut(tokens, most, ends)
         return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
 
-    def sampling(
-        self, prompt_length: int, max_new_tokens: int, warp: Warp, ignore_eos: bool = False
-    ) -> Sampling:
-        """Settings for a prompt of this length with no limit but that of new tokens."""
-        # A tree must fit behind the prompt, even where fewer tokens are asked for.
-        max_length = prompt_length + max(max_new_tokens, self.drafter.topology.num_levels)
-        return Sampling(
-            max_new_tokens=max_new_tokens, max_length=max_length, ignore_eos=ignore_eos, **asdict(warp)
-        )
-
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
         """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""
         # The last step may commit as many tokens past the limit as the tree has levels.
@@ -173,6 +118,13 @@ class Decoder:
         levels, length = self.drafter.topology.num_levels, sampling.max_length
         if prompt_length < 1:
             raise InvalidInput("a prompt holds at least one token; found an empty one")
+        for name in PENALTIES:
+            if (value := getattr(sampling, name)) != (off := getattr(Warp(), name)):
+                raise InvalidInput(
+                    f"{name} is {value}, which would be another law at every node of a tree; allowed: {off:g}"
+                )
+        if length is None:  # a tree must fit behind the prompt, even where fewer tokens are asked for
+            length = prompt_length + max(sampling.max_new_tokens, levels)
         if length <= levels:
             raise InvalidInput(
                 f"no prompt fits a tree of {levels} levels in max_length {length}; "

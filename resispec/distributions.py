@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal."""
 NO_MASS = torch.finfo(torch.float32).tiny
-"""Up to here a token's draft mass counts as 0, in every precision: see `counted`."""
+"""Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
 
 
 def probabilities(logits: Tensor, temperature: float) -> Tensor:
@@ -39,12 +39,12 @@ def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> 
 
 
 def sum_tolerance(values: Tensor) -> float:
-    """How far the sum of a law in this tensor's precision may be from 1: 1e-9 in float64, else 1e-4."""
+    """Tolerance of a law's sum to 1 in this tensor's precision: 1e-9 in float64, else 1e-4."""
     return 1e-9 if values.dtype == torch.float64 else 1e-4
 
 
 def sum_rounding(values: Tensor) -> float:
-    """What a sum over a large vocabulary may lose in this tensor's precision; smaller masses count as 0."""
+    """Loss of a sum over a large vocabulary in this tensor's precision; smaller masses count as 0."""
     return ROUNDING_EPS * torch.finfo(values.dtype).eps
 
 
@@ -65,7 +65,7 @@ def counted(probs: Tensor) -> Tensor:
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
-    """The law (..., V) of a token when others are excluded: what is `counted` of `probs`, or else uniform.
+    """The law (..., V) of a token when others are excluded: `probs`, as `counted`, or else uniform.
 
     taken: (..., K) int64, the excluded tokens, all different.
     """
@@ -111,8 +111,8 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
-    found = _invert(cumulative, uniform).double(), cumulative[-1:], weights.amin()[None].double()
-    index, total, least = torch.cat(found).tolist()
+    facts = _invert(cumulative, uniform).double(), cumulative[-1:], weights.amin()[None].double()
+    index, total, least = torch.cat(facts).tolist()
     if not (0.0 < total < float("inf") and abs(total - 1) <= tolerance and least >= 0):
         allowed = "positive" if tolerance == float("inf") else f"1 within {tolerance:g}"
         raise FloatingPointError(

@@ -1,10 +1,20 @@
-"""What the user can mend, said in one line."""
+"""Errors that the user can mend, and how a command ends with one: in one line."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+GOES_ON = "stopped; what is written stays, and the same command goes on from there"
+"""Ctrl-C's line of a command that writes file after file, and keeps those that are there."""
 
 
 class InvalidInput(ValueError):
     """Something the user gave is wrong; one line says what is wrong, what was found and what is allowed."""
+
+
+class NoVerdict(InvalidInput):
+    """A measurement cannot be trusted, so nothing is judged by it; one line as above."""
 
 
 def first_line(error: BaseException) -> str:
@@ -15,3 +25,22 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     end = next((number for number, line in enumerate(lines, start=1) if not line.endswith(":")), len(lines))
     return " ".join(lines[:end]) or type(error).__name__
+
+
+def fail(message: str) -> int:
+    """Say on stderr what is wrong; returns the exit code 1."""
+    sys.stderr.write(f"error: {message}\n")
+    return 1
+
+
+def in_one_line(work: Callable[[], int], stopped: str) -> int:
+    """Do a command's work and return its exit code; what the user can mend is one line and exit code 1.
+
+    stopped: what is said when Ctrl-C stops it, which is no error of the command's.
+    """
+    try:
+        return work()
+    except (InvalidInput, OSError) as error:
+        return fail(first_line(error))
+    except KeyboardInterrupt:
+        return fail(stopped)

@@ -16,7 +16,7 @@ from resispec.errors import InvalidInput, first_line
 
 
 def cache_root() -> Path:
-    """Where what is trained and fetched is kept: `$RESISPEC_CACHE`, or `~/.cache/resispec`."""
+    """The folder of trained models and fetched data: `$RESISPEC_CACHE`, or `~/.cache/resispec`."""
     return Path(os.environ.get("RESISPEC_CACHE") or "~/.cache/resispec").expanduser()
 
 
@@ -67,19 +67,18 @@ def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def damage(folder: Path, expected: Any) -> str | None:
-    """Say what is wrong with the first file that is not what `checksums` saw; None when all are.
+    """The first fault of files that `checksums` has seen, in words; None when all are as they were.
 
-    expected: what `checksums` returned. Anything that is no such mapping counts as damage, too.
+    expected: a result of `checksums`. Anything that is no such mapping counts as damage, too.
     """
     if not isinstance(expected, dict) or not expected:
         return "its list of files is missing"
     for name, digest in expected.items():
         try:
-            [found] = checksums(folder, [name]).values()
+            if checksums(folder, [name])[name] != digest:
+                return f"{name} is not what was written"
         except OSError as error:
             return f"{name} cannot be read ({first_line(error)})"
-        if found != digest:
-            return f"{name} is not what was written"
     return None
 
 

@@ -6,61 +6,39 @@ of sampling. A `Speculator` keeps caches, and on a GPU captured graphs, from one
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Generator, Tensor
 
+from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Generation
 from resispec.drafters import Drafter, DraftModel, Eagle, Reading
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, Warp
-from resispec.models.in_memory import NoTokenizer, as_pair, global_generator
+from resispec.models import EagleModel
+from resispec.models.loading import as_pair
+from resispec.models.tokenizer import NoTokenizer
+from resispec.sampling import Sampling, Warp
 from resispec.step import Step
-from resispec.transcripts import WarpSettings
 from resispec.trees import Topology
 from resispec.trees.named import find
 from resispec.verifiers import get_verifier
 
-__all__ = ["Continuation", "Options", "Speculator", "generate"]
+__all__ = ["Continuation", "Speculator", "generate"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Options(WarpSettings):
-    """How to continue a prompt; every option has a default.
-
-    temperature, top_p, top_k, min_p: of target and draft alike, so that the tokens have the target's warped
-    law; temperature 0 is greedy. max_new_tokens: tokens at most. seed: of this prompt's randomness; without
-    one, torch's global generator is drawn from. eos_token_ids: tokens that end the text, the last one
-    included; without them, the pair's, see `Pair.end_token_ids`. on_step: called with the tokens of every
-    step as soon as they are known.
-    Raises InvalidInput for values that are not allowed.
-    """
-
-    max_new_tokens: int = 128
-    seed: int | None = None
-    eos_token_ids: Sequence[int] | None = None
-    on_step: Callable[[tuple[int, ...]], Any] | None = None
-
-    def __post_init__(self) -> None:
-        self.check("generate")
-
-    @property
-    def warp(self) -> Warp:
-        """How logits become laws."""
-        return Warp.of(self)
-
-    def generator(self, everyone: Generator) -> Generator:
-        """What to draw from; `everyone` is the device's global generator."""
-        return everyone if self.seed is None else Generator(everyone.device).manual_seed(self.seed)
+_READINGS = {Draws.POINT_MASS: Reading.POINT_MASS, Draws.WITHOUT_REPLACEMENT: Reading.SAMPLED}
 
 
 @dataclass(frozen=True)
 class Continuation(Generation):
-    """What was written after a prompt, see `Generation`. text: None where there is no tokenizer."""
+    """A prompt's continuation, see `Generation`. text: None where there is no tokenizer."""
 
     text: str | None
 
@@ -70,37 +48,36 @@ class Continuation(Generation):
         return sum(self.num_emitted) / len(self.num_emitted)
 
 
+@dataclass
 class Listener:
     """Takes the tokens of every step, up to the last one that is wanted, and hands them on.
 
     most: tokens at most. is_last: asked of every token in turn. put: called with each step's tokens.
     """
 
-    def __init__(
-        self, most: int, is_last: Callable[[int], bool], put: Callable[[tuple[int, ...]], Any] | None
-    ) -> None:
-        self._most, self._is_last, self._put = most, is_last, put
-        self.tokens: tuple[int, ...] = ()
-        self.has_ended = False
+    most: int
+    is_last: Callable[[int], bool]
+    put: Callable[[tuple[int, ...]], Any] | None
+    tokens: tuple[int, ...] = ()
+    has_ended: bool = False
 
     def __call__(self, step: Step) -> bool:
-        """Take what a step emitted; whether this was the end."""
-        taken: tuple[int, ...] = ()
-        for token in step.verdict.tokens[: self._most - len(self.tokens)]:
-            taken = (*taken, token)
-            if self._is_last(token):
-                self.has_ended = True
+        """Take the tokens that a step emitted; whether this was the end."""
+        before = len(self.tokens)
+        for token in step.verdict.tokens[: self.most - before]:
+            self.has_ended = self.is_last(token)
+            self.tokens += (token,)
+            if self.has_ended:
                 break
-        self.tokens += taken
-        if self._put is not None:
-            self._put(taken)
+        if self.put is not None:
+            self.put(self.tokens[before:])
         return self.has_ended
 
 
 class Speculator:
     """A pair with a way to speculate, for one prompt after another.
 
-    target, draft, tokenizer: see `resispec.models.in_memory.as_pair`; the draft may be an `EagleModel`.
+    target, draft, tokenizer: see `resispec.models.loading.as_pair`; the draft may be an `EagleModel`.
     tree: a topology, or its name, see `resispec.trees.named.find`. verifier, draws: by name or as objects.
     Left open they are what serves best: siblings drawn independently with `traversal_optimal`; where decoding
     is greedy the draft's most probable tokens, where the draft is EAGLE's draws without replacement, both
@@ -121,51 +98,98 @@ class Speculator:
         self._tree, self._verifier, self._draws = tree, verifier, draws
         self._decoders = {is_greedy: self._decoder(is_greedy) for is_greedy in (False, True)}
 
-    def generate(self, prompt: str | Sequence[int] | Tensor, **options: Any) -> Continuation:
-        """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L). options: `Options`.
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Tensor,
+        *,
+        seed: int | None = None,
+        eos_token_ids: Sequence[int] | None = None,
+        on_step: Callable[[tuple[int, ...]], Any] | None = None,
+        allow_biased: bool = False,
+        **settings: Any,
+    ) -> Continuation:
+        """Continue one prompt: a text, token ids, or a tensor of them, (L,) or (1, L).
 
-        Raises InvalidInput for an unknown option, more than one prompt, or a prompt that does not fit.
+        seed: of this prompt's randomness; without one, torch's global generator is drawn from.
+        eos_token_ids: tokens that end the text, the last one included; without them, the pair's, see
+        `Pair.end_token_ids`. on_step: called with the tokens of every step as soon as they are known.
+        allow_biased: whether `warn_of_bias` is left out. settings: the fields of `Sampling`.
+        Raises InvalidInput for an unknown setting, more than one prompt, or a prompt that does not fit.
         """
-        chosen, ids = _chosen(options), self._ids(prompt)
-        ends = self.pair.end_token_ids if chosen.eos_token_ids is None else frozenset(chosen.eos_token_ids)
-        listener = Listener(chosen.max_new_tokens, ends.__contains__, chosen.on_step)
-        generator = chosen.generator(global_generator(self.pair.target.device))
-        found = self.write(ids, chosen.warp, chosen.max_new_tokens, generator, listener)
+        sampling, ids = _sampling(settings), self._ids(prompt)
+        if not allow_biased:
+            self.warn_of_bias(sampling)
+        ends = frozenset(self.pair.end_token_ids if eos_token_ids is None else eos_token_ids)
+        ends = frozenset() if sampling.ignore_eos else ends
+        listener = Listener(sampling.num_returned(len(ids)), ends.__contains__, on_step)
+        generator = global_generator(self.pair.target.device)
+        if seed is not None:
+            generator = Generator(generator.device).manual_seed(seed)
+        written = self.write(ids, sampling, generator, listener)
         has_tokenizer = not isinstance(self.pair.tokenizer, NoTokenizer)
-        text = self.pair.tokenizer.decode(list(found.tokens)) if has_tokenizer else None
-        return Continuation(**vars(found), text=text)
+        text = self.pair.tokenizer.decode(list(written.tokens)) if has_tokenizer else None
+        return Continuation(**vars(written), text=text)
 
     def write(
-        self, prompt: list[int], warp: Warp, most: int, generator: Generator, listener: Listener
+        self, prompt: list[int], sampling: Sampling, generator: Generator, listener: Listener
     ) -> Generation:
-        """Decode until `most` tokens are written or the listener has heard the end."""
-        decoder = self._decoders[warp.temperature == 0]
-        sampling = decoder.sampling(len(prompt), most, warp, ignore_eos=True)
-        found = decoder.generate(self.pair, prompt, sampling, generator, on_step=listener)
-        reason = "eos" if listener.has_ended else found.stop_reason
-        return replace(found, tokens=listener.tokens, stop_reason=reason)
+        """Decode until a limit is reached or the listener, who knows the ends of sequence, has heard one."""
+        decoder = self._decoders[sampling.temperature == 0]
+        written = decoder.generate(
+            self.pair, prompt, replace(sampling, ignore_eos=True), generator, on_step=listener
+        )
+        reason = "eos" if listener.has_ended else written.stop_reason
+        return replace(written, tokens=listener.tokens, stop_reason=reason)
+
+    def warn_of_bias(self, warp: Warp) -> None:
+        """Warn, once a process, when sampled tokens will not have the target's law, see `shown_bias`."""
+        if warp.temperature > 0 and self._bias is not None:
+            warnings.warn(self._bias, stacklevel=1)  # always from this line: Python shows it once
+
+    @cached_property
+    def _bias(self) -> str | None:
+        with suppress(Exception):  # of a third party's code for three tokens; decoding says what is wrong
+            return shown_bias(self._decoders[False].verifier, self._draws_of(False))
+        return None
+
+    def _draws_of(self, is_greedy: bool) -> Draws:
+        best = Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
+        return Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else best))
 
     def _decoder(self, is_greedy: bool) -> Decoder:
-        is_eagle = isinstance(self.pair.draft, EagleModel)
-        best = Draws.WITHOUT_REPLACEMENT if is_eagle else Draws.IID
-        draws = Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else best))
+        """Raises InvalidInput for draws that the drafter does not have."""
+        draws = self._draws_of(is_greedy)
         verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
-        made = get_verifier(verifier) if isinstance(verifier, str) else verifier
-        return Decoder(_drafter(find(self._tree, draws), draws, is_eagle), made)
+        topology = find(self._tree, draws)
+        drafter: Drafter = DraftModel(topology, draws)
+        if isinstance(self.pair.draft, EagleModel):
+            if draws not in _READINGS:
+                raise InvalidInput(f"an EAGLE drafter has no draws {draws}; allowed: {', '.join(_READINGS)}")
+            drafter = Eagle(topology, _READINGS[draws])
+        return Decoder(drafter, get_verifier(verifier) if isinstance(verifier, str) else verifier)
 
     def _ids(self, prompt: Any) -> list[int]:
-        """The token ids of one prompt, once they are some."""
-        found = self.pair.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-        found = found.tolist() if isinstance(found, Tensor) else list(found)
-        if found and isinstance(found[0], list | str):
-            if len(found) != 1 or isinstance(found[0], str):
-                raise InvalidInput(f"a batch of {len(found)} prompts; allowed: one prompt at a time")
-            found = found[0]
+        """The token ids of one prompt. Raises InvalidInput for several prompts, and for what is no id."""
+        ids = self.pair.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        ids = ids.tolist() if isinstance(ids, Tensor) else list(ids)
+        if ids and isinstance(ids[0], list | str):
+            if len(ids) != 1 or isinstance(ids[0], str):
+                raise InvalidInput(f"a batch of {len(ids)} prompts; allowed: one prompt at a time")
+            ids = ids[0]
         size = self.pair.target.vocab_size
-        wrong = next((token for token in found if type(token) is not int or not 0 <= token < size), None)
-        if wrong is not None:
-            raise InvalidInput(f"the prompt holds {wrong!r}; allowed: token ids from 0 to {size - 1}")
-        return found
+        for token in ids:
+            if type(token) is not int or not 0 <= token < size:
+                raise InvalidInput(f"the prompt holds {token!r}; allowed: token ids from 0 to {size - 1}")
+        return ids
+
+
+def global_generator(device: torch.device) -> Generator:
+    """The generator that `torch.manual_seed` seeds for a device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
 
 
 def generate(
@@ -176,31 +200,27 @@ def generate(
     verifier: Any = None,
     **options: Any,
 ) -> Continuation:
-    """Continue a prompt with the exact law of the target, several tokens a forward of it.
+    """Continue a prompt, several tokens a forward of the target, with its law unless the verifier is biased.
 
     target, draft, tree, verifier, and among the options draws and tokenizer: see `Speculator`, which is what
-    to keep for many prompts, since this call prepares everything anew. options: see `Options`.
+    to keep for many prompts, since this call prepares everything anew. options: see `Speculator.generate`.
     Raises InvalidInput as they do.
     """
-    own = {name: options.pop(name) for name in ("draws", "tokenizer") if name in options}
-    _chosen(options)  # before models are loaded
-    return Speculator(target, draft, tree, verifier, **own).generate(prompt, **options)
+    method = {name: options.pop(name) for name in ("draws", "tokenizer") if name in options}
+    _sampling({name: value for name, value in options.items() if name not in _OPTIONS})  # before models load
+    return Speculator(target, draft, tree, verifier, **method).generate(prompt, **options)
 
 
-def _chosen(given: dict[str, Any]) -> Options:
-    """The options of a call. Raises InvalidInput for an unknown name, with the known ones."""
-    known = [option.name for option in fields(Options)]
-    for name in given:
+_OPTIONS = ("seed", "eos_token_ids", "on_step", "allow_biased")
+"""The options of a call that are not settings of sampling."""
+
+
+def _sampling(settings: dict[str, Any]) -> Sampling:
+    """The settings of a call. Raises InvalidInput for an unknown name, with the known ones."""
+    known = [setting.name for setting in fields(Sampling)]
+    for name in settings:
         if name not in known:
-            raise InvalidInput(f"unknown option {name!r}; known: {', '.join([*known, 'draws', 'tokenizer'])}")
-    return Options(**given)
-
-
-def _drafter(topology: Topology, draws: Draws, is_eagle: bool) -> Drafter:
-    """What fills the tree. Raises InvalidInput for draws that it does not have."""
-    if not is_eagle:
-        return DraftModel(topology, draws)
-    readings = {Draws.POINT_MASS: Reading.POINT_MASS, Draws.WITHOUT_REPLACEMENT: Reading.SAMPLED}
-    if draws not in readings:
-        raise InvalidInput(f"an EAGLE drafter has no draws {draws}; allowed: {', '.join(readings)}")
-    return Eagle(topology, readings[draws])
+            raise InvalidInput(
+                f"unknown option {name!r}; known: {', '.join([*known, *_OPTIONS, 'draws', 'tokenizer'])}"
+            )
+    return Sampling(**settings)

@@ -1,4 +1,4 @@
-"""What there is of this machine: its processor and its compiler. Nothing here needs torch."""
+"""This machine's processor and compiler; nothing here needs torch."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One step of decoding: draft a tree, forward it through the target, verify it, commit what was accepted.
 
-Its pieces have fixed shapes and are units, see `resispec.capture`; between them the host reads what was
-decided, once a step, and says what to keep.
+Its pieces have fixed shapes and are units, see `resispec.cuda_graphs`; between them the host reads the
+decision, once a step, and says which rows to keep.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import Unit, as_unit, send, upload
 from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.cuda_graphs import Unit, as_unit, send, upload
 from resispec.drafters.base import Drafter
 from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part

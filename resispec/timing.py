@@ -57,7 +57,7 @@ class Stopwatch:
 
 
 class OuterStopwatch(Stopwatch):
-    """Times parts and not what is inside of them: clocks of small parts would be a share of their own."""
+    """Times outer parts only: clocks of the small parts inside would take a share of their own."""
 
     looks_inside: ClassVar[bool] = False
 

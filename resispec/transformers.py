@@ -5,42 +5,64 @@ model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.s
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache, GenerationConfig, GenerationMixin
+from transformers.generation import logits_process
+from transformers.generation.configuration_utils import GenerationMode
+from transformers.generation.utils import GenerateDecoderOnlyOutput
 
-from resispec.generation import Listener, Speculator
-from resispec.models.custom_generate import SpeculatedOutput, check_request, streamer_of_caller
-from resispec.models.in_memory import global_generator
-from resispec.models.warpers import read_warp
+from resispec.errors import InvalidInput
+from resispec.generation import Listener, Speculator, global_generator
+from resispec.sampling import Sampling, Warp
 from resispec.trees import Topology
 
 __all__ = ["Speculative", "SpeculatedOutput", "speculative"]
 
+_MODES = (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
+_OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+_IGNORED = ("use_cache", "logits_to_keep")
+"""Arguments that change no token: a cache of this library's own is used, and the logits that it needs."""
+_WARPERS: dict[type[logits_process.LogitsProcessor], str] = {
+    logits_process.TemperatureLogitsWarper: "temperature",
+    logits_process.TopKLogitsWarper: "top_k",
+    logits_process.TopPLogitsWarper: "top_p",
+    logits_process.MinPLogitsWarper: "min_p",
+}
+"""The setting of every warper, in the order of transformers."""
 
-def speculative(
-    draft: Any, tree: str | Path | Topology = "best_64", verifier: Any = None, draws: str | None = None
-) -> Speculative:
-    """What `generate` takes as `custom_generate`, for one prompt a call; keep it for further calls.
 
-    draft, tree, verifier, draws: see `resispec.generation.Speculator`. Of the generation configuration
-    do_sample, temperature, top_k, top_p and min_p decide the law, as transformers resolves them (top_k is 50
-    where nothing says otherwise); lengths, ends of sequence, stop strings, max_time, stopping criteria and
-    streamers work as they always do, and randomness comes from torch's global generator. With
-    return_dict_in_generate the result is a `SpeculatedOutput`.
+@dataclass
+class SpeculatedOutput(GenerateDecoderOnlyOutput):
+    """The result of `generate` with return_dict_in_generate. num_emitted: tokens of every step."""
+
+    num_emitted: tuple[int, ...] | None = None
+
+
+@dataclass(eq=False)
+class Speculative:
+    """A `custom_generate` for one prompt a call; it keeps caches of the model that it was last called with.
+
+    draft, tree, verifier, draws: see `resispec.generation.Speculator`; allow_biased: see its `warn_of_bias`.
+    Of the generation configuration do_sample, temperature, top_k, top_p and min_p decide the law, as
+    transformers resolves them (top_k is 50 where nothing says otherwise); lengths, ends of sequence, stop
+    strings, max_time, stopping criteria and streamers work as they always do, and randomness comes from
+    torch's global generator. With return_dict_in_generate the result is a `SpeculatedOutput`.
     Raises InvalidInput, when it is called, for whatever else would change the tokens, by its name.
     """
-    return Speculative(draft, tree, verifier, draws)
 
-
-class Speculative:
-    """See `speculative`; it keeps caches of the model that it was last called with."""
-
-    def __init__(self, draft: Any, tree: str | Path | Topology, verifier: Any, draws: str | None) -> None:
-        self._draft, self._method = draft, (tree, verifier, draws)
-        self._known: tuple[Any, Speculator] | None = None
+    draft: Any
+    tree: str | Path | Topology = "best_64"
+    verifier: Any = None
+    draws: str | None = None
+    allow_biased: bool = False
+    _kept: tuple[Any, Any] = field(default=(None, None), init=False, repr=False)
 
     def __call__(
         self,
@@ -55,39 +77,110 @@ class Speculative:
 
         Called by `generate`. Raises InvalidInput for what cannot be done.
         """
-        check_request(model, input_ids, generation_config, model_kwargs)
+        _check_request(model, input_ids, generation_config, model_kwargs)
         warp = read_warp(logits_processor, generation_config.do_sample)
-        if self._known is None or self._known[0] is not model:
-            self._known = model, Speculator(model, self._draft, *self._method)
-        speculator, streamer = self._known[1], streamer_of_caller()
-        prompt, most = input_ids[0].tolist(), generation_config.max_length - input_ids.shape[1]
-        listener = Listener(most, _Criteria(stopping_criteria, input_ids, most), _putting(streamer))
+        if self._kept[0] is not model:
+            self._kept = model, Speculator(model, self.draft, self.tree, self.verifier, self.draws)
+        speculator, streamer = self._kept[1], _streamer_of_caller()
+        if not self.allow_biased:
+            speculator.warn_of_bias(warp)
+        length = input_ids.shape[1]
+        sampling = Sampling(max_new_tokens=generation_config.max_length - length, **warp.by_name())
+        ids = torch.cat((input_ids, input_ids.new_zeros(1, sampling.max_new_tokens)), 1)
+
+        def is_last(token: int) -> bool:  # by transformers' stopping criteria, asked after every token
+            end = length + len(listener.tokens) + 1
+            ids[0, end - 1] = token
+            return bool(stopping_criteria(ids[:, :end], None).all())
+
+        def put(tokens: tuple[int, ...]) -> None:
+            if streamer is not None:
+                streamer.put(torch.tensor(tokens))
+
+        listener = Listener(sampling.max_new_tokens, is_last, put)
         generator = global_generator(speculator.pair.target.device)
-        found = speculator.write(prompt, warp, most, generator, listener)
+        written = speculator.write(input_ids[0].tolist(), sampling, generator, listener)
         if streamer is not None:
             streamer.end()
-        sequences: Any = torch.cat((input_ids, input_ids.new_tensor([found.tokens])), 1)
+        sequences: Any = torch.cat((input_ids, input_ids.new_tensor([written.tokens])), 1)
         if not generation_config.return_dict_in_generate:
             return sequences
-        return SpeculatedOutput(sequences=sequences, num_emitted=found.num_emitted)
+        return SpeculatedOutput(sequences=sequences, num_emitted=written.num_emitted)
 
 
-class _Criteria:
-    """Whether a token is the last one, by transformers' stopping criteria, asked after every token.
+speculative = Speculative
+"""The name to call: `custom_generate=speculative(draft)`."""
 
-    input_ids: (1, L) int64. most: tokens after them, at most.
+
+def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: bool) -> Warp:
+    """The warp that a list of transformers' processors amounts to; greedy unless `do_sample`.
+
+    Raises InvalidInput naming the first processor that is none of temperature, top-k, top-p and min-p, each
+    at most once, in this order and with no other option than its own value.
     """
+    settings, remaining = dict[str, Any](), iter(_WARPERS)
+    for processor in processors:
+        kind: Any = type(processor)
+        if kind is logits_process.LogitNormalization:  # a law is normalised in any case
+            continue
+        # With other options, such as the fewest tokens to keep, it is not what the value alone gives.
+        is_plain = kind in remaining and vars(processor) == vars(kind(getattr(processor, _WARPERS[kind])))
+        if not is_plain:
+            raise InvalidInput(
+                f"logits processor {kind.__name__} {vars(processor)} cannot be applied to a tree; "
+                "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
+            )
+        settings[_WARPERS[kind]] = getattr(processor, _WARPERS[kind])
+    return Warp(**settings) if do_sample else Warp(temperature=0.0)
 
-    def __init__(self, criteria: Any, input_ids: Tensor, most: int) -> None:
-        self._criteria, self._length = criteria, input_ids.shape[1]
-        self._ids = torch.cat((input_ids, input_ids.new_zeros(1, most)), 1)
 
-    def __call__(self, token: int) -> bool:
-        self._ids[0, self._length] = token
-        self._length += 1
-        return bool(self._criteria(self._ids[:, : self._length], None).all())
+def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwargs: dict[str, Any]) -> None:
+    """Raise InvalidInput, which names the argument, for what cannot be done while speculating on a tree.
+
+    kwargs: what `generate` hands on for the model's forward.
+    """
+    mode, cache = config.get_generation_mode(), config.cache_implementation
+    sequences = config.num_return_sequences or 1
+    problems = [
+        (model.config.is_encoder_decoder, "an encoder-decoder", "decoders alone"),
+        (mode not in _MODES, f"generation mode {mode.value}", ", ".join(known.value for known in _MODES)),
+        (sequences > 1, f"num_return_sequences {sequences}", "1"),
+        (len(input_ids) != 1, f"a batch of {len(input_ids)}", "a batch of one"),
+        (cache not in (None, "dynamic"), f"cache_implementation {cache!r}", "none; the cache is our own"),
+    ]
+    for name in _OUTPUTS:
+        problems.append(
+            (getattr(config, name, None), name, "return_dict_in_generate with sequences and num_emitted")
+        )
+    for name, value in kwargs.items():
+        is_usual = name in _IGNORED or value is None or _is_usual(name, value, input_ids)
+        found = f"{name} ({type(value).__name__})"
+        problems.append((not is_usual, found, "input_ids of one prompt without padding alone"))
+    for is_problem, found, allowed in problems:
+        if is_problem:
+            raise InvalidInput(f"speculative custom_generate: {found} cannot be used; allowed: {allowed}")
 
 
-def _putting(streamer: Any) -> Any:
-    """How a streamer gets the tokens of a step."""
-    return None if streamer is None else lambda tokens: streamer.put(torch.tensor(tokens))
+def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
+    """Whether an argument only says what holds in any case for one prompt without padding."""
+    if name == "attention_mask":
+        return bool((value == 1).all())
+    if name in ("position_ids", "cache_position"):
+        return torch.equal(value.flatten().cpu(), torch.arange(input_ids.shape[1]))
+    if name == "past_key_values":
+        is_own = getattr(value, "_is_user_defined", False)
+        return type(value) is DynamicCache and not is_own and value.get_seq_length() == 0
+    return False
+
+
+def _streamer_of_caller() -> Any | None:
+    """The streamer of the `generate` of transformers that is running, None where it has none.
+
+    `generate` puts the prompt into a streamer, but hands it on to methods of its own alone, at least up to
+    5.23: whoever reads the other end of a streamer would wait for ever for the rest. So it is looked up
+    where `generate` keeps it.
+    """
+    code, frame = inspect.unwrap(GenerationMixin.generate).__code__, inspect.currentframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return None if frame is None else frame.f_locals.get("streamer")

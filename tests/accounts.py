@@ -5,7 +5,9 @@ import itertools
 import pytest
 import torch
 from hypothesis import strategies as st
+from scipy.stats import chisquare
 
+from resispec.audit.battery import pair_of_laws
 from resispec.audit.enumerate import _tuples
 from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
@@ -88,6 +90,34 @@ def accepted_tokens(verifier, topology, rows, draws):
         stop = verifier.outcomes(Tree(topology, row, draws), target[row], draft[row]).stop
         total += float(weight * (stop * topology.depths).sum())
     return total
+
+
+def drafted(topology, vocab, draws=Draws.IID, seed=0, kind="random"):
+    """A tree drafted from laws of its own at every node, with those of the target and of the draft."""
+    rows = [pair_of_laws(kind, vocab, generator) for generator in [rng(seed)] for _ in topology.parents]
+    target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
+    tokens, generator = torch.zeros(topology.num_nodes, dtype=torch.int64), rng(seed + 1)
+    for parents, children in topology.families:
+        tokens[children] = draws.draw(draft[parents], children.shape[1], generator)
+    return Tree(topology, tokens, draws), target, draft
+
+
+def assert_drawn_from(outcomes, draw, count):
+    """Chi-square of `count` verdicts over (last node, final token); with fresh seeds it fails at 1e-4."""
+    joint = outcomes.stop[:, None] * outcomes.final
+    assert joint.sum().item() == pytest.approx(1, abs=1e-9) and (joint >= 0).all()
+    counts = torch.zeros_like(joint)
+    for _ in range(count):
+        verdict = draw()
+        counts[verdict.path[-1] if verdict.path else 0, verdict.tokens[-1]] += 1
+    assert counts[joint == 0].sum() == 0
+    large = count * joint > 5
+    observed = [*counts[large].tolist(), float(counts[~large].sum())]
+    expected = [*(count * joint)[large].tolist(), float((count * joint)[~large].sum())]
+    kept = [index for index, value in enumerate(expected) if value > 1e-9]
+    total = sum(expected[index] for index in kept)
+    expected = [expected[index] * count / total for index in kept]
+    assert len(kept) < 2 or chisquare([observed[index] for index in kept], expected).pvalue > 1e-4
 
 
 @st.composite

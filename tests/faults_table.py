@@ -13,11 +13,11 @@ from faults import FAULTS, Fault
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from analysis.report import Table, markdown, write
+from analysis.table import Table, markdown, plain, write
 from experiments.audit import settings, texts_of
 from experiments.auditing.evidence import Audit, Candidate
 from experiments.auditing.processes import audit_all
-from experiments.configuration.single import run_single
+from experiments.cli import run_single
 from experiments.provenance import origin
 from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Finding
 from resispec.draws import Draws
@@ -40,15 +40,16 @@ class Planted(Candidate):
 
 def run_faults(_config: DictConfig) -> None:
     """Audit all faults, print and write the table. Raises InvalidInput when an innocent case is accused."""
-    choices = HydraConfig.get().runtime.choices
-    configs = settings(HydraConfig.get().overrides.task, choices)
-    config = configs[0]
+    configs = settings()
+    config, pair = configs[0], HydraConfig.get().runtime.choices["pair"]
     audits = audit_all([Planted(name, {}) for name in FAULTS], config, texts_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]
-    table = table_of(pd.DataFrame(rows), choices["pair"], origin(torch.device(config["device"])))
+    table = table_of(pd.DataFrame(rows), pair, origin(torch.device(config["device"])))
     sys.stdout.write(markdown(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
-    accused = [row["fault"] for row in rows if row["total_variation"] == 0 and row["verdict"] == "biased"]
+    accused = [
+        row["fault"] for row in rows if row["total_variation"] == 0 and row["verdict"] == Finding.BIASED
+    ]
     if accused:
         raise InvalidInput(f"exact, and yet found biased: {', '.join(accused)}")
 
@@ -68,21 +69,27 @@ def row_of(fault: Fault, audit: Audit) -> dict[str, object]:
 
 
 def caught_by(audit: Audit) -> dict[str, str]:
-    """The kinds of evidence that show a bias, each with how much of it is needed."""
+    """The kinds of evidence that show a fault, each with how much of it is needed."""
     evidence, found = audit.evidence, {}
     if evidence.enumerated_error is not None and not evidence.enumerated_error <= TOLERANCE:
         found["enumeration"] = f"TV {evidence.enumerated_error:.2g}"
     for name, deviation in evidence.total_variations.items():
         if not deviation.z <= LIMIT:
             found[f"estimate, {name}"] = f"z {deviation.z:.0f}"
-    worst = min(evidence.simulations.items(), key=lambda item: item[1].p_value)
-    if worst[1].p_value < LEAST_P:
+    counts = [
+        (count, f"simulation, {name}, {scene}")
+        for scene, statistics in evidence.simulations.items()
+        for name, count in statistics.items()
+    ]
+    worst, where = min(counts, key=lambda item: item[0].p_value)
+    if worst.p_value < LEAST_P:
         # A chi-square grows in proportion to the outcomes; LEAST_P is at about 20 more than its degrees.
-        share = 1.0 if math.isinf(worst[1].statistic) else 20 / max(20, worst[1].statistic - worst[1].degrees)
-        found[f"simulation, {worst[0]}"] = f"{math.ceil(share * worst[1].n)} outcomes"
-    for name, score in evidence.z_scores.items():
-        if not abs(score.z) <= LIMIT:
-            found[f"decoding, {name}"] = f"{math.ceil(score.n * (LIMIT / score.z) ** 2)} tokens"
+        share = 1.0 if math.isinf(worst.value) else 20 / max(20, worst.value - worst.degrees)
+        found[where] = f"{math.ceil(share * worst.n)} outcomes"
+    for tree, scores in evidence.z_scores.items():
+        for name, score in scores.items():
+            if not abs(score.z) <= LIMIT:
+                found[f"decoding, {name}: {tree}"] = f"{math.ceil(score.n * (LIMIT / score.z) ** 2)} tokens"
     return found
 
 
@@ -99,16 +106,24 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
     )
     biased = frame[frame.total_variation > 0]
     large = biased[biased.total_variation >= 0.02]
-    accused = int((frame[frame.total_variation == 0].verdict == Finding.BIASED).sum())
-    caught = [int((part.verdict == Finding.BIASED).sum()) for part in (large, biased)]
+    large_ones, all_ones, innocents = (
+        ", ".join(f"{int((part.verdict == finding).sum())} {finding}" for finding in Finding)
+        for part in (large, biased, frame[frame.total_variation == 0])
+    )
     notes = (
         f"{source} Made by: make faults, on the pair {pair}. Of {len(large)} faults with a total variation "
-        f"of at least .02 {caught[0]} are found biased, of all {len(biased)} {caught[1]}; of "
-        f"{len(frame) - len(biased)} exact cases {accused}.",
+        f"of at least .02: {large_ones}. Of all {len(biased)}: {all_ones}. Of {len(frame) - len(biased)} "
+        f"cases without bias: {innocents}. Inconsistent: verdicts do not follow what the verifier says.",
         "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by simulation. "
         "Outcomes and tokens: about as many as the statistic needs to reach its limit.",
     )
-    return Table("faults", frame, shown, 2, "Planted faults, and what the audit says", notes)
+    return plain(
+        "faults",
+        frame,
+        "Planted faults, and what the audit says",
+        notes,
+        shown=shown.set_index(["fault", "lives in"]),
+    )
 
 
 if __name__ == "__main__":

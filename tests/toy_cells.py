@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.labels import Label
 from analysis.load import Plan, read_plan
 from resispec.files import checksums
 
@@ -106,7 +107,7 @@ def write_plan(results: Path, artefact: str, cells: list[ToyCell], /, part: str 
     path = results / "embedded" / "plans" / (f"{artefact}/{part}.json" if part else f"{artefact}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
     name = f"{artefact}/{part}" if part else artefact
-    entries = [{"cell_id": cell.cell_id, "labels": cell.labels} for cell in cells]
+    entries = [{"cell_id": cell.cell_id, "labels": _json(cell.labels)} for cell in cells]
     for entry, cell in zip(entries, cells, strict=True):
         entry |= {"tree_file": str(cell.tree_file)} if cell.tree_file else {}
     content = {
@@ -119,6 +120,10 @@ def write_plan(results: Path, artefact: str, cells: list[ToyCell], /, part: str 
     }
     path.write_text(json.dumps(content | changed), encoding="utf-8")
     return path
+
+
+def _json(labels: dict[str, Any]) -> dict[str, Any]:
+    return {name: value.json() if isinstance(value, Label) else value for name, value in labels.items()}
 
 
 def planned(results: Path, artefact: str, cells: list[ToyCell], part: str = "") -> Plan:

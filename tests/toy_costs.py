@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.costs.configuration import Configuration
+from experiments.costs.cost_cache import file_of, key_of, write
 from experiments.costs.model import Timed
-from experiments.costs.probes import NEW_TOKENS, probes
-from experiments.costs.record import file_of, key_of, write
+from experiments.costs.time_steps import NEW_TOKENS, probes
 
 Seconds = Callable[[Configuration], float]
 

@@ -2,7 +2,8 @@
 
 Usage: python -m analysis.page --profile embedded
 
-What is not measured is shown as missing. Open the file in any browser; it needs nothing beside it.
+Cells that are not measured are shown as missing. Open the file in any browser; it needs nothing beside it.
+provenance.json beside it says where its numbers are from.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import script
-from analysis.load import ROOT
+from analysis import artefact
+from analysis.cli import check_profile, profile_parser
+from analysis.page import provenance
 from analysis.page.render import render
 from analysis.page.sections import gather
 from resispec.errors import InvalidInput, first_line
-from resispec.files import write_atomically
+from resispec.files import write_atomically, write_json
 
 
 def write(profile: str, results: Path) -> Path:
@@ -25,20 +27,22 @@ def write(profile: str, results: Path) -> Path:
     results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, OSError when the
     page cannot be written.
     """
-    known = sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml"))
-    if profile not in known:
-        raise InvalidInput(f"unknown profile {profile!r}; allowed: {', '.join(known)}")
+    check_profile(profile)
     sections = gather(profile, results, lambda line: sys.stderr.write(f"report: {line}\n"))
-    path = results / profile / script.REPORT
-    text = render(sections, profile, results)
+    facts = provenance.facts(
+        [section.plan for section in sections if section.plan], results / "raw" / profile
+    )
+    path = results / profile / artefact.REPORT
+    text = render(sections, profile, facts, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
+    write_json(path.with_name(provenance.FILE), facts)
     return path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line for invalid input or a page that cannot be written."""
-    chosen = script.parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
+    chosen = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
     try:
         path = write(chosen.profile, chosen.results)
     except (InvalidInput, OSError) as error:

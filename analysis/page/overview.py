@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 
 from analysis import labels
 from analysis.metrics import METRICS
 from analysis.page.sections import Section
-from analysis.report import Table
+from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table, Text
 from resispec.audit.verdict import Finding
 
 CAPTION = (
@@ -23,33 +24,49 @@ QUANTITIES = {metric.name: (metric.label, metric.spec, metric.paper_spec) for me
     "efficiency": ("Efficiency", ".3f", ".3f"),
 }
 """quantity -> its name, and how our number and the paper's are printed; others are printed as they are."""
-HEADER = ("Artefact", "Method", "Quantity", "Audit", "Paper", "Here", "Measured")
+COLUMNS = (
+    *(Column(name.lower(), name, "key") for name in ("Artefact", "Method", "Quantity")),
+    Column("audit", "Audit", "audit"),
+    *(Column("range", name, kind) for name, kind in (("Paper", "paper"), ("Here", "number"))),
+    Column("measured", "Measured", "text"),
+)
+
+
+@dataclass(frozen=True)
+class AuditedRows(Audit):
+    """A verdict with the count of rows that have it: "biased (6 of 8 rows)"."""
+
+    count: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict} ({self.count})"
 
 
 def table(sections: Sequence[Section]) -> Table:
     """A line for every artefact, method and quantity for which the paper has figures."""
-    records, lines = [], []
-    for section in sections:
-        for frame in [section.made.tables[0].frame] if section.made else []:
-            for (method, quantity), rows in _classes(frame):
-                measured = rows[rows.value.notna()]
-                paper, here = _range(rows.paper_low, rows.paper_high), _range(measured.value, measured.value)
-                records.append(
-                    {"artefact": section.name, "method": method, "quantity": quantity}
-                    | {"paper_low": paper[0], "paper_high": paper[1], "low": here[0], "high": here[1]}
-                    | {"rows": len(rows), "measured": len(measured)}
-                )
-                named, spec, paper_spec = QUANTITIES.get(
-                    quantity, (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
-                )
-                texts = [
-                    labels.between(*paper, paper_spec),
-                    labels.between(*here, spec) if len(measured) else "missing",
-                ]
-                lines.append(
-                    [section.title, method, named, _audit(rows), *texts, f"{len(measured)} of {len(rows)}"]
-                )
-    return Table("overview", pd.DataFrame(records), pd.DataFrame(lines, columns=list(HEADER)), 3, CAPTION)
+    lines = [
+        (Key(section.name, section.title), Key(method, method), *_line(quantity, rows))
+        for section in sections
+        if section.made
+        for (method, quantity), rows in _classes(section.made.tables[0].frame)
+    ]
+    return Table("overview", COLUMNS, tuple(lines), CAPTION)
+
+
+def _line(quantity: str, rows: pd.DataFrame) -> tuple[Cell, ...]:
+    name, spec, paper_spec = QUANTITIES.get(quantity, (quantity.replace("_", " ").capitalize(), ".3g", ".3g"))
+    audit: Cell = Text()
+    values = rows.value.dropna()
+    for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one found is shown
+        if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
+            audit = AuditedRows(finding, count=f"{count} of {len(rows)} rows")
+    return (
+        Key(quantity, name),
+        audit,
+        Paper(rows.paper_low.min(), rows.paper_high.max(), paper_spec),
+        Paper(values.min(), values.max(), spec) if len(values) else Gap("missing"),
+        Text(f"{len(values)} of {len(rows)}"),
+    )
 
 
 def _classes(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -59,23 +76,6 @@ def _classes(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     if not {"paper_low", "quantity", "verifier"} <= set(frame):
         return []
     rows = frame[frame.paper_low.notna()]
-    decoders = rows.decoder if "decoder" in rows else [""] * len(rows)
-    methods = [
-        labels.method(decoder, verifier) if decoder else labels.name("verifier", verifier)
-        for decoder, verifier in zip(decoders, rows.verifier, strict=True)
-    ]
-    return [
-        (key, group) for key, group in rows.assign(method=methods).groupby(["method", "quantity"], sort=False)
-    ]
-
-
-def _audit(rows: pd.DataFrame) -> str:
-    """How many of the rows are biased, or else exact, or else undecided: "biased (6 of 6 rows)"."""
-    for finding in (Finding.BIASED, Finding.EXACT, Finding.UNDECIDED):
-        if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
-            return f"{finding} ({count} of {len(rows)} rows)"
-    return labels.ABSENT
-
-
-def _range(low: pd.Series, high: pd.Series) -> tuple[float, float]:
-    return float(low.min()), float(high.max())
+    pairs = zip(rows.get("decoder", [""] * len(rows)), rows.verifier, strict=True)
+    methods = [labels.method(*pair) if pair[0] else labels.name("verifier", pair[1]) for pair in pairs]
+    return list(rows.assign(method=methods).groupby(["method", "quantity"], sort=False))

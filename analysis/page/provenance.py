@@ -1,49 +1,38 @@
-"""Where the page's numbers come from: commits, devices, versions and commands of all finished cells."""
+"""Where the page's numbers come from: commits, devices, versions and times of all finished cells."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from analysis.artefact import listed
 from analysis.load import Plan
-from analysis.report import listed
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 
-NAMES = {
-    "device": "Device",
-    "num_threads": "Threads",
-    "platform": "Platform",
-    "python": "Python",
-}
+FILE = "provenance.json"
+"""Name of a cell's file, of the page's, and of that of the published cells beside their tables."""
+NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "python": "Python"}
 
 
-def facts(plans: Sequence[Plan], raw: Path) -> list[tuple[str, str]]:
-    """What is known, a name and its distinct values each. raw: the folder of the profile's cells."""
-    cells = {one.cell_id for plan in plans for one in plan.requests}
-    found = [_read(raw / cell_id / "provenance.json") for cell_id in sorted(cells)]
-    found = [one for one in found if one]
-    started = sorted(str(one["started"]) for one in found if one.get("started"))
+def facts(plans: Sequence[Plan], raw: Path) -> dict[str, str]:
+    """Distinct values of what is known, by their printed names. raw: the folder of the profile's cells."""
+    cells: list[dict[str, Any]] = []
+    for cell_id in sorted({request.cell_id for plan in plans for request in plan.requests}):
+        with suppress(InvalidInput):  # its own section says that a cell is missing or damaged
+            cells.append(read_json(raw / cell_id / FILE))
+    started = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
     versions: dict[str, list[Any]] = {}
-    for one in found:
-        for package, version in dict(one.get("versions") or {}).items():
-            versions.setdefault(package, []).append(version)
-    rows = [("Cells measured", str(len(found))), ("Commit", listed(_commit(one) for one in found))]
-    rows += [(name, listed(one.get(key) for one in found)) for key, name in NAMES.items()]
-    rows.append(("Versions", ", ".join(f"{package} {listed(seen)}" for package, seen in versions.items())))
-    rows.append(("Measured", " to ".join(dict.fromkeys([*started[:1], *started[-1:]]))))
-    return [(name, value) for name, value in rows if value]
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Empty where a cell was not measured; a damaged file is the cell's own section's to report."""
-    try:
-        return read_json(path) if path.is_file() else {}
-    except InvalidInput:
-        return {}
-
-
-def _commit(one: dict[str, Any]) -> str:
-    commit = str(one.get("git_commit") or "unknown")
-    return f"{commit} (changed)" if one.get("git_is_dirty") else commit
+    for package, version in (pair for cell in cells for pair in (cell.get("versions") or {}).items()):
+        versions.setdefault(package, []).append(version)
+    commits = [
+        f"{cell.get('git_commit') or 'unknown'}{' (changed)' * bool(cell.get('git_is_dirty'))}"
+        for cell in cells
+    ]
+    rows = {"Cells measured": str(len(cells)), "Commit": listed(commits)}
+    rows |= {name: listed(cell.get(key) for cell in cells) for key, name in NAMES.items()}
+    rows["Versions"] = ", ".join(f"{package} {listed(seen)}" for package, seen in versions.items())
+    rows["Measured"] = " to ".join(dict.fromkeys([*started[:1], *started[-1:]]))
+    return {name: value for name, value in rows.items() if value}

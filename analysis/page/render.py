@@ -2,82 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import io
+import itertools
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from matplotlib.figure import Figure
 
-from analysis.page import claim, overview, provenance, text, view, words
+from analysis import table as typed
+from analysis.metrics import GAIN
+from analysis.page import documentation, headline, overview, sentences
 from analysis.page.sections import Section, titled
-from analysis.report import Table
+from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table
+from resispec.audit.verdict import Finding
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
 """Longer tables of steps are folded."""
 
 
-def render(sections: Sequence[Section], profile: str, results: Path) -> str:
-    """The page. results: the folder of raw/ and PROFILE/, where the page's CSV files are beside it."""
+def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path) -> str:
+    """The page. provenance: facts by their names. folder: of the page, where its CSV files are beside it."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "markdown": documentation.inline,
+        "titled": titled,
+        "slug": lambda verdict: str(verdict).replace(" ", "-"),  # as the name of a CSS class
+    }
     names = [section.name for section in sections]
-    return (
-        environment()
-        .get_template("page.html.j2")
-        .render(
-            profile=profile,
-            verdict=claim.judge(sections),
-            overview=view.grid(overview.table(sections)),
-            sections=[_shown(section, names, results / profile) for section in sections],
-            provenance=provenance.facts(
-                [section.plan for section in sections if section.plan], results / "raw" / profile
-            ),
-            commands=[(section.title, section.plan.command) for section in sections if section.plan],
-            max_open_rows=MAX_OPEN_ROWS,
-        )
+    return environment.get_template("page.html.j2").render(
+        profile=profile,
+        verdict=headline.judge(sections),
+        overview=grid(overview.table(sections)),
+        sections=[_shown(section, names, folder) for section in sections],
+        provenance=provenance,
+        max_open_rows=MAX_OPEN_ROWS,
     )
-
-
-def environment() -> Environment:
-    """What templates are rendered with."""
-    found = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    found.filters |= {"markdown": text.inline, "titled": titled}
-    return found
 
 
 def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, Any]:
-    """What the template is told of an artefact."""
+    """Values of the template for an artefact."""
     tables = section.made.tables if section.made else ()
-    stale = section.plan.stale if section.plan else ()
-    audits = words.said(tables[0].frame) if tables else []
-    notes = [note for table in tables for note in table.notes]
-    figures = section.made.figures if section.made else {}
+    audits = list(sentences.of(tables[0])) if tables else []
+    counts = Counter(sentence.verdict for sentence in audits)
+    pictures = {table.stem: table.notes.picture for table in tables}
     return {
         "section": section,
-        "about": text.about(section.name, names),
-        "status": status(section),
-        "stale": stale,
-        "tables": [(view.grid(table, but=stale), _file(table, folder)) for table in tables],
-        "figures": [view.picture(stem, figure, notes) for stem, figure in figures.items()],
+        "about": documentation.about(section.name, names),
+        "stale": section.plan.stale if section.plan else (),
+        "tables": [(grid(table), _file(table, folder)) for table in tables if table.rows],
+        "figures": [
+            picture(stem, figure, about.alt if (about := pictures.get(stem)) else f"Figure of {stem}")
+            for stem, figure in (section.made.figures.items() if section.made else ())
+        ],
         "audits": audits,
-        "summary": words.summary(audits),
-        "steps": section.steps
-        and (view.grid(section.steps.shares, True), view.grid(section.steps.positions, True)),
+        "summary": ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())),
+        "steps": [grid(table, with_bars=True) for table in section.steps],
     }
-
-
-def status(section: Section) -> str:
-    """How much of an artefact is measured: "18 of 18 cells measured", "not measured"."""
-    total = section.states.total()
-    if not total:
-        return "cannot be read" if section.problem else "not measured"
-    absent = [f"{count} {state}" for state, count in sorted(section.states.items()) if state != "done"]
-    return ", ".join([f"{section.states['done']} of {total} cells measured", *absent])
 
 
 def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
@@ -86,3 +77,100 @@ def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
     if not path.is_file():
         return None
     return path.name, path.read_text(encoding="utf-8") == table.frame.to_csv(index=False)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell as the page has it. beside: an interval, or the numbers behind a verdict.
+
+    kind: a `Finding`, "gap" for what is not measured, "absent" for nothing, or "". value: to sort by.
+    """
+
+    text: str
+    beside: str = ""
+    kind: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as the page has it. definitions: meanings by names. notes: the others.
+
+    bars: of every row its numbers over the largest of all rows, drawn before them; none where they are not
+    drawn.
+    """
+
+    table: Table
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    definitions: Mapping[str, str]
+    notes: tuple[str, ...]
+    bars: tuple[tuple[float, ...], ...] = ()
+
+
+def grid(table: Table, with_bars: bool = False) -> Grid:
+    """A table as it is shown: what audits say comes right after what names a row, and then its gains.
+
+    with_bars: draw a row's numbers, too.
+    """
+    kinds = [column.kind for column in table.columns]
+    first = GAIN.name if "audit" in kinds else None
+    ranks = [{"key": 0, "audit": 1}.get(column.kind, 2 + (column.key != first)) for column in table.columns]
+    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    paragraphs = [*table.notes.about, *table.notes.definitions]
+    bars: tuple[tuple[float, ...], ...] = ()
+    if with_bars:
+        numbers = [[cell.value for cell in row if isinstance(cell, Number)] for row in table.rows]
+        heights = [[value for value in row if not math.isnan(value)] for row in numbers]
+        largest = max(itertools.chain(*heights), default=1.0) or 1.0
+        bars = tuple(tuple(height / largest for height in row) for row in heights)
+    return Grid(
+        table,
+        tuple(table.columns[place] for place in order),
+        tuple(tuple(entry(row[place]) for place in order) for row in table.rows),
+        {name: text for note in paragraphs if isinstance(note, Mapping) for name, text in note.items()},
+        tuple(note for note in paragraphs if isinstance(note, str)),
+        bars,
+    )
+
+
+def entry(cell: Cell) -> Entry:
+    """A typed cell as the page has it."""
+    if isinstance(cell, Gap):
+        return Entry(str(cell), kind="gap")
+    if str(cell) == typed.ABSENT:
+        return Entry(str(cell), kind="absent")
+    if isinstance(cell, Audit):
+        kind = cell.verdict if cell.verdict in list(Finding) else ""
+        return Entry(cell.verdict, str(cell).removeprefix(cell.verdict), kind)
+    if isinstance(cell, Number):
+        value = typed.number(cell.value, cell.spec)
+        return Entry(value, str(cell).removeprefix(value), value=repr(float(cell.value)))
+    if isinstance(cell, Paper):
+        return Entry(str(cell), value=repr(float(cell.low)))
+    if isinstance(cell, Key) and isinstance(cell.value, int | float):
+        return Entry(str(cell), value=repr(float(cell.value)))
+    return Entry(str(cell))
+
+
+def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
+    """Attributes of a figure's image. alt: its content; its title, panels, axes and lines are added."""
+    drawn = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "path"}):
+        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
+    encoded = base64.b64encode(drawn.getvalue()).decode("ascii")
+    panels = [axes for axes in figure.axes if axes.get_title() or axes.lines]
+    names = [handle.get_label() for axes in panels for handle in axes.get_legend_handles_labels()[0]]
+    described = {
+        "Panels": [axes.get_title() for axes in panels],
+        "Across": [figure.get_supxlabel(), *(axes.get_xlabel() for axes in panels)],
+        "Up": [figure.get_supylabel(), *(axes.get_ylabel() for axes in panels)],
+        "Shown": names + [note.get_text() for axes in panels for note in axes.texts],
+    }
+    sentences = [alt, figure.get_suptitle()]
+    for name, words in described.items():
+        distinct = dict.fromkeys(" ".join(str(word).split()) for word in words if word)
+        sentences += [f"{name}: {'; '.join(distinct)}"] if distinct else []
+    alt = ". ".join(sentence.rstrip(".") for sentence in sentences if sentence)
+    source, width = f"data:image/svg+xml;base64,{encoded}", round(figure.get_size_inches()[0] * 96)
+    return {"source": source, "alt": f"{alt}.", "width": width}

@@ -1,22 +1,21 @@
-"""What the page shows of each artefact: what its script makes of its plan, or one line that says why not."""
+"""Sections of the page: the tables and figures of each artefact's script, or one line that says why not."""
 
 from __future__ import annotations
 
 import importlib
-import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from analysis import published, script
-from analysis.load import EXPERIMENTS, Plan, read_plan, read_state
+from analysis import artefact, published
+from analysis.load import EXPERIMENTS, Plan, plan_files, read_plan
 from analysis.page import steps
-from analysis.page.steps import Steps
+from analysis.table import Table
 from resispec.errors import InvalidInput, first_line
 
 KINDS = ("table", "figure", "frontier")
-"""The order of the artefacts: the paper's, by number within a kind, then what is beyond it."""
+"""The order of the artefacts: the paper's, by number within a kind, then those beyond it."""
 
 
 @dataclass(frozen=True)
@@ -25,16 +24,16 @@ class Section:
 
     make: the command that measures it. plan, made: None where there is none; then `problem` says why, unless
     it was never measured. states: how many of the plan's cells are "done", "failed", "interrupted" and
-    "missing". steps: of its cells that decode. agreement: with what is published.
+    "missing". steps: tables of its cells that decode. agreement: with the published numbers.
     """
 
     name: str
     make: str
     plan: Plan | None = None
-    made: script.Artefact | None = None
+    made: artefact.Artefact | None = None
     problem: str = ""
     states: Counter[str] = field(default_factory=Counter)
-    steps: Steps | None = None
+    steps: tuple[Table, ...] = ()
     agreement: str = ""
 
     @property
@@ -42,82 +41,73 @@ class Section:
         """ "table1" as "Table 1"."""
         return titled(self.name)
 
+    @property
+    def status(self) -> str:
+        """The measured share of the artefact: "18 of 18 cells measured", "not measured"."""
+        if not self.states:
+            return "cannot be read" if self.problem else "not measured"
+        absent = [f"{count} {state}" for state, count in sorted(self.states.items()) if state != "done"]
+        return ", ".join([f"{self.states['done']} of {self.states.total()} cells measured", *absent])
+
 
 def titled(name: str) -> str:
     """The printed name of an artefact: "table1" is "Table 1", "my_sweep" is "My sweep"."""
-    words, number = _split(name)
-    return f"{words.replace('_', ' ').strip()} {number}".strip().capitalize()
-
-
-def artefacts(folder: Path = EXPERIMENTS) -> list[str]:
-    """The names of all artefacts, in the order of the page: one for every sweep or folder of sweeps."""
-    return sorted(
-        {path.stem for path in folder.iterdir() if path.is_dir() or path.suffix == ".yaml"}, key=_place
-    )
-
-
-def _place(name: str) -> tuple[int, int, str]:
-    words, number = _split(name)
-    return KINDS.index(words) if words in KINDS else len(KINDS), int(number or 0), name
+    kind, number = _split(name)
+    return f"{kind.replace('_', ' ').strip()} {number}".strip().capitalize()
 
 
 def _split(name: str) -> tuple[str, str]:
-    found = re.fullmatch(r"(.*?)(\d*)", name)
-    return (found[1], found[2]) if found else (name, "")
+    kind = name.rstrip("0123456789")
+    return kind, name.removeprefix(kind)
+
+
+def artefacts(folder: Path = EXPERIMENTS) -> list[str]:
+    """The names of all artefacts, in the order of the page."""
+    names = {path.stem for path in folder.glob("*.yaml")}
+
+    def place(name: str) -> tuple[int, int, str]:
+        kind, number = _split(name)
+        return KINDS.index(kind) if kind in KINDS else len(KINDS), int(number or 0), name
+
+    return sorted(names, key=place)
 
 
 def gather(profile: str, results: Path, tell: Callable[[str], object]) -> list[Section]:
-    """A section for every artefact, whatever there is of it.
+    """One section for every artefact; a placeholder where it was not measured.
 
     results: the folder of raw/ and PROFILE/. tell: is given a line before each artefact is computed.
     """
-    names, found = artefacts(), []
+    names, sections = artefacts(), []
     for place, name in enumerate(names, start=1):
         tell(f"{name} ({place} of {len(names)})")
-        found.append(_section(name, profile, results))
-    return found
+        sections.append(_section(name, profile, results))
+    return sections
 
 
 def _section(name: str, profile: str, results: Path) -> Section:
     command = f"make reproduce-{name} PROFILE={profile}"
-    plans = results / profile / "plans"
-    if not ((plans / f"{name}.json").is_file() or any((plans / name).glob("*.json"))):
+    if not plan_files(name, profile, results):
         return Section(name, command)
     plan, states = None, Counter[str]()
     try:
         plan = read_plan(name, profile, results)
-        states = _states(plan)
-        made = script.complete(maker(name), plan)
-        return Section(name, command, plan, made, "", states, steps.of(name, plan), _agreement(made, profile))
+        # Cells whose trees are not found yet share an id.
+        cells = {(request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests}
+        states.update(plan.state(cell_id).status for cell_id, *_ in cells)
+        made = artefact.complete(maker(name), plan)
+        try:
+            agreement = published.compare(made.tables[0], profile, made.compared)
+            line = agreement.summary if agreement.notes else ""
+        except InvalidInput as error:
+            line = first_line(error)
+        return Section(name, command, plan, made, "", states, steps.of(plan), line)
     except (InvalidInput, OSError) as error:
         return Section(name, command, plan, None, first_line(error), states)
 
 
-def _states(plan: Plan) -> Counter[str]:
-    """How many cells are in which state; cells whose trees are not found yet share an id."""
-    cells = {(one.cell_id, repr(one.labels), one.is_audit) for one in plan.requests}
-    folder = plan.results / "raw" / plan.profile
-    return Counter(read_state(folder / cell_id)["status"] for cell_id, *_ in cells)
-
-
-def maker(name: str) -> Callable[[Plan], script.Artefact]:
-    """The `make` of an artefact's script, `analysis.NAME`, or `analysis.NAME.table` where that is a folder.
-
-    Raises InvalidInput when there is no such script.
-    """
+def maker(name: str) -> Callable[[Plan], artefact.Artefact]:
+    """The `make` of an artefact's script, `analysis.NAME`. Raises InvalidInput when there is none."""
     try:
-        module = importlib.import_module(f"analysis.{name}")
-        if hasattr(module, "__path__"):
-            module = importlib.import_module(f"analysis.{name}.table")
-        return module.make
+        return importlib.import_module(f"analysis.{name}").make
     except (ModuleNotFoundError, AttributeError) as error:
         raise InvalidInput(f"analysis/{name} is no script with a make(plan) ({first_line(error)})") from error
-
-
-def _agreement(made: script.Artefact, profile: str) -> str:
-    """How far the first table agrees with the published one; empty where nothing is published."""
-    try:
-        found = published.compare(made.tables[0], profile, made.compared)
-    except InvalidInput as error:
-        return first_line(error)
-    return found.summary if found.notes else ""

@@ -1,22 +1,28 @@
-"""What a submission holds. The models here are the schema: results/submissions/schema.json is made from them.
+"""Contents of a submission; results/submissions/schema.json is made from the models here.
 
     python -m analysis.submissions.schema > results/submissions/schema.json
 
-Beyond types they check what a submission claims: Table 1 is there, every cell is done and has its numbers,
-whatever a verifier decided is audited, and rows are those that the plan asked for.
+Beyond types they check what a submission claims: Table 1 is there, every cell is done and has its numbers
+within their bounds, whatever a verifier decided is audited, and rows are the whole grid that was planned.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 import sys
 from collections.abc import Iterable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
+from analysis.load import SETTING
+from analysis.published import MIN_PROMPTS
+from resispec.audit.verdict import LIMIT, MIN_TOKENS, Finding
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 
@@ -24,58 +30,83 @@ FORMAT = "resispec submission 1"
 REQUIRED = "table1"
 Label = Annotated[str, StringConstraints(max_length=200)]
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Positive = Annotated[float, Field(gt=0)]
+ROUNDING = 1e-9
+"""Relative error by which a value may lie outside of the interval of resamples that all equal it."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
 
 
-class Number(_Strict):
-    """A measurement and its 95 % bootstrap interval over prompts; no interval where there is no spread."""
+class Measurement(_Strict):
+    """A measurement and its 95 % bootstrap interval over prompts, which holds it."""
 
-    value: float
-    lower: float | None
-    upper: float | None
+    value: Positive
+    lower: Positive
+    upper: Positive
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Measurement:
+        if not self.lower * (1 - ROUNDING) <= self.value <= self.upper * (1 + ROUNDING):
+            raise ValueError(f"{self.value:g} is not in its interval [{self.lower:g}, {self.upper:g}]")
+        return self
 
 
-class Audit(_Strict):
-    """What the audit cell of a row's labels says. z scores are null where they cannot be computed."""
+class AuditResult(_Strict):
+    """Result of the audit cell of a row's labels. z scores are null where they cannot be computed."""
 
     cell_id: Label
-    verdict: Literal["exact", "biased", "undecided"]
+    verdict: Finding
     z_surprisal: float | None
     z_overdraft: float | None
     audited_tokens: Annotated[int, Field(ge=0)]
 
+    @model_validator(mode="after")
+    def _follows(self) -> AuditResult:
+        scores = [score for score in (self.z_surprisal, self.z_overdraft) if score is not None]
+        is_far = any(abs(score) > LIMIT for score in scores)
+        if self.verdict == Finding.NO_BIAS_SEEN and (is_far or self.audited_tokens < MIN_TOKENS):
+            evidence = f"z {', '.join(f'{score:.1f}' for score in scores)} and {self.audited_tokens} tokens"
+            allowed = f"|z| up to {LIMIT:g}, at least {MIN_TOKENS} tokens"
+            raise ValueError(f"{self.verdict} does not follow from {evidence}; allowed: {allowed}")
+        if self.verdict == Finding.BIASED and not self.audited_tokens:
+            raise ValueError(f"{self.verdict} does not follow from 0 tokens")
+        return self
 
-class Row(_Strict):
+
+class SubmittedRow(_Strict):
     """A cell that is done. labels: as in the artefact's CSV; an empty verifier is no choice of verifier."""
 
     cell_id: Label
     labels: dict[Label, Label | float]
-    num_prompts: Annotated[int, Field(ge=1)]
-    numbers: dict[Label, Number]
-    audit: Audit | None
+    num_prompts: Annotated[int, Field(ge=MIN_PROMPTS)]
+    numbers: dict[Label, Measurement]
+    audit: AuditResult | None
 
     @model_validator(mode="after")
-    def _complete(self) -> Row:
+    def _complete(self) -> SubmittedRow:
         if self.labels.get("verifier") and self.audit is None:
             raise ValueError(f"{named(self.labels)}: an exactness audit is absent")
         if "accepted_length" not in self.numbers:
             raise ValueError(f"{named(self.labels)}: it has no accepted_length")
+        length, most = self.numbers["accepted_length"], _most_accepted(str(self.labels.get("tree", "")))
+        if length.lower < 1 or length.upper > most:
+            measured = f"accepted_length {length.value:g} [{length.lower:g}, {length.upper:g}]"
+            raise ValueError(f"{named(self.labels)}: {measured}; allowed: 1 to {most:g}")
         return self
 
 
-class Entry(_Strict):
+class SubmittedArtefact(_Strict):
     """One artefact. plan_sha256: see `plan_hash`. command: what measured it."""
 
     artefact: Literal["table1", "frontier"]
     command: str
     plan_sha256: Hash
-    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+    rows: Annotated[tuple[SubmittedRow, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _as_planned(self) -> Entry:
+    def _as_planned(self) -> SubmittedArtefact:
         cells = [(row.cell_id, row.labels, False) for row in self.rows]
         cells += [(row.audit.cell_id, row.labels, True) for row in self.rows if row.audit]
         if (found := plan_hash(cells)) != self.plan_sha256:
@@ -83,8 +114,29 @@ class Entry(_Strict):
             raise ValueError(f"{self.artefact}: the plan's hash does not match its rows ({said})")
         return self
 
+    @model_validator(mode="after")
+    def _whole(self) -> SubmittedArtefact:
+        points: dict[Any, None] = {}  # unlike a set it keeps their order
+        for row in self.rows:
+            setting = tuple(row.labels.get(name, "") for name in SETTING)
+            method = sorted(label for label in row.labels.items() if label[0] not in SETTING)
+            points[setting, tuple(method)] = None
+        settings, methods = (dict.fromkeys(column) for column in zip(*points, strict=True))
+        axes = [dict.fromkeys(column) for column in zip(*settings, strict=True)]
+        for point in product(product(*axes), methods):
+            if point not in points:
+                lacking = named(dict(zip(SETTING, point[0], strict=True)) | dict(point[1]))
+                raise ValueError(f"{self.artefact}: its rows are no whole grid, {lacking} is missing")
+        sizes: dict[Any, int] = {}
+        for row in self.rows:
+            dataset = row.labels.get("dataset", "")
+            if sizes.setdefault(dataset, row.num_prompts) != row.num_prompts:
+                sample = f"{sizes[dataset]} and {row.num_prompts} prompts of {dataset}"
+                raise ValueError(f"{self.artefact}: its rows have {sample}; allowed: as many in every row")
+        return self
 
-class Provenance(_Strict):
+
+class Origin(_Strict):
     """Where the cells were measured; several values, as in cells of two commits, are joined by commas."""
 
     commit: str
@@ -102,8 +154,8 @@ class Submission(_Strict):
     format: Literal["resispec submission 1"]
     name: Annotated[str, StringConstraints(pattern=r"^[\w .,()+@-]{1,80}$")]
     profile: Label
-    provenance: Provenance
-    artefacts: tuple[Entry, ...]
+    provenance: Origin
+    artefacts: tuple[SubmittedArtefact, ...]
 
     @model_validator(mode="after")
     def _has_table(self) -> Submission:
@@ -112,6 +164,57 @@ class Submission(_Strict):
             found = ", ".join(names) or "none"
             raise ValueError(f"its artefacts are {found}; allowed: {REQUIRED} and others, each once")
         return self
+
+
+def _most_accepted(tree: str) -> float:
+    """Most tokens that a step can emit: the tree's levels, of a searched tree at most its positions.
+
+    tree: the label; "" without one, where a step emits one token. Infinity where the label says neither.
+    """
+    if not tree:
+        return 1
+    size = re.fullmatch(r"d(\d+)b\d+|(?:best|growmap)_(\d+)", tree)
+    return int(size[1] or size[2]) if size else math.inf
+
+
+def check_grid(submission: Submission, ours: Submission) -> None:
+    """Raise InvalidInput, in one line, where a submission lacks something of the grid that ours has.
+
+    Methods and temperatures are an artefact's own; pairs, data sets and prompts are a profile's, and compared
+    where that is the same.
+    """
+    is_same = submission.profile == ours.profile
+    left_out = () if is_same else ("pair", "dataset")
+
+    def labels(row: SubmittedRow) -> tuple[tuple[str, Any], ...]:
+        return tuple(pair for pair in row.labels.items() if pair[0] not in left_out)
+
+    grids = {entry.artefact: entry.rows for entry in ours.artefacts}
+    for entry in submission.artefacts:
+        num_prompts = {frozenset(labels(row)): row.num_prompts for row in entry.rows}
+        for row in grids.get(entry.artefact, ()):
+            where = f"{submission.name}: {entry.artefact}"
+            asked, name = frozenset(labels(row)), named(dict(labels(row)))
+            if asked not in num_prompts:
+                raise InvalidInput(f"{where} is no whole grid, {name} is missing")
+            if is_same and num_prompts[asked] < row.num_prompts:
+                few = f"{num_prompts[asked]} prompts of {name}"
+                raise InvalidInput(f"{where} has {few}; profile {ours.profile} has {row.num_prompts}")
+
+
+def agreement(submission: Submission, ours: Submission) -> str:
+    """Count of the rows of ours whose accepted length agrees: the intervals have a point in common."""
+    theirs, own = (
+        {
+            (entry.artefact, named(row.labels)): row.numbers["accepted_length"]
+            for entry in content.artefacts
+            for row in entry.rows
+        }
+        for content in (submission, ours)
+    )
+    pairs = [(own[row], theirs[row]) for row in own if row in theirs]
+    agreeing = sum(one.lower <= other.upper and other.lower <= one.upper for one, other in pairs)
+    return f"{agreeing} of {len(pairs)} accepted lengths agree"
 
 
 def plan_hash(cells: Iterable[tuple[str, Mapping[str, Any], bool]]) -> str:

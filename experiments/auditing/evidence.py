@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,23 +12,23 @@ from typing import Any
 
 from torch import Generator
 
-from experiments.auditing.material import Material, Nodes
-from experiments.configuration.build import build
-from resispec.audit.battery import MOST_SIBLINGS, supported_draws, worst_of
-from resispec.audit.checked import CheckedRule
-from resispec.audit.estimate import Deviation, Tuples, estimate, pool
-from resispec.audit.first_token import rule_of
-from resispec.audit.scenes import scenes
-from resispec.audit.settled import settled, simulated
-from resispec.audit.verdict import Evidence, Judgement, judge
+from experiments.auditing.material import Material
+from experiments.cell import build
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.battery import MOST_SIBLINGS, supported_draws, trees_of, worst_of
+from resispec.audit.estimate import Tuples, estimate, pool
+from resispec.audit.guarded_rule import CheckedRule
+from resispec.audit.remeasure import remeasured, simulated
+from resispec.audit.simulation_cases import scenes
+from resispec.audit.verdict import Evidence, Judgement, Statistic, judge
 from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
-from resispec.trees import complete
-from resispec.verifiers import Draws, SiblingRule, Verifier, as_verifier
+from resispec.trees import Topology, complete, parallel_chains
+from resispec.verifiers import Draws, Verifier, as_verifier
 
-DECODED_SIBLINGS = 3  # of a node of the trees that are decoded with
+DECODED_SIBLINGS = 3  # of the root of the trees that are decoded with
 NUM_TURNS = 500  # of the scenes that are simulated
 STREAMS = 8  # of random numbers an audit has, at most
 
@@ -49,18 +49,18 @@ class Candidate:
         """The kinds of draws that it is defined for. Raises InvalidInput when there are none."""
         rule = rule_of(self.build())
         with blamed(self.name):
-            found = supported_draws(rule) or supported_draws(rule, num_siblings=1)
-        if not found:
+            kinds = supported_draws(rule) or supported_draws(rule, num_siblings=1)
+        if not kinds:
             allowed = ", ".join(Draws)
             raise InvalidInput(
                 f"verifier {self.name!r} is defined for no draws; allowed: at least one of {allowed}"
             )
-        return found
+        return kinds
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The evidence about one verifier with one kind of draws, and what it says.
+    """The evidence about one verifier with one kind of draws, and its judgement.
 
     acceptance, ceiling: means over the recorded laws.
     """
@@ -101,57 +101,65 @@ def _audit(name: str, verifier: Verifier, draws: Draws, material: Material) -> A
     estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
     nodes = {kind: some.narrowed(max_siblings) for kind, some in material.nodes.items()}
     ceilings = {kind: some.ceilings(draws) for kind, some in nodes.items()}
-    estimates = {
-        kind: settled(partial(_deviations, rule, draws, nodes[kind], ceilings[kind], estimating))
-        for kind in nodes
-    }
-    decoder = Decoder(DraftModel(complete(3, min(DECODED_SIBLINGS, max_siblings)), draws), verifier)
+
+    def deviations(kind: str, times: int) -> dict[str, Statistic]:
+        """Means over nodes: the total variation, and the acceptance above its ceiling."""
+        size = times * nodes[kind].num_tuples
+        estimates = [
+            estimate(rule, p, q, Tuples(width, draws, size), estimating)
+            for (p, q), width in zip(nodes[kind].laws, nodes[kind].siblings, strict=True)
+        ]
+        excesses = [one.excess(bound) for one, bound in zip(estimates, ceilings[kind], strict=True)]
+        variations = [one.total_variation for one in estimates]
+        return {"total variation": pool(variations), "excess": pool(excesses)}
+
+    estimated = {kind: remeasured(partial(deviations, kind)) for kind in nodes}
+    simulated_scenes = scenes(max_siblings)
+    z_scores, lengths = dict[str, Mapping[str, Statistic]](), [1]
+    for topology in decoded_trees(max_siblings):
+        decoder = Decoder(DraftModel(topology, draws), verifier)
+        z_scores[f"{topology.num_levels} levels"] = remeasured(
+            lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
+        )
     evidence = Evidence(
         enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
-        total_variations={kind: found["total variation"] for kind, found in estimates.items()},
-        simulations=simulated(verifier, scenes(max_siblings), draws, NUM_TURNS, simulating),
-        z_scores=settled(lambda times: decode_terms(decoder, material, times).scores()),
-        excesses={kind: found["excess"] for kind, found in estimates.items()},
+        total_variations={kind: found["total variation"] for kind, found in estimated.items()},
+        simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
+        z_scores=z_scores,
+        excesses={kind: found["excess"] for kind, found in estimated.items()},
+        levels={
+            "enumerated": max(topology.num_levels for topology, _ in trees_of(is_chain)),
+            "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
+            "decoded": max(lengths),
+        },
     )
     highest = mean(ceilings["recorded"])
     acceptance = highest + evidence.excesses["recorded"].value
     return Audit(name, draws, evidence, judge(evidence), acceptance, highest)
 
 
-def _deviations(
-    rule: SiblingRule,
-    draws: Draws,
-    nodes: Nodes,
-    ceilings: Sequence[float],
-    generator: Generator,
-    times: int,
-) -> dict[str, Deviation]:
-    """Means over nodes: the total variation, and the acceptance above its ceiling."""
-    found = [
-        estimate(rule, p, q, Tuples(width, draws, times * nodes.num_tuples), generator)
-        for (p, q), width in zip(nodes.laws, nodes.siblings, strict=True)
-    ]
-    return {
-        "total variation": pool([one.total_variation for one in found]),
-        "excess": pool([one.excess(bound) for one, bound in zip(found, ceilings, strict=True)]),
-    }
+def decoded_trees(max_siblings: int) -> tuple[Topology, ...]:
+    """The topologies that verifiers decode with: a bushy one of three levels, and a few paths of nine."""
+    width = min(DECODED_SIBLINGS, max_siblings)
+    return complete(3, width), parallel_chains(width, 8)
 
 
-def decode_terms(decoder: Decoder, material: Material, times: int) -> Terms:
+def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list[int]) -> Terms:
     """The z-scores' terms of every returned token of every prompt, each decoded so many times.
 
-    Random numbers are fresh for every number of times.
+    Random numbers are fresh for every number of times. lengths: gets the number of tokens of every step.
     """
     observed: list[Terms] = []
 
     def observe(step: Step) -> None:
         observed.append(step_terms(step))
+        lengths.append(step.verdict.num_emitted)
 
-    whole: list[Terms] = []
+    every: list[Terms] = []
     first = STREAMS * material.seed + times - 1  # seeds of rounds: 0 for one time, 3 to 6 for four
     for turn, (index, prompt) in product(range(first, first + times), enumerate(material.prompts)):
         observed.clear()
         generator = Generator(material.pair.target.device).manual_seed(turn * len(material.prompts) + index)
-        found = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=observe)
-        whole.append(cut(join(observed), len(found.tokens)))
-    return join(whole)
+        result = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=observe)
+        every.append(cut(join(observed), len(result.tokens)))
+    return join(every)

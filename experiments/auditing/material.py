@@ -1,4 +1,4 @@
-"""What verifiers are audited on: laws of real size, laws and prompts of a pair."""
+"""Material of an audit: laws of real size, laws and prompts of a pair."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from experiments.configuration.build import build
+from experiments.cell import build
 from experiments.worker import encode
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
-from resispec.audit.scenes import wide_laws
+from resispec.audit.simulation_cases import wide_laws
 from resispec.decode import Sampling
-from resispec.models import Pair, Warp, features_of
+from resispec.models import Pair, features_of
 from resispec.verifiers import Draws
 
 POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
@@ -33,7 +33,7 @@ class Nodes:
     num_tuples: int
 
     def narrowed(self, max_siblings: int) -> Nodes:
-        """The same with at most so many siblings."""
+        """These nodes with at most so many siblings."""
         return replace(self, siblings=[min(width, max_siblings) for width in self.siblings])
 
     def ceilings(self, draws: Draws) -> list[float]:
@@ -45,7 +45,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """What every verifier is audited on: nodes by name, "recorded" from a pair among them, and prompts.
+    """The ground of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
 
     seed: of all random numbers.
     """
@@ -59,29 +59,23 @@ class Material:
 
 @torch.inference_mode()
 def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
-    """Wide laws, and laws and prompts of a configuration's pair."""
+    """Wide laws, and laws and prompts of a configuration's pair.
+
+    Raises InvalidInput when the pair has no draft model.
+    """
     pair: Pair = build(config["pair"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     length, template = config["prompt_tokens"], config["prompt_template"]
     prompts = [encode(pair.tokenizer, text, length, template) for text in texts]
-    recorded = [recorded_laws(pair, prompt, sampling.warp) for prompt in prompts]
-    widths = [1 + place % MOST_SIBLINGS for place in range(len(recorded))]
+    models = pair.target, pair.draft_model()
+    recorded = []
+    for prompt in prompts:
+        place = min(POSITION, len(prompt) - 1)
+        p, q = (sampling.warp.law(model.head(features_of(model, prompt)))[place].cpu() for model in models)
+        recorded.append((p, q))
     nodes = {
         "V = 32,000": Nodes([wide_laws(32_000)], [2], 4000),
         "8 siblings": Nodes([wide_laws(1_000)], [MOST_SIBLINGS], 4000),
-        "recorded": Nodes(recorded, widths, 400),
+        "recorded": Nodes(recorded, [1 + place % MOST_SIBLINGS for place in range(len(recorded))], 400),
     }
     return Material(pair, sampling, prompts, nodes, config["seed"])
-
-
-def recorded_laws(pair: Pair, prompt: list[int], warp: Warp) -> tuple[Tensor, Tensor]:
-    """Both models' laws (V,) of the token after POSITION, on the CPU.
-
-    Raises InvalidInput when the pair has no draft model.
-    """
-    place = min(POSITION, len(prompt) - 1)
-    target, draft = (
-        warp.law(model.head(features_of(model, prompt)))[place].cpu()
-        for model in (pair.target, pair.draft_model())
-    )
-    return target, draft

@@ -9,16 +9,17 @@ from typing import Any
 import pandas as pd
 import torch
 
-from analysis.report import Table
+from analysis import labels
+from analysis.table import Table, plain
 from experiments.auditing.evidence import Audit
 from experiments.provenance import origin
 from resispec.audit.battery import MOST_SIBLINGS
-from resispec.audit.verdict import LEAST_P, TOLERANCE
+from resispec.audit.verdict import LEAST_P, MIN_VARIANCE, TOLERANCE
 
 COLUMNS = {
     "verifier": "verifier",
     "draws": "draws",
-    "enumerated_error": "enumerated error",
+    "enumerated_error": "enumerated (error)",
     "tv_wide": "TV, V = 32,000 (z)",
     "tv_siblings": "TV, 8 siblings (z)",
     "tv_recorded": "TV, pair (z)",
@@ -29,56 +30,63 @@ COLUMNS = {
     "ceiling": "ceiling",
     "verdict": "verdict",
 }
-
-
-NAMES = {"V = 32,000": "wide", "8 siblings": "siblings", "recorded": "recorded"}
-"""How columns call the nodes of `Material`."""
+NODES = {"V = 32,000": "wide", "8 siblings": "siblings", "recorded": "recorded"}
+"""Names of the nodes of `Material` in columns."""
 
 
 def table_of(audits: Sequence[Audit], config: Mapping[str, Any], pair: str) -> Table:
     """The table, a row for every verifier and kind of draws."""
-    frame = frame_of(audits)
+    frame = pd.DataFrame([_row(audit) for audit in audits])
+    kinds = ("enumerated", "simulated", "decoded")
+    levels = ", ".join(f"levels 1 to {frame[f'levels_{kind}'].min()} {kind}" for kind in kinds)
     shown = pd.DataFrame([_printed(row) for row in frame.to_dict("records")], columns=list(COLUMNS.values()))
     notes = (
         f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
         f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
-        "Enumerated error: worst total variation over a battery of small laws; exact rules stay below "
-        f"{TOLERANCE:g}. TV: total variation between the emitted law and the target's, as a set of tokens "
-        "shows it that other tuples chose, in brackets in standard errors; 0 in the mean for an exact rule. "
-        "Simulated: verdicts, tokens and siblings of small trees, counted against their laws; below "
-        f"{LEAST_P:g} is bias. z: of real decoding on the pair at "
-        f"T = {config['temperature']:g}, trees of three levels. Acceptance: probability that the emitted "
+        "Enumerated: worst total variation over a battery of small laws and trees; exact below "
+        f"{TOLERANCE:g}, where rounding in float32 ends. TV: total variation between the emitted law and the "
+        "target's, as a set of tokens shows it that other tuples chose, in brackets in standard errors; 0 in "
+        "the mean for an exact rule. Simulated: tokens "
+        f"and verdicts of small trees, counted against their laws; below {LEAST_P:g} tokens are biased, and "
+        "verdicts inconsistent with what the verifier says of them. z: of real decoding on the pair at "
+        f"T = {config['temperature']:g}, the furthest of two trees. Acceptance: probability that the emitted "
         "token is a drafted sibling, over laws recorded from the pair, beside the highest that an exact rule "
-        "can have with these draws. An exact verifier is called biased with probability below "
+        "can have with these draws.",
+        f"Walked: {levels}. What begins deeper, is rarer than a total variation of "
+        f"{frame.smallest_seen.max():.2g} at one node, or is done by `verify` alone in few of the verdicts "
+        "of a scene, could hide from all of it. An exact verifier is called biased with probability below "
         f"{frame.false_alarm_rate.max():.1e} a row.",
     )
-    return Table("audit", frame, shown, 2, f"Audit: which verifiers are exact? Pair: {pair}.", notes)
+    caption = f"Audit: which verifiers are exact? Pair: {pair}."
+    return plain("audit", frame, caption, notes, shown=shown.set_index(["verifier", "draws"]))
 
 
-def frame_of(audits: Sequence[Audit]) -> pd.DataFrame:
-    """One tidy row for every verifier and kind of draws."""
-    rows = []
-    for found in audits:
-        evidence, scores = found.evidence, found.evidence.z_scores
-        rows.append(
-            {
-                "verifier": found.name,
-                "draws": str(found.draws),
-                "enumerated_error": evidence.enumerated_error,
-                **{f"tv_{NAMES[kind]}": item.value for kind, item in evidence.total_variations.items()},
-                **{f"tv_{NAMES[kind]}_z": item.z for kind, item in evidence.total_variations.items()},
-                "smallest_seen": evidence.smallest_seen,
-                "least_p": min((count.p_value for count in evidence.simulations.values()), default=math.nan),
-                **{f"z_{name}": score.z for name, score in scores.items()},
-                "num_tokens": max((score.n for score in scores.values()), default=0),
-                "acceptance": found.acceptance,
-                "ceiling": found.ceiling,
-                "verdict": str(found.judgement.finding),
-                "reasons": "; ".join(found.judgement.reasons),
-                "false_alarm_rate": evidence.false_alarm_rate,
-            }
-        )
-    return pd.DataFrame(rows)
+def _row(audit: Audit) -> dict[str, Any]:
+    """The tidy row of one verifier with one kind of draws; of z-scores the furthest of the decoded trees."""
+    evidence = audit.evidence
+    scores = {
+        name: [scores[name].z for scores in evidence.z_scores.values() if name in scores]
+        for name in MIN_VARIANCE
+    }
+    chances = [count.p_value for counts in evidence.simulations.values() for count in counts.values()]
+    variations = {NODES[kind]: found for kind, found in evidence.total_variations.items()}
+    return {
+        "verifier": audit.name,
+        "draws": str(audit.draws),
+        "enumerated_error": evidence.enumerated_error,
+        **{f"tv_{kind}": found.value for kind, found in variations.items()},
+        **{f"tv_{kind}_z": found.z for kind, found in variations.items()},
+        "smallest_seen": evidence.smallest_seen,
+        "least_p": min(chances),
+        **{f"z_{name}": max(found, key=abs, default=math.nan) for name, found in scores.items()},
+        **{f"levels_{kind}": deepest for kind, deepest in evidence.levels.items()},
+        "num_tokens": evidence.num_tokens,
+        "acceptance": audit.acceptance,
+        "ceiling": audit.ceiling,
+        "verdict": str(audit.judgement.finding),
+        "reasons": "; ".join(audit.judgement.reasons),
+        "false_alarm_rate": evidence.false_alarm_rate,
+    }
 
 
 def _printed(row: Mapping[str, Any]) -> list[str]:
@@ -86,10 +94,10 @@ def _printed(row: Mapping[str, Any]) -> list[str]:
     return [
         row["verifier"],
         row["draws"],
-        f"{row['enumerated_error']:.1e}",
-        *(f"{row[f'tv_{kind}']:.4f} ({row[f'tv_{kind}_z']:.1f})" for kind in NAMES.values()),
+        f"{'exact' if row['enumerated_error'] <= TOLERANCE else 'biased'} ({row['enumerated_error']:.1e})",
+        *(f"{row[column]:.4f} ({row[f'{column}_z']:.1f})" for column in COLUMNS if column.startswith("tv_")),
         f"{row['least_p']:.1g}",
-        *(f"{row[f'z_{name}']:.1f}" if f"z_{name}" in row else "–" for name in ("surprisal", "overdraft")),
+        *(labels.number(row[column], ".1f") for column in COLUMNS if column.startswith("z_")),
         *(f"{row[name]:.3f}" for name in ("acceptance", "ceiling")),
         f"**{row['verdict']}**",
     ]

@@ -1,1 +1,1 @@
-"""What decoding and verification cost, as ratios within one run."""
+"""Benches: costs of decoding and verification, as ratios within one run."""

@@ -1,4 +1,4 @@
-"""What a step costs on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
+"""Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
 
     python -m experiments.bench.costs                      # the profile's first pair
     python -m experiments.bench.costs pair=embedded profile=embedded
@@ -19,10 +19,10 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
-from experiments.cells import Cell
-from experiments.configuration.schema import check_values
-from experiments.configuration.single import run_single
+from experiments.cell import Cell
+from experiments.cli import run_single
 from experiments.costs.model import LEVEL_WIDTH, SIZES
+from experiments.schema import check_values
 
 
 def run_costs(composed: DictConfig) -> None:
@@ -30,7 +30,7 @@ def run_costs(composed: DictConfig) -> None:
     config: Any = OmegaConf.to_container(composed, resolve=True)
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
-    from experiments.costs.record import file_of, measure_again  # imports torch in the end
+    from experiments.costs.cost_cache import costs_of, file_of  # imports torch in the end
 
     bar = tqdm(desc="costs", unit="call")
 
@@ -40,16 +40,16 @@ def run_costs(composed: DictConfig) -> None:
         bar.update(done - bar.n)
 
     with bar:
-        costs = measure_again(cell, report)
+        costs = costs_of(cell, report, again=True)
     length = config["prompt_tokens"]
     times = costs.model.times(SIZES, length)
-    lines = [f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in SIZES]
-    sys.stdout.write(f"forward of the target behind {length} tokens, head and laws included\n")
-    sys.stdout.write(
-        "\n".join(lines)
-        + f"\nforward of the draft over a level of {LEVEL_WIDTH}: {1e3 * times.draft_s:.3f} ms\n"
-    )
-    sys.stdout.write(f"written: {file_of(config)}\n")
+    lines = [
+        f"forward of the target behind {length} tokens, head and laws included",
+        *(f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in SIZES),
+        f"forward of the draft over a level of {LEVEL_WIDTH}: {1e3 * times.draft_s:.3f} ms",
+        f"written: {file_of(config)}",
+    ]
+    sys.stdout.write("\n".join([*lines, ""]))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Our autoregressive loop and our chain decoder against `generate` and `generate(assistant_model=...)` of
 transformers, on the same pair, prompts, temperature and number of tokens; every prompt is decoded by all of
-them in turn, so that a busy machine slows all alike. Then, on a processor, the split of a d5b3 step with a
-clock around every part: what is not a forward of one of the two models is our own cost. On a GPU forwards are
-parts of captured units, where no clock can be; the split of a step there is that of `step_time`.
+them in turn. Then, on a processor, the split of a d5b3 step with a clock around every part: what is not a
+forward of one of the two models is our own cost. On a GPU forwards are parts of captured units, where no
+clock can be; the split of a step there is that of `step_time`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,11 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from analysis.report import Table, markdown, plain
-from experiments.bench.contest import Timed, contest
-from experiments.bench.options import Options, count, stem_of, write_page
+from analysis.table import Table, plain
+from experiments.bench.frame import Contestant, page_of, parse, stem_of, take_turns, write_page
 from experiments.provenance import device_name
-from resispec.decode import Decoder, Generation, Sampling, Step
+from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
-from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
 from resispec.timing import OuterStopwatch, now
@@ -35,6 +33,8 @@ NUM_DRAFTED = 4
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
+Decode = Callable[[list[int], int], object]
+"""Decodes a prompt, with a seed."""
 
 
 class TimedModel:
@@ -65,26 +65,20 @@ class TimedModel:
         return timed
 
 
-def ours(pair: Pair, decoder: Decoder) -> Callable[[list[int], int], Generation]:
-    """Our loop as a contestant."""
+def ours(pair: Pair, decoder: Decoder) -> Decode:
+    """Our loop."""
     device = pair.target.device
     return lambda prompt, seed: decoder.generate(
         pair, prompt, SAMPLING, torch.Generator(device).manual_seed(seed)
     )
 
 
-def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
+def theirs(pair: Pair, **options: Any) -> Decode:
     """`generate` of transformers, with every default switched off that would change the law or the length."""
     target: Any = pair.target
-    target.module.generation_config.update(
-        do_sample=True,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        max_new_tokens=NEW_TOKENS,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
+    laws = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+    laws |= {"max_new_tokens": NEW_TOKENS, "eos_token_id": None, "pad_token_id": 0}
+    target.module.generation_config.update(**laws)
 
     def decode(prompt: list[int], seed: int) -> Tensor:
         torch.manual_seed(seed)
@@ -96,7 +90,7 @@ def theirs(pair: Pair, **options: Any) -> Callable[[list[int], int], Tensor]:
     return decode
 
 
-def assisted(pair: Pair) -> Callable[[list[int], int], Tensor]:
+def assisted(pair: Pair) -> Decode:
     """`generate` of transformers with the pair's draft, which drafts `NUM_DRAFTED` tokens a step."""
     draft: Any = pair.draft
     draft.module.generation_config.update(
@@ -107,6 +101,16 @@ def assisted(pair: Pair) -> Callable[[list[int], int], Tensor]:
     return theirs(pair, assistant_model=draft.module)
 
 
+def race(ways: Mapping[str, Decode], prompts: Sequence[list[int]], device: torch.device) -> list[Contestant]:
+    """Every way of decoding, timed on the same prompts in turn; a round decodes the prompt of its number."""
+    contestants = [
+        Contestant((name,), [lambda turn, decode=decode: decode(prompts[turn], turn + 1)])  # type: ignore[misc]
+        for name, decode in ways.items()
+    ]
+    take_turns("bench", contestants, len(prompts), device)
+    return contestants
+
+
 def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
     """The first tokens of so many embedded documents."""
     texts = EmbeddedDataset("embedded_reference").prompts(count)
@@ -115,10 +119,9 @@ def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
 
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
-    assert pair.draft is not None
-    target, draft = TimedModel(pair.target), TimedModel(pair.draft)
+    target, draft = TimedModel(pair.target), TimedModel(pair.draft_model())
     watched = Pair(target, draft, pair.tokenizer)
-    decoder = Decoder(DraftModel(complete(5, 3), Draws.IID), get_verifier("standard"))
+    decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
     spent: Counter[str] = Counter()
     for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
         marks: list[Counter[str]] = []
@@ -137,11 +140,11 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 
 
-def speeds(contestants: Sequence[Timed]) -> Table:
+def speeds(contestants: Sequence[Contestant]) -> Table:
     """Tokens a second of each decoder, and the ratio to that of transformers: pairs of ours and theirs."""
-    rates = [1e3 * NEW_TOKENS / timed.milliseconds for timed in contestants]
+    rates = [1e3 * NEW_TOKENS / contestant.milliseconds for contestant in contestants]
     ratios = [rate / rates[place - place % 2 + 1] for place, rate in enumerate(rates)]
-    names = [timed.labels[0] for timed in contestants]
+    names = [contestant.labels[0] for contestant in contestants]
     frame = pd.DataFrame({"decoder": names, "tokens/s": rates, "ratio": ratios})
     return plain("bench", frame, "Speed, as ratios within one run.", specs={"tokens/s": ".0f"})
 
@@ -157,58 +160,35 @@ def parts(split: Mapping[str, float]) -> Table:
         "verification": split["verify"],
         "commit": split["commit"],
         "the loop": split["step"] - named,
+        "all but the forwards": split["step"] - split["target forward"] - split["draft forward"],
     }
-    values["all but the forwards"] = split["step"] - split["target forward"] - split["draft forward"]
     shares = [value / split["step"] for value in values.values()]
     frame = pd.DataFrame({"part": list(values), "ms": list(values.values()), "share": shares})
     return plain("bench_step", frame, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
 
 
-def page(contestants: Sequence[Timed], split: Mapping[str, float] | None, device: torch.device) -> str:
-    """The figures for people. split: see `step_split`; None where it was not measured."""
-    source = (
-        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, "
-        f"{NEW_TOKENS} new tokens a prompt, {len(contestants[0].seconds)} prompts decoded by all four in "
-        "turn; medians over prompts, the prompt's forward included."
-    )
-    tables = [speeds(contestants), *([parts(split)] if split else [])]
-    return "\n".join([*map(markdown, tables), source, ""])
-
-
-def entrants(pair: Pair, prompts: Sequence[list[int]]) -> list[Timed]:
-    """Our loops, each followed by that of transformers; a round decodes the prompt of its number."""
-    standard = get_verifier("standard")
-    decoders = {
+def main() -> None:
+    """Measure, print, and write results/embedded/bench.md; on CUDA results/timing/bench_DEVICE.md."""
+    options = parse(__doc__, prompts=(20, "number of prompts"))
+    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    device, pair, standard = options.device, load_pair(device=options.device.type), get_verifier("standard")
+    prompts = embedded_prompts(pair, options.prompts)
+    chain_decoder = Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
+    ways = {
         "ours, autoregressive": ours(pair, Decoder(NoDraft(), standard)),
         "transformers `generate`": theirs(pair),
-        f"ours, chain of {NUM_DRAFTED} drafted": ours(
-            pair, Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
-        ),
+        f"ours, chain of {NUM_DRAFTED} drafted": ours(pair, chain_decoder),
         f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": assisted(pair),
     }
-
-    def timed(name: str, decode: Callable[[list[int], int], object]) -> Timed:
-        return Timed((name,), [lambda turn: decode(prompts[turn], turn + 1)])
-
-    return [timed(name, decode) for name, decode in decoders.items()]
-
-
-def main() -> None:
-    """Measure, print, and write results/embedded/bench.md.
-
-    On CUDA the file is results/timing/bench_DEVICE.md.
-    """
-    parser = Options(__doc__, "cpu")
-    parser.add_argument("--prompts", type=count, default=20, help="number of prompts")
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    pair = load_pair(device=options.device)
-    prompts = embedded_prompts(pair, options.prompts)
-    contestants = entrants(pair, prompts)
-    contest("bench", contestants, len(prompts), pair.target.device)
-    split = step_split(pair, prompts) if pair.target.device.type == "cpu" else None
-    text = page(contestants, split, pair.target.device)
-    write_page(stem_of("bench", options.results, pair.target.device), text)
+    tables = [speeds(race(ways, prompts, device))]
+    if device.type == "cpu":
+        tables.append(parts(step_split(pair, prompts)))
+    source = (
+        f"`make bench` on {device_name(device)}, {torch.get_num_threads()} thread, embedded pair, T=1, "
+        f"{NEW_TOKENS} new tokens a prompt, {len(prompts)} prompts decoded by all four in "
+        "turn; medians over prompts, the prompt's forward included."
+    )
+    write_page(stem_of("bench", options.results, device), page_of(tables, source))
 
 
 if __name__ == "__main__":

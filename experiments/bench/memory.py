@@ -19,10 +19,8 @@ import torch
 from torch import Generator
 from tqdm import tqdm
 
-from analysis.report import Table, markdown, plain
-from experiments.bench.options import Options, stem_of, write_page
-from experiments.bench.peak_memory import peak_bytes
-from experiments.bench.step_time import NoTokenizer
+from analysis.table import plain
+from experiments.bench.frame import page_of, parse, peak_bytes, stem_of, write_page
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
@@ -34,18 +32,13 @@ from resispec.trees.search import search
 from resispec.verifiers import get_verifier
 
 VOCABULARIES = (2048, 32_000, 128_256)
-TREE_NODES = (13, 40, 121)
 MAIN_VOCAB = 32_000
 """Where the number of nodes varies."""
 MANY_PROMPTS = 12
 PROMPT_TOKENS = 8
 BODY = {
-    "hidden_size": 8,
-    "intermediate_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 1,
-    "max_position_embeddings": 256,
-    "eos_token_id": None,
+    **{"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1},
+    **{"max_position_embeddings": 256, "eos_token_id": None},
 }
 LEVELS = {13: 3, 40: 4, 121: 5}
 """Of complete trees with three children a node, by their number of nodes."""
@@ -55,11 +48,12 @@ TEMPERATURE = 0.6
 """Scaled logits are one law more than at T = 1."""
 ALLOWED_BYTES = 4 * 2**30
 MIB = 2**20
+NAMES = ("decoder", "verifier", "num_nodes", "vocab", "num_prompts")
 
 
 @dataclass(frozen=True)
-class Case:
-    """What is decoded: by which decoder and verifier, with how many tokens V, and how many prompts."""
+class Decoding:
+    """A decoder with its verifier, tokens V, and the number of prompts that are decoded."""
 
     decoder: str
     verifier: str
@@ -80,23 +74,23 @@ def grow_map(num_nodes: int) -> Topology:
 
 
 def methods() -> Iterator[tuple[str, str, Callable[[int], Drafter], Sequence[int]]]:
-    """What is measured: decoder and verifier, with its drafter by the number of nodes N, and all N."""
+    """Decoders and verifiers that are measured, with the drafter by the number of nodes N, and all N."""
     yield "autoregressive", "standard", lambda _: NoDraft(), (1,)
     yield "chain", "standard", lambda nodes: DraftModel(chain(nodes - 1)), (5,)
     for name in ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal"):
-        yield "specinfer", name, lambda nodes: DraftModel(complete(LEVELS[nodes], 3)), TREE_NODES
+        yield "specinfer", name, lambda nodes: DraftModel(complete(LEVELS[nodes], 3)), tuple(LEVELS)
     distinct = Draws.WITHOUT_REPLACEMENT
-    yield "sequoia", "traversal", lambda nodes: DraftModel(grow_map(nodes), distinct), TREE_NODES
+    yield "sequoia", "traversal", lambda nodes: DraftModel(grow_map(nodes), distinct), tuple(LEVELS)
 
 
-def cases() -> list[Case]:
+def cases() -> list[Decoding]:
     """Of each method all vocabularies at the most nodes, all numbers of nodes, and one with many prompts."""
     found = []
     for decoder, verifier, drafter, nodes in methods():
         most = drafter(nodes[-1])
-        found += [Case(decoder, verifier, drafter(few), MAIN_VOCAB) for few in nodes[:-1]]
-        found += [Case(decoder, verifier, most, vocab) for vocab in VOCABULARIES]
-        found.append(Case(decoder, verifier, most, VOCABULARIES[0], MANY_PROMPTS))
+        found += [Decoding(decoder, verifier, drafter(few), MAIN_VOCAB) for few in nodes[:-1]]
+        found += [Decoding(decoder, verifier, most, vocab) for vocab in VOCABULARIES]
+        found.append(Decoding(decoder, verifier, most, VOCABULARIES[0], MANY_PROMPTS))
     return found
 
 
@@ -105,10 +99,10 @@ def random_pair(vocab: int, device: torch.device) -> Pair:
     with torch.random.fork_rng(), device:
         torch.manual_seed(0)
         target, draft = (TransformersModel(build_llama(vocab_size=vocab, **BODY)) for _ in range(2))
-    return Pair(target, draft, NoTokenizer())
+    return Pair(target, draft, None)
 
 
-def peak_of(case: Case, device: torch.device, walks: bool) -> int:
+def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
     """The most bytes that decoding the prompts holds at once, of which the cache is next to nothing.
 
     A prompt takes two steps or more, so that what a step leaves to the next one counts. walks: verify node by
@@ -128,47 +122,26 @@ def peak_of(case: Case, device: torch.device, walks: bool) -> int:
         return peak_bytes(decode, device)
 
 
-def measure(wanted: Sequence[Case], device: torch.device) -> pd.DataFrame:
+def measure(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
     """One tidy row per case."""
     rows, walks = [], reading_is_free(device)
     for case in tqdm(wanted, desc="memory", unit="case"):
         peak = peak_of(case, device, walks)
-        rows.append(
-            {
-                "decoder": case.decoder,
-                "verifier": case.verifier,
-                "num_nodes": case.num_nodes,
-                "vocab": case.vocab,
-                "num_prompts": case.num_prompts,
-                "peak_bytes": peak,
-                "whole_law_bytes": peak_of(case, device, walks=False) if walks else peak,
-            }
-        )
+        names = {name: getattr(case, name) for name in NAMES}
+        whole_law = peak_of(case, device, walks=False) if walks else peak
+        rows.append(names | {"peak_bytes": peak, "whole_law_bytes": whole_law})
     frame = pd.DataFrame(rows)
     return frame.assign(bytes_per_node_token=frame.peak_bytes / (frame.num_nodes * frame.vocab))
 
 
-def table(frame: pd.DataFrame) -> Table:
-    """A line for every case."""
-    shown = pd.DataFrame(
-        {
-            "decoder": frame.decoder,
-            "verifier": frame.verifier,
-            "N": frame.num_nodes,
-            "V": frame.vocab,
-            "prompts": frame.num_prompts,
-            "MiB": frame.peak_bytes / MIB,
-            "bytes / (N V)": frame.bytes_per_node_token,
-            "whole law, MiB": frame.whole_law_bytes / MIB,
-        }
-    )
+def page(frame: pd.DataFrame, device: torch.device) -> str:
+    """The figures for people: a line for every case, and the largest."""
+    names = {"num_nodes": "N", "vocab": "V", "num_prompts": "prompts", "peak_bytes": "MiB"}
+    names |= {"bytes_per_node_token": "bytes / (N V)", "whole_law_bytes": "whole law, MiB"}
+    scaled = frame.assign(peak_bytes=frame.peak_bytes / MIB, whole_law_bytes=frame.whole_law_bytes / MIB)
+    shown = scaled[["decoder", "verifier", *names]].rename(columns=names)
     caption = "The most memory that decoding takes, beyond the weights."
     specs = {"V": ",", "MiB": ",.2f", "bytes / (N V)": ".1f", "whole law, MiB": ",.2f"}
-    return plain("bench_memory", shown, caption, specs=specs)
-
-
-def page_of(frame: pd.DataFrame, device: torch.device) -> str:
-    """The figures for people."""
     largest_bytes = frame[["peak_bytes", "whole_law_bytes"]].max(axis=1)
     most = frame.loc[largest_bytes.idxmax()]
     fits = "fits" if largest_bytes.max() <= ALLOWED_BYTES else "does not fit"
@@ -183,7 +156,7 @@ def page_of(frame: pd.DataFrame, device: torch.device) -> str:
         "what torch's allocator gave out; a law in float32 takes 4 bytes a node and token. The cache of the "
         "tiny models is included, which is below 0.1 MiB."
     )
-    return "\n".join([markdown(table(frame)), largest, "", source, ""])
+    return page_of([plain("bench_memory", shown, caption, specs=specs)], largest, source)
 
 
 def main() -> None:
@@ -191,11 +164,11 @@ def main() -> None:
 
     On CUDA the files are results/timing/bench_memory_DEVICE.{md,csv}.
     """
-    options = Options(__doc__, "cpu").parse_args()
+    options = parse(__doc__)
     torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
-    device = torch.device(options.device)
-    frame = measure(cases(), device)
-    write_page(stem_of("bench_memory", options.results, device), page_of(frame, device), frame)
+    frame = measure(cases(), options.device)
+    text = page(frame, options.device)
+    write_page(stem_of("bench_memory", options.results, options.device), text, frame)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What decodes: how siblings are drawn, what verifies them, and the tree's shape. It imports no torch."""
+"""Configurations that decode: draws, verifier and the tree's shape. It imports no torch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Configuration:
 
     @property
     def decoder(self) -> Decoder:
-        """A new decoder with the draft model; whoever decodes again keeps it, as it keeps what it prepared.
+        """A new decoder with the draft model. Reuse it: it keeps CUDA graphs and caches.
 
         Raises InvalidInput for names that are not known.
         """
@@ -61,4 +61,4 @@ METHODS = {
 }
 """Exact verifiers that are timed and compared on trees, by the draws."""
 ON_CHAINS = ("block", "standard")
-"""Those on chains, whose draws are independent: a node has one child only."""
+"""Verifiers on chains, whose draws are independent: a node has one child only."""

@@ -23,7 +23,7 @@ from resispec.trees.search import Times
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 """Positions of a forward of the target between which seconds are interpolated."""
 WIDTHS = SIZES[:6]
-"""The same for the draft, which forwards a level at a time. Beyond the last one the last line goes on."""
+"""Widths for the draft, which forwards a level at a time. Beyond the last one the last line goes on."""
 LEVEL_WIDTH = 16
 """Nodes of the draft forward that stands for a level where a single number is needed."""
 
@@ -32,7 +32,7 @@ Terms = dict[str, float]
 
 @dataclass(frozen=True)
 class Timed:
-    """What a step of one configuration took.
+    """Times of a step of one configuration.
 
     length: positions that were cached before the step, in the mean. step_s: seconds of a whole step.
     draft_s, target_s, verify_s: seconds of its parts.
@@ -47,7 +47,7 @@ class Timed:
 
     @property
     def rest_s(self) -> float:
-        """What is left of the step.
+        """Seconds that are left of the step.
 
         It is below 0 where the clocks of the parts kept a device from working ahead, see `probes`.
         """
@@ -154,9 +154,9 @@ class CostModel:
             matrix = np.array([[own.get(name, 0.0) for name in names] for own in terms])
             units = np.abs(matrix).max(0)  # lengths and counts are far larger than shares
             wanted = np.array([getattr(one, f"{part}_s") for one in timed]) / scales
-            solve = _least_squares if part == "rest" else _nonnegative
-            values = solve(matrix / units / scales[:, None], wanted) / units
-            found |= dict(zip(names, values.tolist(), strict=True))
+            shares = matrix / units / scales[:, None]
+            fit = nnls(shares, wanted) if part != "rest" else np.linalg.lstsq(shares, wanted, rcond=None)
+            found |= dict(zip(names, (fit[0] / units).tolist(), strict=True))
         return cls(found)
 
     def part_s(self, part: str, configuration: Configuration, length: float) -> float:
@@ -185,13 +185,3 @@ class CostModel:
             known = ", ".join(name for name in self.seconds if name.startswith(unknown[0].split()[0]))
             raise InvalidInput(f"no cost of {unknown[0]!r} was measured; allowed: {known or 'none'}")
         return sum(value * self.seconds[name] for name, value in terms.items() if value)
-
-
-def _nonnegative(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    values: np.ndarray = nnls(matrix, wanted)[0]
-    return values
-
-
-def _least_squares(matrix: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    values: np.ndarray = np.linalg.lstsq(matrix, wanted, rcond=None)[0]
-    return values

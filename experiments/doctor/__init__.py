@@ -1,1 +1,1 @@
-"""Can a profile run on this machine? Small checks, each of which returns findings; see `__main__`."""
+"""Can a profile run on this machine? Small checks, each of which gives lines; see `checks`."""

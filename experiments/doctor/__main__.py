@@ -8,84 +8,34 @@ but small descriptions. The exit code is 0 only when nothing keeps the profile f
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.cells import Cell
-from experiments.commands import check_profile, fail, in_one_line, profile_parser
-from experiments.configuration.messages import hydra_here
-from experiments.configuration.single import axes_of
-from experiments.doctor import checks, device, hours, machine
-from experiments.doctor.finding import Finding, ok, problems
-from experiments.doctor.needs import data_of, pairs_of, repositories_of
-from experiments.doctor.repositories import look_at
-from experiments.doctor.work import skipped, work_of
-from experiments.plan import cells_of
-
-
-def findings(profile: str, results: Path) -> Iterator[Finding]:
-    """Everything that is looked at, in the order of print, each as soon as it is known."""
-    yield machine.versions()
-    yield machine.compiler()
-    yield machine.dashboards()
-    pairs, data = _axes(profile, results)
-    needs, sets = pairs_of(pairs), data_of(data)
-    with ThreadPoolExecutor(2) as beside:  # both mostly wait, while what will run is counted here
-        asked_device = beside.submit(device.ask, pairs[0].config["device"])
-        asked_hub = beside.submit(look_at, repositories_of(needs, sets))
-        work = work_of(profile, results)
-        own, found = asked_device.result(), asked_hub.result()
-    yield device.finding(own, pairs[0].config["dtype"])
-    yield checks.hub(found)
-    lost = []
-    for repository in found.values():
-        if repository.wanted.kind == "model":
-            yield checks.model(repository)
-    for need in needs:
-        yield (fits := checks.pair(need, found, own))
-        if problems([fits]) or not all(found[one].is_usable for one in need.models):
-            lost.append(("pair", need.name))
-    for one in sets:
-        yield (readable := checks.data(one, found))
-        lost += [("dataset", one.name)] * len(problems([readable]))
-    yield from checks.space(sets, found, results)
-    yield ok("runs", str(work))
-    yield from skipped(work, lost)
-    yield hours.finding(work, own, profile, results)
-
-
-def _axes(profile: str, results: Path) -> tuple[list[Cell], list[Cell]]:
-    """A cell for each pair and one for each data set that the profile's sweeps go over.
-
-    d5b3 is as large as any tree that is searched for.
-    """
-    axes, fixed = axes_of(profile), [f"profile={profile}", f"results={results}"]
-
-    def options(end: str) -> str:
-        return ",".join(dict.fromkeys(one for axis, own in axes.items() if axis.endswith(end) for one in own))
-
-    with hydra_here():
-        return cells_of([*fixed, f"pair={options('pairs')}"]), cells_of(
-            [*fixed, f"dataset={options('datasets')}"]
-        )
+from analysis.cli import check_profile, profile_parser
+from experiments.doctor.checks import CHECKS, PROBLEM, Patient
+from experiments.grid import parts_of
+from resispec.errors import fail, in_one_line
 
 
 def check(profile: str, results: Path) -> int:
-    """Print every finding; returns the exit code. Raises InvalidInput for an unknown profile."""
+    """Print every check; returns the exit code. Raises InvalidInput for an unknown profile."""
     check_profile(profile)
-    found = []
-    for one in findings(profile, results):
-        found.append(one)
-        sys.stdout.write(f"{one}\n")
+    parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
+    every = [cell for part in parts for cell in part.cells]  # several artefacts may ask for one
+    cells = {json.dumps(cell.determining, sort_keys=True): cell for cell in every}
+    patient = Patient(profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name))
+    wrong = list[str]()
+    for line in (line for look in CHECKS for line in look(patient)):
+        wrong += [line.name] * (line.state == PROBLEM)
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-    wrong = problems(found)
-    if not wrong:
-        sys.stdout.write(f"profile {profile} can run: make reproduce PROFILE={profile}\n")
-        return 0
-    names = ", ".join(dict.fromkeys(one.name for one in wrong))
-    return fail(f"profile {profile} cannot run as it is; {len(wrong)} problems: {names}")
+    if wrong:
+        names = ", ".join(dict.fromkeys(wrong))
+        return fail(f"profile {profile} cannot run as it is; {len(wrong)} problems: {names}")
+    sys.stdout.write(f"profile {profile} can run: make reproduce PROFILE={profile}\n")
+    return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,170 +1,321 @@
-"""Findings about what cells read: hub, models, data sets, and whether pairs fit into the device's memory."""
+"""The doctor's checks: each looks at one thing that a profile needs, and gives a line for it, or several."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import platform
+import re
+import shutil
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from huggingface_hub import constants, get_token
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
-from experiments.doctor.device import Device, free_memory
-from experiments.doctor.finding import GIB, Finding, gib, note, ok, problem
-from experiments.doctor.machine import RESULTS_BYTES, disk
-from experiments.doctor.needs import DataNeed, PairNeed, named
-from experiments.doctor.repositories import REACHED, Repository, Wanted
-from experiments.doctor.sizes import ITEM_BYTES, Size, of_shape
+from experiments.cell import Cell
+from experiments.doctor import device as devices
+from experiments.doctor.device import free_memory
+from experiments.doctor.hub import ITEM_BYTES, Repository, Size, look_at, size_of_shape
+from experiments.doctor.work import data_set_of, models_of, nodes_of, read_by, seconds_left, trained_of
+from experiments.grid import Part
+from experiments.schema import CONF
+from experiments.status import duration
+from resispec.embedded.shapes import PAIR_SHAPES
 from resispec.files import cache_root
 from resispec.hub import Access
+from resispec.machine import cpp_compiler
 
-Found = Mapping[Wanted, Repository]
+GIB = 2**30
 LAW_BYTES = 16
 """Bytes a verified position and token of the vocabulary that a step holds, see `experiments.bench.memory`."""
-RESERVED_BYTES = GIB
-"""What an accelerator's context and its libraries' working memory take beside."""
+RESERVED_BYTES = RESULTS_BYTES = GIB
+"""Bytes of an accelerator's context and libraries, and at most of the rows, trees and pages of a profile."""
+INSTALL = "make install"
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+"""A profile with a problem cannot run as it is; a note stops nothing."""
 
 
-def hub(found: Found) -> Finding:
+@dataclass(frozen=True)
+class Check:
+    """One line of the doctor. name: of the thing. found: its state. todo: what to do, where anything is."""
+
+    state: str
+    name: str
+    found: str
+    todo: str = ""
+
+    def __str__(self) -> str:
+        advice = f"; to do: {self.todo}" if self.todo else ""
+        return f"{self.state:<7}  {self.name}: {self.found}{advice}"
+
+
+@dataclass
+class Patient:
+    """Cells, of every pair the one with the largest tree, the repositories that they read, and their device.
+
+    parts: the sweeps of the profile, some of which may lack something of it.
+    """
+
+    profile: str
+    results: Path
+    cells: Sequence[Cell]
+    parts: Sequence[Part] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
+        self.pairs = {str(cell.labels["pair"]): cell for cell in sorted(self.cells, key=nodes_of)}
+        read = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
+        with ThreadPoolExecutor(1) as pool:  # both mostly wait
+            asked = pool.submit(look_at, dict.fromkeys(read))
+            self.device = devices.ask(self.cells[0].config["device"])
+            self.repositories = asked.result()
+
+
+def gib(num_bytes: float) -> str:
+    """A size in GiB: "12.6 GiB"."""
+    return f"{num_bytes / GIB:.1f} GiB"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names for a line, the first few of many."""
+    return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+
+
+def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
+    """Packages against pyproject.toml, which says what can work, and constraints.txt, which was tested."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pins = re.findall(r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M)
+    tested = {re.sub("[-_.]+", "-", name).lower(): pin for name, pin in pins}
+    python, allowed, wrong, other = platform.python_version(), project["requires-python"], [], []
+    if python not in SpecifierSet(allowed):
+        yield Check(PROBLEM, "versions", f"Python {python}; allowed: {allowed}", "another Python")
+        return
+    lines = [*project["dependencies"], *project["optional-dependencies"]["harness"]]
+    for needed in map(Requirement, lines):
+        try:
+            installed = version(needed.name).partition("+")[0]
+        except PackageNotFoundError:
+            wrong.append(f"{needed.name} is missing")
+            continue
+        pin = tested.get(re.sub("[-_.]+", "-", needed.name).lower(), installed)
+        if not needed.specifier.contains(installed, prereleases=True):
+            wrong.append(f"{needed.name} {installed} (allowed: {needed.specifier})")
+        elif installed != pin:
+            other.append(f"{needed.name} {installed} (tested: {pin})")
+    if wrong:
+        yield Check(PROBLEM, "versions", ", ".join(wrong), INSTALL)
+    elif other:
+        yield Check(NOTE, "versions", f"not those that were tested: {', '.join(other)}", INSTALL)
+    else:
+        yield Check(OK, "versions", f"Python {python}, and {len(lines)} packages as they were tested")
+
+
+def compiler(_: Patient) -> Iterator[Check]:
+    """A C++ compiler, which only compiled forwards on a processor need."""
+    path, absent = cpp_compiler(), "none was found (CXX, g++, clang++); only compiled=true needs one"
+    yield Check(OK, "compiler", path) if path else Check(NOTE, "compiler", absent)
+
+
+def dashboards(_: Patient) -> Iterator[Check]:
+    """Whether runs go to W&B."""
+    from experiments.wandb_upload import chosen_mode  # needs pandas, which a sweep does without
+
+    mode, why = chosen_mode("auto")
+    yield Check(OK, "W&B", why.removeprefix("W&B: ") or f"runs go there: mode {mode}")
+
+
+def device(patient: Patient) -> Iterator[Check]:
+    """Whether the profile's device is there, and fit for its precision."""
+    found, dtype = patient.device, patient.cells[0].config["dtype"]
+    line = f"{found.name}, {gib(found.free)} of {gib(found.total)} free"
+    if found.missing:
+        todo = INSTALL if found.kind == "cpu" else "choose PROFILE=embedded, which needs a CPU only"
+        yield Check(PROBLEM, "device", found.missing, todo)
+    elif dtype == "bfloat16" and not found.has_bfloat16:
+        yield Check(NOTE, "device", f"{line}; it emulates bfloat16, slowly", "dtype=float16")
+    else:
+        yield Check(OK, "device", line)
+
+
+def hub(patient: Patient) -> Iterator[Check]:
     """Whether the hub answers, where anything comes from one."""
-    asked = [one for one in found.values() if not one.is_local]
-    if not asked:
-        return ok("hub", "not needed")
-    if any(one.access in REACHED for one in asked):
-        return ok("hub", f"{constants.ENDPOINT} answers")
+    asked = [one for one in patient.repositories.values() if not one.wanted.is_local]
+    silent = [one for one in asked if one.access in (Access.UNREACHABLE, Access.OFFLINE)]
     absent = [one.wanted.name for one in asked if one.copy is None]
+    if not asked or len(silent) < len(asked):
+        yield Check(OK, "hub", f"{constants.ENDPOINT} answers" if asked else "not needed")
+        return
     why = f"HF_HUB_OFFLINE is set, so that {constants.ENDPOINT} is not asked"
-    if any(one.access == Access.UNREACHABLE for one in asked):
-        said = next(one.said for one in asked if one.access == Access.UNREACHABLE)
-        why = f"{constants.ENDPOINT} cannot be reached{f' ({said})' if said else ''}"
-    if not absent:
-        return ok("hub", f"{why}; there is a copy here of all {len(asked)} repositories")
-    todo = "connect, or set HF_HOME to a filled cache"
-    return problem("hub", f"{why}, and there is no copy here of {named(absent)}", todo)
+    if failed := [one for one in silent if one.access == Access.UNREACHABLE]:
+        reason = f" ({failed[0].reason})" if failed[0].reason else ""
+        why = f"{constants.ENDPOINT} cannot be reached{reason}"
+    if absent:
+        todo = "connect, or set HF_HOME to a filled cache"
+        yield Check(PROBLEM, "hub", f"{why}, and there is no copy here of {_listed(absent)}", todo)
+    else:
+        yield Check(OK, "hub", f"{why}; there is a copy here of all {len(asked)} repositories")
 
 
-def model(repository: Repository) -> Finding:
+def model(repository: Repository) -> Check:
     """Whether a model can be read, from where, and how large it is."""
-    name, size = f"model {repository.wanted.name}", repository.size
-    large = f", {size} {size.source}" if size else ""
+    name, size = f"model {repository.wanted.name}", f", {repository.size}" if repository.size else ""
+    if not repository.is_open:
+        return _refused(name, repository, "a local folder: pair.target=FOLDER pair.draft=FOLDER")
     if repository.copy:
-        return ok(name, f"in {repository.copy}{large}")
-    if repository.access == Access.OPEN and not repository.is_local:
-        num_bytes = download_bytes(repository)
-        return ok(name, f"on the hub{large}, {gib(num_bytes) if num_bytes else 'unknown'} to download")
-    return _refused(name, repository, "a local folder: pair.target=FOLDER pair.draft=FOLDER")
+        return Check(OK, name, f"in {repository.copy}{size}")
+    large = gib(repository.num_bytes) if repository.num_bytes else "unknown"
+    return Check(OK, name, f"on the hub{size}, {large} to download")
 
 
-def data(need: DataNeed, found: Found) -> Finding:
-    """Whether a data set can be read, and from where."""
-    name = f"data set {need.name}"
-    if need.wanted is None:
-        return ok(name, "made here at first use, from text that every Python has")
-    repository = found[need.wanted]
-    if repository.copy:
-        return ok(name, f"in {repository.copy}")
-    if repository.access == Access.OPEN and not repository.is_local:
-        much = "streamed" if need.is_streamed else f"{gib(repository.num_bytes)} to download"
-        return ok(name, f"{need.wanted.name} on the hub, {much}")
-    return _refused(name, repository, "a local file: dataset.path=FILE.jsonl")
-
-
-def _refused(name: str, repository: Repository, instead: str) -> Finding:
+def _refused(name: str, repository: Repository, instead: str) -> Check:
     """Why a repository cannot be read, and how it could be."""
-    page = (
-        f"{constants.ENDPOINT}/{'datasets/' * (repository.wanted.kind == 'dataset')}{repository.wanted.name}"
-    )
+    wanted, reason = repository.wanted, repository.reason
+    page = f"{constants.ENDPOINT}/{'datasets/' * (wanted.kind == 'dataset')}{wanted.name}"
     login = "log in: `hf auth login`, or HF_TOKEN" + ("" if get_token() else " (no token is known here)")
     why, todo = {
-        Access.OPEN: (repository.said, "complete it"),
+        Access.OPEN: (reason, "complete it"),
         Access.GATED: ("gated, and closed to this account", f"ask for access on {page}, then {login}"),
         Access.TOKEN: ("the hub does not take the token", login),
         Access.MISSING: ("the hub has no such repository, or it is private", f"look at {page}; {login}"),
-        Access.REVISION: (f"there is no revision {repository.wanted.revision}", f"look at {page}"),
-        Access.REFUSED: (f"the hub refuses it ({repository.said})", "try again later"),
+        Access.REVISION: (f"there is no revision {wanted.revision}", f"look at {page}"),
+        Access.REFUSED: (f"the hub refuses it ({reason})", "try again later"),
         Access.UNREACHABLE: ("no copy here, and the hub cannot be reached", "connect"),
         Access.OFFLINE: ("no copy here, and HF_HUB_OFFLINE is set", "unset it"),
     }[repository.access]
-    if repository.said.startswith("the copy") and repository.access != Access.OPEN:
-        why = f"{repository.said}, and {why.removeprefix('no copy here, and ')}"
-    return problem(name, why, f"{todo}; or {instead}")
+    if reason.startswith("the copy") and repository.access != Access.OPEN:
+        why = f"{reason}, and {why.removeprefix('no copy here, and ')}"
+    return Check(PROBLEM, name, why, f"{todo}; or {instead}")
 
 
-def pair(need: PairNeed, found: Found, device: Device) -> Finding:
-    """Whether a pair's weights, caches and laws fit into the device's memory."""
-    name = f"pair {need.name}"
-    if need.trained:
-        is_there = all((cache_root() / key).is_dir() for key in need.trained)
-        return ok(
-            name, f"trained, in {cache_root()}" if is_there else "trained here at first use, in minutes"
-        )
-    sizes = _sizes(need, found)
-    unknown = [one.name for one in need.models if found[one].size is None]
-    large = needed_bytes(need, sizes, device)
-    said = f"needs {gib(large)} ({_shares(need, sizes, device)})"
+def pair(cell: Cell, patient: Patient) -> Check:
+    """Whether the weights, caches and laws of a cell's pair fit into the device's memory."""
+    name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
+    if trained := trained_of(cell):
+        is_there = all((cache_root() / key).is_dir() for key in trained)
+        where = f"trained, in {cache_root()}" if is_there else "trained here at first use, in minutes"
+        return Check(OK, name, where)
+    known = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
+    shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
+    sizes = [size_of_shape(one, "by its shape") for one in ((shape.target, shape.draft) if shape else ())]
+    sizes += filter(None, known.values())
+    places = cell.config["sampling"]["max_length"] + nodes_of(cell)
+    needed, line = needed_bytes(sizes, dtype, places, nodes_of(cell), device.kind)
+    unknown = [wanted.name for wanted, size in known.items() if size is None]
     if unknown:
-        said += f" and what {named(unknown)} takes, whose size nothing says"
+        line += f" and what {_listed(unknown)} takes, whose size nothing says"
     if device.missing or not device.total:
-        return note(name, f"{said}; how much there is, is not known")
-    if large > device.total:
-        return problem(name, f"too large for {device.name}: {said}, has {gib(device.total)}", _smaller(need))
-    if large > device.free:
+        return Check(NOTE, name, f"{line}; how much there is, is not known")
+    if needed > device.total:
+        todo = ("" if ITEM_BYTES[dtype] <= 2 else "dtype=float16, ") + "a smaller pair, or a larger device"
+        return Check(PROBLEM, name, f"too large for {device.name}: {line}, has {gib(device.total)}", todo)
+    if needed > device.free:
         todo = "end what holds the rest, or choose another device"
-        return problem(name, f"{said}; {gib(device.free)} of {gib(device.total)} are free", todo)
-    if (passing := _passing_bytes(need, sizes, device)) > (free := free_memory()[0]) > 0:
-        todo = "end what holds it, or load on another machine"
-        return note(name, f"{said}; loading passes {gib(passing)} through the machine's {gib(free)}", todo)
-    return note(name, said) if unknown else ok(name, f"{said}, {gib(device.free)} are free")
+        return Check(PROBLEM, name, f"{line}; {gib(device.free)} of {gib(device.total)} are free", todo)
+    # Weights are read into the machine's memory on their way to an accelerator, one model at a time.
+    passing = max((size.parameters for size in sizes), default=0) * ITEM_BYTES[dtype]
+    if device.kind != "cpu" and known and passing > (free := free_memory()[0]) > 0:
+        line += f"; loading passes {gib(passing)} through the machine's {gib(free)}"
+        return Check(NOTE, name, line, "end what holds it, or load on another machine")
+    return Check(NOTE, name, line) if unknown else Check(OK, name, f"{line}, {gib(device.free)} are free")
 
 
-def _sizes(need: PairNeed, found: Found) -> list[Size]:
-    shapes = [of_shape(shape, "by its shape") for shape in need.shapes]
-    return shapes or [size for one in need.models if (size := found[one].size) is not None]
+def needed_bytes(sizes: Sequence[Size], dtype: str, places: int, nodes: int, kind: str) -> tuple[int, str]:
+    """Bytes of a kind of device's memory that models of these sizes take, and a line with their shares.
+
+    places, nodes: positions that their caches hold, and those that a step verifies.
+    """
+    item = ITEM_BYTES[dtype]
+    weights = sum(size.parameters for size in sizes) * item
+    caches = sum(2 * size.layers * size.kv_width for size in sizes) * places * item
+    laws = LAW_BYTES * nodes * max((size.vocab for size in sizes), default=0)
+    reserved = 0 if kind == "cpu" else RESERVED_BYTES
+    total = weights + caches + laws + reserved
+    shares = f"weights {gib(weights)} in {dtype}, caches {gib(caches)}, laws {gib(laws)}"
+    context = f", the device's own {gib(reserved)}" if reserved else ""
+    return total, f"needs {gib(total)} ({shares}{context})"
 
 
-def needed_bytes(need: PairNeed, sizes: Sequence[Size], device: Device) -> int:
-    """Memory of the device that a pair takes: of what is known of it."""
-    reserved = 0 if device.kind == "cpu" else RESERVED_BYTES
-    return (
-        sum(one.device_bytes(need.dtype, need.places) for one in sizes) + _law_bytes(need, sizes) + reserved
-    )
+def data_set(cell: Cell, patient: Patient) -> Check:
+    """Whether a cell's data set can be read, and from where."""
+    name, wanted = f"data set {cell.labels['dataset']}", data_set_of(cell)
+    if wanted is None:
+        return Check(OK, name, "made here at first use, from text that every Python has")
+    repository, is_streamed = patient.repositories[wanted], cell.config["dataset"].get("streaming")
+    if not repository.is_open:
+        return _refused(name, repository, "a local file: dataset.path=FILE.jsonl")
+    if repository.copy:
+        return Check(OK, name, f"in {repository.copy}")
+    much = "streamed" if is_streamed else f"{gib(repository.num_bytes)} to download"
+    return Check(OK, name, f"{wanted.name} on the hub, {much}")
 
 
-def _law_bytes(need: PairNeed, sizes: Sequence[Size]) -> int:
-    return LAW_BYTES * need.nodes * max((one.vocab for one in sizes), default=0)
-
-
-def _shares(need: PairNeed, sizes: Sequence[Size], device: Device) -> str:
-    weights = sum(one.parameters for one in sizes) * ITEM_BYTES[need.dtype]
-    caches = sum(one.device_bytes(need.dtype, need.places) for one in sizes) - weights
-    reserved = "" if device.kind == "cpu" else f", the device's own {gib(RESERVED_BYTES)}"
-    laws = gib(_law_bytes(need, sizes))
-    return f"weights {gib(weights)} in {need.dtype}, caches {gib(caches)}, laws {laws}{reserved}"
-
-
-def _smaller(need: PairNeed) -> str:
-    halved = "" if ITEM_BYTES[need.dtype] <= 2 else "dtype=float16, "
-    return f"{halved}a smaller pair, or a larger device"
-
-
-def _passing_bytes(need: PairNeed, sizes: Sequence[Size], device: Device) -> int:
-    """Weights that are read into the machine's memory on their way to an accelerator, one model at a time."""
-    if device.kind == "cpu" or need.shapes:
-        return 0
-    return max((one.parameters for one in sizes), default=0) * ITEM_BYTES[need.dtype]
-
-
-def download_bytes(repository: Repository) -> int:
-    """What is to be downloaded of it: 0 where that is nothing or unknown, a guess from a known shape."""
-    if repository.copy or repository.is_local:
-        return 0
-    known = repository.num_bytes or (repository.size.num_bytes if repository.size else 0)
-    return known or (2 * repository.size.parameters if repository.size else 0)
-
-
-def space(needs: Iterable[DataNeed], found: Found, results: Path) -> Iterator[Finding]:
-    """Whether what is to be downloaded, and results, have their place on the disk."""
-    streamed = {need.wanted for need in needs if need.is_streamed}
-    large = sum(download_bytes(one) for wanted, one in found.items() if wanted not in streamed)
+def disk(patient: Patient) -> Iterator[Check]:
+    """Whether downloads and results have their place on the disk."""
+    cells = patient.data.values()
+    streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
+    repositories = patient.repositories.items()
+    large = sum(one.num_bytes for wanted, one in repositories if wanted not in streamed)
     if large:
         cache = Path(constants.HF_HUB_CACHE)
-        yield disk("downloads", cache, large, "set HF_HOME to a folder on a larger disk")
-    yield disk("results", results, RESULTS_BYTES, "make place, or give RESULTS=FOLDER on another disk")
+        yield _space("downloads", cache, large, "set HF_HOME to a folder on a larger disk")
+    todo = "make place, or give RESULTS=FOLDER on another disk"
+    yield _space("results", patient.results, RESULTS_BYTES, todo)
+
+
+def _space(name: str, folder: Path, needed: int, todo: str) -> Check:
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    line = f"{gib(free)} free in {folder}, {name} need {gib(needed)}"
+    return Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
+
+
+def runs(patient: Patient) -> Iterator[Check]:
+    """How many cells the profile has, and what of them will not run."""
+    axes = {"pair": "pair", "dataset": "data set", "temperature": "temperature"}
+    counts = {name: len({cell.labels[axis] for cell in patient.cells}) for axis, name in axes.items()}
+    options = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
+    artefacts = {part.artefact for part in patient.parts if part.cells}
+    yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
+    for key in dict.fromkeys(part.lacks for part in patient.parts if part.lacks):
+        names = ", ".join(part.name for part in patient.parts if part.lacks == key)
+        yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
+    lost = [("pair", name) for name, cell in patient.pairs.items() if problems_of_pair(cell, patient)]
+    data = {name: data_set(cell, patient) for name, cell in patient.data.items()}
+    lost += [("dataset", name) for name, line in data.items() if line.state == PROBLEM]
+    for axis, option in lost:
+        concerned = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
+        asked = dict.fromkeys(part.artefact for part in concerned)
+        yield Check(NOTE, "skipped", f"of {', '.join(asked)} the cells of {axis} {option}")
+
+
+def problems_of_pair(cell: Cell, patient: Patient) -> list[Check]:
+    """Problems that keep a cell's pair from running: its size, or models that cannot be read."""
+    lines = [pair(cell, patient), *(model(patient.repositories[wanted]) for wanted in models_of(cell))]
+    return [line for line in lines if line.state == PROBLEM]
+
+
+def hours(patient: Patient) -> Iterator[Check]:
+    """How long the rest of the profile takes, and what says so."""
+    profile = patient.profile
+    seconds, source = seconds_left(patient.cells, profile, patient.results, patient.device.name)
+    if source:
+        more = " more" if "done" in source else ""
+        yield Check(OK, "takes", f"about {duration(seconds)}{more}, {source}")
+    else:
+        line = f"not known for this device; {duration(seconds)} at the speed of the paper's RTX 3090"
+        todo = f"`python -m experiments.bench.costs profile={profile}` times steps here, in minutes"
+        yield Check(NOTE, "takes", line, todo)
+
+
+CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
+    *(versions, compiler, dashboards, device, hub),
+    lambda patient: (model(one) for one in patient.repositories.values() if one.wanted.kind == "model"),
+    lambda patient: (pair(cell, patient) for cell in patient.pairs.values()),
+    lambda patient: (data_set(cell, patient) for cell in patient.data.values()),
+    *(disk, runs, hours),
+)
+"""In the order of print."""

@@ -1,6 +1,6 @@
 """The device of a profile, asked in a process of its own, since asking takes memory of an accelerator.
 
-python -m experiments.doctor.device cuda      # prints what it found, as JSON
+python -m experiments.doctor.device cuda      # prints the answer as JSON
 """
 
 from __future__ import annotations
@@ -13,9 +13,6 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from experiments.doctor.finding import Finding, gib, note, ok, problem
-
-ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 25.0
 BFLOAT16_SINCE = (8, 0)
 """CUDA's compute capability from which devices compute in bfloat16."""
@@ -23,7 +20,7 @@ BFLOAT16_SINCE = (8, 0)
 
 @dataclass(frozen=True)
 class Device:
-    """What torch says of a device.
+    """Torch's answer about a device.
 
     name: of the hardware, "" when there is no such device; then `missing` says why. free, total: bytes of its
     memory. has_bfloat16: whether it computes in that precision itself.
@@ -38,27 +35,16 @@ class Device:
 
 
 def ask(kind: str) -> Device:
-    """What there is of a device that a configuration names, like "cuda" or "cpu"."""
-    command = [sys.executable, "-m", "experiments.doctor.device", kind]
+    """The answer about a device that a configuration names, like "cuda" or "cpu"."""
+    command, root = [sys.executable, "-m", "experiments.doctor.device", kind], Path(__file__).parents[2]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True)
         return Device(**json.loads(done.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return Device(kind, missing=f"torch gave no answer within {LIMIT_S:g} s")
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
-        return Device(kind, missing=said[-1])
-
-
-def finding(device: Device, dtype: str) -> Finding:
-    """Whether the profile's device is there, and fit for its precision."""
-    if device.missing:
-        todo = "choose PROFILE=embedded, which needs a CPU only" if device.kind != "cpu" else "make install"
-        return problem("device", device.missing, todo)
-    said = f"{device.name}, {gib(device.free)} of {gib(device.total)} free"
-    if dtype == "bfloat16" and not device.has_bfloat16:
-        return note("device", f"{said}; it emulates bfloat16, slowly", "dtype=float16")
-    return ok("device", said)
+        lines = error.stderr.strip().splitlines() or [f"exit code {error.returncode}"]
+        return Device(kind, missing=lines[-1])
 
 
 def free_memory() -> tuple[int, int]:
@@ -71,25 +57,18 @@ def free_memory() -> tuple[int, int]:
     return free, total
 
 
-def found_here(kind: str) -> Device:
-    """What torch says of a device, in this process."""
+def ask_torch(kind: str) -> Device:
+    """Torch's answer, in this process."""
     import torch
+
+    from experiments.provenance import device_name
 
     if kind == "cpu":
-        from experiments.provenance import device_name
-
         return Device(kind, device_name(torch.device(kind)), *free_memory())
-    if kind.startswith("cuda"):
-        return _cuda(kind)
-    is_there = kind == "mps" and torch.backends.mps.is_available()
-    return (
-        Device(kind, platform.machine(), *free_memory()) if is_there else Device(kind, missing=f"no {kind}")
-    )
-
-
-def _cuda(kind: str) -> Device:
-    import torch
-
+    if not kind.startswith("cuda"):
+        if kind == "mps" and torch.backends.mps.is_available():
+            return Device(kind, platform.machine(), *free_memory())
+        return Device(kind, missing=f"no {kind}")
     if torch.version.cuda is None and torch.version.hip is None:
         missing = f"this torch, {torch.__version__}, was built without CUDA"
         return Device(kind, missing=f"no CUDA device can be used: {missing}")
@@ -100,10 +79,9 @@ def _cuda(kind: str) -> Device:
     device = torch.device(kind)
     if (device.index or 0) >= torch.cuda.device_count():
         return Device(kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found")
-    free, total = torch.cuda.mem_get_info(device)
     has_bfloat16 = torch.cuda.get_device_capability(device) >= BFLOAT16_SINCE
-    return Device(kind, torch.cuda.get_device_name(device), free, total, has_bfloat16)
+    return Device(kind, torch.cuda.get_device_name(device), *torch.cuda.mem_get_info(device), has_bfloat16)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(asdict(found_here(sys.argv[1]))) + "\n")
+    sys.stdout.write(json.dumps(asdict(ask_torch(sys.argv[1]))) + "\n")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from experiments.cells import Cell
-from experiments.doctor import checks, device
-from experiments.doctor.finding import problems
-from experiments.doctor.needs import data_of, is_on_hub, pairs_of, repositories_of
-from experiments.doctor.repositories import look_at
+from experiments.cell import Cell
+from experiments.doctor.checks import PROBLEM, Patient, data_set, problems_of_pair
+from experiments.doctor.work import read_by
 from resispec.errors import InvalidInput
 
 
@@ -19,24 +18,25 @@ def check(cells: Sequence[Cell]) -> None:
     Cells on a CPU that read nothing of a hub need no check: nothing is said of them, and no time is spent.
     Raises InvalidInput when the device is not there, or when none of the cells can run.
     """
-    concerned = [cell for cell in cells if cell.config["device"] != "cpu" or is_on_hub(cell)]
-    if not concerned:
+
+    def is_concerned(cell: Cell) -> bool:
+        return cell.config["device"] != "cpu" or not all(wanted.is_local for wanted in read_by(cell))
+
+    if not (concerned := list(filter(is_concerned, cells))):
         return
-    pairs, data = pairs_of(concerned), data_of(concerned)
-    found = look_at(repositories_of(pairs, data))
-    own = device.ask(concerned[0].config["device"])
-    if own.missing:
-        raise InvalidInput(f"device {own.kind}: {own.missing}; `make doctor` says more")
-    of_pair = {need.name: problems([checks.pair(need, found, own)]) for need in pairs}
-    for need in pairs:
-        of_pair[need.name] += problems(checks.model(found[one]) for one in need.models)
-    of_data = {need.name: problems([checks.data(need, found)]) for need in data}
-    lines = dict.fromkeys(one for own_lines in (*of_pair.values(), *of_data.values()) for one in own_lines)
+    patient = Patient("", Path(), concerned)
+    device = patient.device
+    if device.missing:
+        raise InvalidInput(f"device {device.kind}: {device.missing}; `make doctor` says more")
+    of_pair = {name: problems_of_pair(cell, patient) for name, cell in patient.pairs.items()}
+    data = {name: data_set(cell, patient) for name, cell in patient.data.items()}
+    of_data = {name: [line] * (line.state == PROBLEM) for name, line in data.items()}
+    lines = dict.fromkeys(line for own in (*of_pair.values(), *of_data.values()) for line in own)
     if all(of_pair[cell.labels["pair"]] or of_data[cell.labels["dataset"]] for cell in cells):
         first, *others = lines
         more = f" (and {len(others)} more; `make doctor` lists them)" if others else ""
         raise InvalidInput(f"{first.name}: {first.found}; to do: {first.todo}{more}")
-    sys.stderr.write("".join(f"{one}\n" for one in lines))
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
     if not lines:
-        fits = ", ".join(of_pair)
-        sys.stderr.write(f"doctor: {fits} on {own.name}, {', '.join(of_data)}: all there, and large enough\n")
+        fits, read = ", ".join(of_pair), ", ".join(of_data)
+        sys.stderr.write(f"doctor: {fits} on {device.name}, {read}: all there, and large enough\n")

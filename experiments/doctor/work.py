@@ -1,116 +1,131 @@
-"""What a profile will run, and what of it is skipped.
-
-Planning every cell of a profile takes a minute. Here every sweep is planned for its first pair, data set and
-temperature only, and the others are counted: cells differ in nothing else by these.
-"""
+"""Cells that are to run: what they read, the most that a step of theirs holds, and how long they take."""
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+import csv
+from collections.abc import Sequence
 from pathlib import Path
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import OmegaConf
-from omegaconf.errors import InterpolationKeyError
+from experiments.cell import Cell, build
+from experiments.costs.configuration import METHODS, ONE_TOKEN, Configuration
+from experiments.costs.cost_cache import known_costs
+from experiments.doctor.hub import Wanted
+from experiments.scheduler import jobs_of
+from experiments.schema import CONF
+from experiments.status import Estimate, PlannedCell, elapsed, planned_cell
+from experiments.store import entry_of
+from resispec.errors import InvalidInput
+from resispec.files import read_json
+from resispec.trees import Topology, complete
 
-from experiments.cells import Cell
-from experiments.configuration.messages import hydra_here
-from experiments.configuration.schema import CONF
-from experiments.configuration.sweeps import EXPERIMENT, part_names, values
-from experiments.doctor.finding import Finding, note
-from experiments.plan import ProfileLacks, parts_of
-from experiments.status import EXPERIMENTS
-
-AXES = ("pair", "dataset", "temperature")
-Point = tuple[str, ...]
-
-
-@dataclass
-class Work:
-    """What a profile asks for.
-
-    cells: one for all that differ in AXES alone, with the points of AXES at which it is measured. artefacts:
-    of every option of an axis, like ("pair", "embedded"), those that need it. lacks: what the profile does
-    not give -> the experiments that need it.
-    """
-
-    cells: dict[str, tuple[Cell, set[Point]]] = field(default_factory=dict)
-    artefacts: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    lacks: dict[str, list[str]] = field(default_factory=dict)
-
-    def options(self, axis: str) -> list[str]:
-        """The options of an axis that anything needs."""
-        return [option for found, option in self.artefacts if found == axis]
-
-    @property
-    def num_cells(self) -> int:
-        """Cells, each once however many artefacts ask for it."""
-        return sum(len(points) for _, points in self.cells.values())
-
-    def __str__(self) -> str:
-        options = ", ".join(
-            f"{len(found)} {name}{'s' * (len(found) > 1)}"
-            for axis, name in zip(AXES, ("pair", "data set", "temperature"), strict=True)
-            if (found := self.options(axis))
-        )
-        artefacts = {name for names in self.artefacts.values() for name in names}
-        return f"{len(artefacts)} artefacts, {self.num_cells} cells ({options})"
+RESULTS = CONF.parent / "results"
+NODES = 128
+"""Verified positions of a tree that is not found yet; no artefact has more."""
+START_S = 15.0
+"""Seconds that a cell's process takes to start and to read its models, where no cell was measured."""
+TOKENS_A_STEP = 2.5
+"""The least that the standard rule emits on d5b3 in the paper's Table 1."""
+RACES = {"Race": 36}
+"""How often a task decodes a prompt, where it is not once."""
 
 
-def work_of(profile: str, results: Path) -> Work:
-    """The work of all artefacts."""
-    found = Work()
-    with hydra_here():
-        for name in (part for path in sorted(EXPERIMENTS.iterdir()) for part in part_names(path.stem)):
-            try:
-                _add(found, name, profile, results)
-            except ProfileLacks as error:
-                found.lacks.setdefault(error.key, []).append(name)
-    return found
+def models_of(cell: Cell) -> tuple[Wanted, ...]:
+    """Models that a cell's pair reads; one that is made here says by a fingerprint from what."""
+    pair = cell.config["pair"]
+    roles = [] if "fingerprint" in pair else [role for role in ("target", "draft") if pair.get(role)]
+    return tuple(Wanted("model", str(pair[role]), pair.get(f"{role}_revision")) for role in roles)
 
 
-def _add(work: Work, name: str, profile: str, results: Path) -> None:
-    axes = _axes(name, profile)
-    few = [f"{axis}={options[0]}" for axis, options in axes.items()]
-    [part] = parts_of([f"{EXPERIMENT}={name}", f"profile={profile}", f"results={results}", *few])
-    for cell in part.cells:
-        choices = {axis: axes.get(axis) or [str(cell.labels[axis])] for axis in AXES}
-        key = json.dumps(
-            {key: value for key, value in cell.determining.items() if key not in AXES}, sort_keys=True
-        )
-        kept = work.cells.setdefault(key, (cell, set()))
-        kept[1].update(itertools.product(*choices.values()))
-        for axis, options in choices.items():
-            for option in options:
-                names = work.artefacts.setdefault((axis, option), [])
-                names += [part.artefact] * (part.artefact not in names)
+def trained_of(cell: Cell) -> list[str]:
+    """The names of the folders of a pair that is trained here, which its fingerprint joins."""
+    pair = cell.config["pair"]
+    return [] if "shape" in pair else list(filter(None, str(pair.get("fingerprint") or "").split("-")))
 
 
-def _axes(name: str, profile: str) -> dict[str, list[str]]:
-    """The options of AXES that an experiment sweeps over, from its file and the profile's, which is quick.
+def data_set_of(cell: Cell) -> Wanted | None:
+    """The repository or the file of a cell's data set; None for text that is made here."""
+    data = cell.config["dataset"]
+    place = data.get("path") or data.get("repo")  # a path takes the repository's place
+    folder = f"{data['config']}/" if data.get("config") else ""
+    return Wanted("dataset", str(place), data.get("revision"), folder) if place else None
 
-    Empty where the profile does not give them.
-    """
-    own = OmegaConf.load(EXPERIMENTS / f"{name}.yaml")
-    whole = OmegaConf.merge(OmegaConf.load(CONF / "profile" / f"{profile}.yaml"), {"own": own})
-    params = whole.own.hydra.sweeper.params
+
+def read_by(cell: Cell) -> list[Wanted]:
+    """All that a cell reads from a hub or from local places."""
+    return [wanted for wanted in (*models_of(cell), data_set_of(cell)) if wanted]
+
+
+def _topology(cell: Cell) -> Topology | None:
+    """A cell's fixed tree; None for one that is dynamic or still to be searched for."""
     try:
-        lines = [f"{axis}={params[axis]}" for axis in AXES if axis in params]
-    except InterpolationKeyError:
-        return {}
-    return {one.get_key_element(): values(one) for one in OverridesParser.create().parse_overrides(lines)}
+        tree = build(cell.config["tree"])
+    except InvalidInput:
+        return None
+    return tree if isinstance(tree, Topology) else None
 
 
-def skipped(work: Work, lost: Iterable[tuple[str, str]]) -> list[Finding]:
-    """What will not run. lost: options of axes that cannot be had, as in `Work.artefacts`."""
-    found = [
-        note("skipped", f"{', '.join(names)}: the profile gives no {key}")
-        for key, names in work.lacks.items()
-    ]
-    for axis, option in lost:
-        if needing := work.artefacts.get((axis, option)):
-            found.append(note("skipped", f"of {', '.join(needing)} the cells of {axis} {option}"))
-    return found
+def nodes_of(cell: Cell) -> int:
+    """Verified positions of a cell's tree; NODES where it is still to be searched for."""
+    if "tree" not in cell.labels:
+        return 1
+    if known := cell.config["tree"].get("num_nodes") or cell.config["tree"].get("total_token"):
+        return int(known)
+    topology = _topology(cell)
+    return topology.num_nodes if topology else NODES
+
+
+def done_cells(plans: Path, raw: Path) -> list[PlannedCell]:
+    """The cells of all plans that are done, each once; a damaged plan is `make status`'s to report."""
+    done: dict[str, PlannedCell] = {}
+    for path in sorted(plans.rglob("*.json")):
+        try:
+            cells = [planned_cell(entry, raw) for entry in read_json(path)["cells"]]
+        except (LookupError, TypeError, ValueError):
+            continue
+        done |= {cell.key: cell for cell in cells if cell.status.state == "done"}
+    return list(done.values())
+
+
+def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str) -> tuple[float, str]:
+    """Seconds that the rest of a profile's cells take, and what says so: "", where only the paper does.
+
+    device: the hardware's name, whose costs are looked for.
+    """
+    raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
+    done = done_cells(results / profile / "plans", raw)
+    if spent := sum(cell.status.seconds for cell in done):
+        every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
+        left = (Estimate(done).seconds(every, workers) or 0.0) - spent / workers
+        return max(0.0, left), f"by the {len(done)} cells that are done"
+    folders = [folder / "timing" for folder in (results, RESULTS / "published")]
+    pairs = {cell.labels["pair"]: cell.config for cell in cells}
+    costs = next(filter(None, (known_costs(config, device, folders) for config in pairs.values())), None)
+    with (RESULTS / "reference" / "table1.csv").open(encoding="utf-8") as file:
+        paper = min(float(row["specinfer_tokens_per_s"]) for row in csv.DictReader(file))
+
+    def seconds(cell: Cell) -> float:
+        config = cell.config
+        new_tokens = config["sampling"]["max_new_tokens"]
+        task = str(config["task"].get("_target_", "")).rpartition(".")[2]
+        num_tokens = RACES.get(task, 1) * (config["num_prompts"] + config["warmup_prompts"]) * new_tokens
+        if costs is None:
+            return START_S + num_tokens / paper
+        configuration = _configuration(cell)
+        rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
+        length = config["prompt_tokens"] + new_tokens / 2
+        return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)
+
+    said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet" if costs else ""
+    return elapsed(((seconds(cell), cell.is_timed) for cell in cells), workers), said
+
+
+def _configuration(cell: Cell) -> Configuration:
+    """Configuration to estimate with; standard on d5b3 where the tree or its costs are not known."""
+    if "tree" not in cell.labels:
+        return ONE_TOKEN
+    drafter = cell.config["decoder"].get("drafter") or {}
+    draws, verifier = str(drafter.get("draws", "iid")), str(cell.labels.get("verifier", ""))
+    topology = _topology(cell) or complete(5, 3)
+    if draws not in METHODS:
+        return Configuration("iid", "standard", topology)
+    return Configuration(draws, verifier if verifier in METHODS[draws] else "standard", topology)

@@ -1,4 +1,4 @@
-"""Which topologies to try for a number of nodes; experiments.search.best_shape compares them.
+"""Topologies to try for a number of nodes; experiments.search.best_shape compares them.
 
 Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
 every level below the root: `resispec.trees.from_widths`. Where draws have an order, as without replacement,
@@ -59,12 +59,9 @@ def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
 
 def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
     """At most so many of the shapes, evenly over the list, its ends included; `most` is at least 2."""
-    places = (
-        range(len(shapes))
-        if len(shapes) <= most
-        else [round(i * (len(shapes) - 1) / (most - 1)) for i in range(most)]
-    )
-    return [shapes[place] for place in places]
+    if len(shapes) <= most:
+        return list(shapes)
+    return [shapes[round(place * (len(shapes) - 1) / (most - 1))] for place in range(most)]
 
 
 def filled(widths: Sequence[int], total: int) -> Widths:

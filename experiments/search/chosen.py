@@ -1,7 +1,7 @@
 """The file of `tree=fastest`: the configuration that was found, what it was compared with, and from what.
 
 A cell with `tree=fastest` has `decoder=fastest`, which takes its draws, its verifier and its shape from the
-file. What names the cell is the file's content but for `about` (experiments/cells.py).
+file. What names the cell is the file's content but for `about` (experiments/cell.py).
 """
 
 from __future__ import annotations

@@ -16,127 +16,76 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
-from experiments.cells import Cell
+from experiments.cell import Cell
 from experiments.costs.configuration import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
 from experiments.costs.model import SIZES, CostModel
-from experiments.costs.record import costs_of
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, unique, widths
 from experiments.search.chosen import SETTINGS, Chosen, save
-from experiments.search.grow_map import DECODER
-from experiments.search.measuring import (
-    acceptance_task,
-    check_documents,
-    check_request,
-    documents_of,
-    length_of,
-    mean_and_error,
-    measuring_cell,
-    one_of_each_dataset,
-    rows_of,
-    source_of,
-)
+from experiments.search.tree_search import Measurements, TreeSearch, draft_model
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, from_widths
 from resispec.trees.search import expected_tokens
 
-if TYPE_CHECKING:
-    from experiments.worker import Report
-
 CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
-SHARES = (1, 2, 2)  # of the documents: for acceptance, for the first comparison, for the decision
 NUM_PREFIXES = 8  # of each document
 LEADING = 2  # configurations of every draws and verifier that are compared again
-FIRST, DECISION = 1, 2
+FIRST, DECISION = 1, 2  # stages
 
-Found = dict[Configuration, Value]
+Compared = dict[Configuration, Value]
 
 
 @dataclass(frozen=True)
-class FastestSearch:
-    """The search for a file of one pair, temperature and device.
-
-    num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
-    counted. Raises InvalidInput for values out of range.
-    """
+class FastestSearch(TreeSearch):
+    """The search for a file of one pair, temperature and device."""
 
     num_prompts: int = 15
     num_levels: int = 9
-
-    def __post_init__(self) -> None:
-        check_documents(self.num_prompts, SHARES)
-        if self.num_levels < 2:
-            raise InvalidInput(f"search.num_levels is {self.num_levels}; allowed: from 2, the root counted")
+    SHARES: ClassVar[tuple[int, ...]] = (1, 2, 2)  # for acceptance, the first comparison and the decision
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput."""
-        check_request(path, cells, ("pair", "temperature"))
-        for cell in cells:
-            if cell.labels["decoder"] != "fastest":
-                decoder = cell.labels["decoder"]
-                raise InvalidInput(
-                    f"tree=fastest says what drafts and verifies; decoder={decoder} does so, too; "
-                    "allowed: leave the decoder out"
-                )
+        super().check(path, cells)
+        others = [cell.labels["decoder"] for cell in cells if cell.labels["decoder"] != "fastest"]
+        if others:
+            raise InvalidInput(
+                f"tree=fastest says what drafts and verifies; decoder={others[0]} does so, too; "
+                "allowed: leave the decoder out"
+            )
 
-    def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
-        """Search, and write the file.
-
-        cells: those that name it; of every data set the first one's configuration counts.
-        Raises InvalidInput and what `measured` raises.
-        """
-        self.check(path, cells)
-        chosen = one_of_each_dataset(cells)
-        costs = costs_of(chosen[0], report)
-        judge = Judge(costs.model, length_of(chosen[0]))
-        vectors, used = dict[str, list[float]](), list[Cell]()
+    def write(self, path: Path, measurements: Measurements) -> None:
+        """Search, and write the configurations."""
+        judge, vectors = Judge(measurements.costs.model, measurements.length), dict[str, list[float]]()
         for draws in METHODS:
-            used += (own := self._accepting(chosen, draws))
-            rows = rows_of(own, f"acceptance of siblings, {draws}", report)
-            vectors[draws] = mean_and_error(rows, "selected")[0].tolist()
-        trees = candidates(vectors, judge, self.num_levels)
-        used += (own := self._comparing(chosen, FIRST, trees))
-        trees = leading(compared(own, trees, report), judge)
-        used += (own := self._comparing(chosen, DECISION, trees))
-        decided = compared(own, trees, report)
+            labels = {"decoder": draws, "verifier": "standard"}
+            places = measurements.acceptance(draws, draft_model(draws), labels)
+            vectors[draws] = [place.tokens for place in places]
+        trees = leading(compare(measurements, FIRST, candidates(vectors, judge, self.num_levels)), judge)
+        decided, cells = compare(measurements, DECISION, trees), measurements.cells
         about = {
-            "made_from": [cell.cell_id for cell in used],
-            "pair": chosen[0].labels["pair"],
-            "temperature": chosen[0].labels["temperature"],
-            "datasets": [cell.labels["dataset"] for cell in chosen],
-            "settings": {name: chosen[0].config[name] for name in SETTINGS},
+            "made_from": measurements.measured,
+            "pair": str(cells[0].labels["pair"]),
+            "temperature": cells[0].labels["temperature"],
+            "datasets": [str(cell.labels["dataset"]) for cell in cells],
+            "settings": {name: cells[0].config[name] for name in SETTINGS},
             "length": judge.length,
             "expected": [judge.facts(one, value) for one, value in decided.items()],
-            **source_of(chosen[0], costs),
+            **measurements.source(),
         }
         save(choose(decided, judge), path, about)
 
-    def _accepting(self, cells: Sequence[Cell], draws: str) -> list[Cell]:
-        drafter = DECODER["drafter"] | {"draws": draws}  # type: ignore[operator]
-        labels = {"decoder": draws, "verifier": "standard", "task": "acceptance"}
-        nodes = {"task": acceptance_task(draws), "decoder": DECODER | {"drafter": drafter}}
-        return [measuring_cell(cell, labels, self._documents(0), **nodes) for cell in cells]
 
-    def _comparing(self, cells: Sequence[Cell], stage: int, trees: Sequence[Configuration]) -> list[Cell]:
-        """The cells that compare configurations, one a data set."""
-        task = {
-            "_target_": "experiments.tasks.configurations.Configurations",
-            "num_prefixes": NUM_PREFIXES,
-            "configurations": [one.facts for one in trees],
-        }
-        labels, documents = {"decoder": "several", "task": "configurations"}, self._documents(stage)
-        return [measuring_cell(cell, labels, documents, task=task, decoder=DECODER) for cell in cells]
-
-    def _documents(self, stage: int) -> range:
-        return documents_of(stage, self.num_prompts, SHARES)
-
-
-def compared(cells: Sequence[Cell], trees: Sequence[Configuration], report: Report) -> Found:
+def compare(measurements: Measurements, stage: int, trees: Sequence[Configuration]) -> Compared:
     """The value of every configuration over all data sets; that of one token at a time is known."""
-    rows = rows_of(cells, f"{len(trees)} configurations", report)
-    pairs = zip(*mean_and_error(rows, "emitted"), strict=True)
-    values = [Value(float(mean), float(error)) for mean, error in pairs]
+    task = {
+        "_target_": "experiments.tasks.shapes.Configurations",
+        "num_prefixes": NUM_PREFIXES,
+        "configurations": [one.facts for one in trees],
+    }
+    labels = {"decoder": "several", "task": "configurations"}
+    cells = measurements.stage(stage, task, draft_model("without_replacement"), labels)
+    values = measurements.values(cells, f"{len(trees)} configurations", "emitted")
     return {ONE_TOKEN: Value(1.0, 0.0)} | dict(zip(trees, values, strict=True))
 
 
@@ -152,7 +101,7 @@ class Judge:
         return self.costs.tokens_per_s(one, max(1.0, value.tokens - value.error), self.length)
 
     def facts(self, one: Configuration, value: Value) -> dict[str, Any]:
-        """What was found of a configuration, for `about`."""
+        """Facts about a configuration, for `about`."""
         step_s = self.costs.step_s(one, self.length)
         numbers = {
             "expected_tokens": round(value.tokens, 4),
@@ -164,7 +113,7 @@ class Judge:
 
 
 def candidates(vectors: Mapping[str, Sequence[float]], judge: Judge, num_levels: int) -> list[Configuration]:
-    """What is compared with one token at a time.
+    """Configurations that are compared with one token at a time.
 
     vectors: by the draws, how often each place in draw order is the accepted one.
     """
@@ -197,13 +146,13 @@ def promising(
 
 
 def kind_of(one: Configuration) -> str:
-    """What the fastest of every size are told apart by: the draws, or a chain with a verifier of chains."""
+    """Kind of a configuration: its draws, or "chain" for a chain with a verifier of chains."""
     is_chain = one.topology.num_levels == one.topology.num_nodes
     return "chain" if is_chain and one.draws == "iid" and one.verifier in ON_CHAINS else one.draws
 
 
-def leading(found: Found, judge: Judge) -> list[Configuration]:
-    """What is compared again: the fastest of every kind and size, and some of every draws and verifier."""
+def leading(found: Compared, judge: Judge) -> list[Configuration]:
+    """Configurations to compare again: the fastest of every kind and size, some of every method."""
     trees = [one for one in found if one != ONE_TOKEN]
     ranked = sorted(trees, key=lambda one: -judge.rate(one, found[one]))
     of_size = {(kind_of(one), one.topology.num_nodes): one for one in reversed(ranked)}  # the first one stays
@@ -213,7 +162,7 @@ def leading(found: Found, judge: Judge) -> list[Configuration]:
     return unique([*of_size.values(), *(one for own in of_verifier.values() for one in own[:LEADING])])
 
 
-def choose(decided: Found, judge: Judge) -> Chosen:
+def choose(decided: Compared, judge: Judge) -> Chosen:
     """The fastest configuration, and the fastest of every kind and size."""
     ranked = sorted(decided, key=lambda one: -judge.rate(one, decided[one]))
     best: dict[str, dict[int, Configuration]] = {}

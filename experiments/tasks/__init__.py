@@ -1,1 +1,1 @@
-"""What a cell measures: a file a task, with the row that it leaves."""
+"""Measurements of a cell: a file a task, with the row that it leaves."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.prefixes import PrefixRow, written
-from resispec.audit.first_token import rule_of
+from experiments.tasks.prefix_laws import PrefixRow, written
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.draws import Draws
 from resispec.models import features_of
 
@@ -20,11 +20,9 @@ BLOCK = 32  # positions whose laws are in memory at once
 
 @dataclass(frozen=True)
 class AcceptanceRow(PrefixRow):
-    """Which child a rule accepts, by its place in draw order.
+    """Probability by place in draw order that a child is the accepted one, summed over prefixes.
 
-    Every position of the text that the target wrote ends a prefix.
-    selected[i]: probability that child i is the accepted one, summed over prefixes. In the rest of
-    `num_prefixes` no child is.
+    Every position of the text that the target wrote ends a prefix; in the rest of them no child is accepted.
     """
 
     selected: list[float]
@@ -38,7 +36,6 @@ class Acceptance:
 
     The target writes a continuation of every prompt, and the cell's verifier meets fresh children at each of
     its positions. Its law gives the probability of accepting each of them, so no acceptance is drawn.
-    draws: how siblings are drawn.
     """
 
     row: ClassVar[type[AcceptanceRow]] = AcceptanceRow
@@ -52,22 +49,16 @@ class Acceptance:
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
         generator, (_, prompt) = workload.generator(index), workload.prompts[index]
-        tokens = written(workload, index, generator)
+        tokens, draws = written(workload, index, generator), Draws(self.draws)
+        rule = rule_of(workload.decoder.verifier)
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
         for target_probs, draft_probs in _laws(workload, prompt, tokens):
-            selected += self._selected(workload, target_probs, draft_probs, generator)
+            siblings = draws.draw(draft_probs, self.num_siblings, generator)
+            law = rule.law(target_probs, draft_probs, siblings, draws)
+            selected += law.select.double().sum(0).cpu()
         return AcceptanceRow(
             **identity(workload, index), num_prefixes=len(tokens), selected=selected.tolist()
         )
-
-    def _selected(
-        self, workload: Workload, target_probs: Tensor, draft_probs: Tensor, generator: Generator
-    ) -> Tensor:
-        """(B,) float64, summed over positions (C, V)."""
-        draws = Draws(self.draws)
-        siblings = draws.draw(draft_probs, self.num_siblings, generator)
-        law = rule_of(workload.decoder.verifier).law(target_probs, draft_probs, siblings, draws)
-        return law.select.double().sum(0).cpu()
 
     def progress(self, rows: Sequence[AcceptanceRow]) -> dict[str, str]:
         """The acceptance of the first child."""
@@ -81,7 +72,4 @@ def _laws(workload: Workload, prompt: list[int], tokens: list[int]) -> Iterator[
     sequence, warp = [*prompt, *tokens[:-1]], workload.sampling.warp
     features = [features_of(model, sequence)[len(prompt) - 1 :] for model in (target, draft)]
     for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
-        yield (
-            warp.law(target.head(of_target)),
-            warp.law(draft.head(of_draft)),
-        )
+        yield (warp.law(target.head(of_target)), warp.law(draft.head(of_draft)))

@@ -1,4 +1,4 @@
-"""What every task shares: what it gets, what it must do, and the fields that every row has.
+"""Contract of a task: its workload, its call, and the fields that every row has.
 
 A task turns one prompt into one row, so that every kind of measurement is resumed, bootstrapped and compared
 alike.
@@ -34,7 +34,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Workload:
-    """What a cell works with.
+    """Models, decoder and prompts of a cell.
 
     prompts: (id, token ids) in order. seed: prompt i uses seed + i for every random stream. categories: of
     the prompts that have one, by id.
@@ -61,7 +61,7 @@ class Task(Protocol):
         """Measure prompt `index`."""
 
     def progress(self, rows: Sequence[Any]) -> dict[str, str]:
-        """What the progress line shows of the rows so far, at least one."""
+        """Texts of the progress line, from the rows so far, at least one."""
 
 
 def identity(workload: Workload, index: int) -> dict[str, Any]:

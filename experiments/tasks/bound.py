@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.drafted import Root, expected_emitted, filled_by_draft_model, finite
-from experiments.tasks.prefixes import PrefixRow, written_prefixes
-from resispec.audit.path_bound import tree_log_ratios
+from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
+from experiments.tasks.sampled_trees import Root, expected_emitted, filled_by_draft_model, finite
+from resispec.audit.ceiling import tree_log_ratios
 from resispec.errors import InvalidInput
 from resispec.trees import parallel_chains
 
@@ -20,10 +20,10 @@ from resispec.trees import parallel_chains
 class BoundRow(PrefixRow):
     """The ceiling of one tree.
 
-    num_nodes: verified positions. emitted: expected tokens a step, summed over prefixes.
+    num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over prefixes.
     tree_log_ratios: [prefix][level], the largest log prod p / q over the drafted tree's paths to that level.
     rollout_log_ratios: [rollout][level], the same along paths of the target.
-    Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.
+    Ratios with a zero probability are plus or minus `experiments.tasks.sampled_trees.INFINITE`.
     """
 
     num_nodes: int
@@ -36,8 +36,7 @@ class BoundRow(PrefixRow):
 class Bound:
     """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
 
-    num_prefixes: of what the target writes after a prompt, with one drafted tree each. rollouts: of the
-    target, a prefix.
+    num_prefixes: of what the target writes after a prompt, a tree each. rollouts: of the target, a prefix.
     """
 
     row: ClassVar[type[BoundRow]] = BoundRow
@@ -52,9 +51,8 @@ class Bound:
         """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
         drafter, generator = filled_by_draft_model(workload.decoder), workload.generator(index)
         if not drafter.draws.are_independent:
-            raise InvalidInput(
-                "the ceiling of a tree is measured for i.i.d. siblings; allowed: decoder=specinfer"
-            )
+            allowed = "allowed: decoder=specinfer"
+            raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")
         topology = drafter.topology
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         paths = parallel_chains(self.rollouts, topology.num_levels - 1)

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefixes import PrefixRow, SiblingTask
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
-from resispec.audit.first_token import rule_of
 from resispec.distributions import draw
 from resispec.draws import Draws
 
@@ -23,9 +22,8 @@ class DecayRow(PrefixRow):
 
     tested[i]: probability that all siblings before i were rejected. selected[i]: probability that they were
     and i is accepted. Both are summed over prefixes and over `num_tuples` drafted tuples a prefix.
-    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings. With
-    a(i) the highest acceptance of an exact rule with i siblings they are 1 - a(i - 1) and a(i) - a(i - 1),
-    summed over prefixes.
+    ceiling_tested, ceiling_selected: the same for rules that are the best for every number of siblings,
+    1 - a(i - 1) and a(i) - a(i - 1) with a(i) the highest acceptance of an exact rule with i siblings.
     """
 
     num_tuples: int
@@ -53,21 +51,16 @@ class Decay(SiblingTask):
             select = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID).select.double()
             selected = selected + select.sum(0)
             tested = tested + (1 - select.cumsum(-1) + select).clamp_min(0).sum(0)
-        ceiling_selected, ceiling_tested = self._ceilings(target, draft)
+        counts = range(1, self.num_siblings + 1)
+        highest = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
+        before = torch.cat((torch.zeros_like(highest[:1]), highest[:-1]))
         return DecayRow(
             **self.counts(workload, index, len(target)),
             selected=selected.tolist(),
             tested=tested.tolist(),
-            ceiling_selected=ceiling_selected,
-            ceiling_tested=ceiling_tested,
+            ceiling_selected=(highest - before).sum(-1).tolist(),
+            ceiling_tested=(1 - before).sum(-1).tolist(),
         )
-
-    def _ceilings(self, target: Tensor, draft: Tensor) -> tuple[list[float], list[float]]:
-        """The ceilings of `DecayRow` for laws (C, V)."""
-        counts = range(1, self.num_siblings + 1)
-        highest = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
-        before = torch.cat((torch.zeros_like(highest[:1]), highest[:-1]))
-        return (highest - before).sum(-1).tolist(), (1 - before).sum(-1).tolist()
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
         """The acceptance rates of the first and the last sibling; "none" for one that no draft reached."""

@@ -63,8 +63,7 @@ class AuditRow(PromptRow):
 class Decode:
     """Decode every prompt.
 
-    audit: record the statistics of the emitted tokens; such a cell decodes the same tokens, and its times do
-    not count.
+    audit: record the statistics of the same tokens; then times do not count.
     """
 
     audit: bool = False
@@ -76,19 +75,14 @@ class Decode:
 
     def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        tokens = workload.prompts[index][1]
-        observed: list[Terms] = []
+        tokens, observed = workload.prompts[index][1], list[Terms]()
         on_step = (lambda step: observed.append(step_terms(step))) if self.audit else None
         generator = workload.generator(index)
         generation = workload.decoder.generate(
             workload.pair, tokens, workload.sampling, generator, on_step=on_step
         )
         found = identity(workload, index) | _counts(generation)
-        return (
-            AuditRow(**found, **_statistics(observed, len(generation.tokens)))
-            if self.audit
-            else PromptRow(**found)
-        )
+        return self.row(**found, **(_statistics(observed, len(generation.tokens)) if self.audit else {}))
 
     def progress(self, rows: Sequence[PromptRow]) -> dict[str, str]:
         """The accepted length over all rows."""

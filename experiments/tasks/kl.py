@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefixes import PrefixRow, SiblingTask
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.estimate import Tuples, estimate
-from resispec.audit.first_token import rule_of
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
 from resispec.draws import Draws
 
@@ -26,13 +26,11 @@ PROXIES = {
 class KlRow(PrefixRow):
     """Table 4; every list has one value a prefix, divergences are in nats.
 
-    paper_kl_resispec, paper_kl_standard, paper_kl_random: the paper's D_KL(p_hat || p) in float32 when the
-    proxy is ResiSpec's, q or a random law; signed, as rounding leaves it.
-    total_variation, total_variation_error: of the law that the verifier emits, on a set that other tuples
-    chose, and its standard error. The mean is 0 for an exact rule, else at most the true value, which it
-    nears with `num_tuples`.
-    kl_plug_in, kl_at_least: D_KL of that law once tokens are merged into two sets, which bounds its D_KL from
-    below; at the measured masses, and at masses moved two standard errors toward the target.
+    paper_kl_*: the paper's D_KL(p_hat || p) in float32 when the proxy is ResiSpec's, q or a random law;
+    signed, as rounding leaves it. total_variation: of the law that the verifier emits, on a set that other
+    tuples chose, with its standard error; the mean is 0 for an exact rule, else at most the true value, which
+    it nears with `num_tuples`. kl_plug_in: D_KL of that law once tokens are merged into two sets, a bound
+    from below; kl_at_least: the same at masses moved two standard errors toward the target.
     """
 
     num_tuples: int

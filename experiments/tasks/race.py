@@ -12,9 +12,9 @@ import torch
 from experiments.costs.configuration import ONE_TOKEN, Configuration
 from experiments.search.chosen import Chosen
 from experiments.tasks.base import Row, Workload, check_counts, identity
+from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder
-from resispec.engines import Settings
-from resispec.models.generate import TransformersEngine
+from resispec.sampling import Sampling
 from resispec.timing import now
 from resispec.trees import complete
 
@@ -30,11 +30,10 @@ ENGINES = {"generate": "plain", "assisted": "assisted"}
 class RaceRow(Row):
     """One prompt, decoded by all entries; every list has one value an entry, and its order is the cell's.
 
-    entry: its name: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size,
-    "generate" and "assisted" for transformers. draws, verifier, num_nodes, num_levels: what decodes; "" and 0
-    for transformers. whole_s: seconds of the whole call, the prompt's forwards included. num_returned: tokens
-    that came back. decode_s, num_emitted, num_steps: after the prompt's forwards, and with the tokens of the
-    last step that were not asked for; 0 for transformers.
+    entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size, "generate"
+    and "assisted" for transformers, whose other fields are "" and 0 but for whole_s and num_returned.
+    whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps: after
+    these, with the tokens of the last step that were not asked for.
     """
 
     entry: list[str]
@@ -47,16 +46,6 @@ class RaceRow(Row):
     decode_s: list[float]
     num_emitted: list[int]
     num_steps: list[int]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What one entry did with a prompt, see `RaceRow`."""
-
-    num_returned: int
-    decode_s: float = 0.0
-    num_emitted: int = 0
-    num_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,60 +78,50 @@ class Race:
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
         """See `Task`; the cell's decoder plays no part."""
-        calls = {name: self._call(name, workload, index) for name in self.entries}
-        names, order = list(calls), torch.Generator().manual_seed(workload.seed + index)
-        device, seconds, found = workload.pair.target.device, dict[str, float](), dict[str, Outcome]()
-        for place in torch.randperm(len(names), generator=order).tolist():
+        calls = [self._call(name, workload, index) for name in self.entries]
+        order = torch.Generator().manual_seed(workload.seed + index)
+        device, outcomes = workload.pair.target.device, [dict[str, float]()] * len(calls)
+        for place in torch.randperm(len(calls), generator=order).tolist():
             started = now(device)
-            found[names[place]] = calls[names[place]]()
-            seconds[names[place]] = now(device) - started
-        outcomes = [found[name] for name in names]
+            outcome = calls[place]()
+            outcomes[place] = {"whole_s": now(device) - started} | outcome
+        ours = list(self.entries.values())
         return RaceRow(
             **identity(workload, index),
-            **self._described(),
-            whole_s=[seconds[name] for name in names],
-            num_returned=[one.num_returned for one in outcomes],
-            decode_s=[one.decode_s for one in outcomes],
-            num_emitted=[one.num_emitted for one in outcomes],
-            num_steps=[one.num_steps for one in outcomes],
+            entry=list(self.entries),
+            draws=[one.draws if one else "" for one in ours],
+            verifier=[one.verifier if one else "" for one in ours],
+            num_nodes=[one.topology.num_nodes if one else 0 for one in ours],
+            num_levels=[one.topology.num_levels if one else 0 for one in ours],
+            **{name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
         )
 
-    def _described(self) -> dict[str, Any]:
-        ours = list(self.entries.values())
-        return {
-            "entry": list(self.entries),
-            "draws": [one.draws if one else "" for one in ours],
-            "verifier": [one.verifier if one else "" for one in ours],
-            "num_nodes": [one.topology.num_nodes if one else 0 for one in ours],
-            "num_levels": [one.topology.num_levels if one else 0 for one in ours],
-        }
-
-    def _call(self, name: str, workload: Workload, index: int) -> Callable[[], Outcome]:
-        """What decodes a prompt as an entry; made before its clock starts."""
+    def _call(self, name: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
+        """Call that decodes a prompt as an entry, for fields of `RaceRow`; made before its clock starts."""
         prompt, sampling = workload.prompts[index][1], workload.sampling
         if name in ENGINES:
             limit = sampling.num_returned(len(prompt))
-            settings = Settings(temperature=sampling.temperature, max_new_tokens=limit)
+            settings = Sampling(temperature=sampling.temperature, max_new_tokens=limit)
             engine = TransformersEngine(workload.pair, ENGINES[name], self.num_drafted)
             if sampling.ignore_eos:
                 engine.target.generation_config.eos_token_id = None
-            return lambda: Outcome(len(engine.answer(prompt, settings, workload.seed + index).tokens))
+            no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
+            seed = workload.seed + index
+            return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
         decoder, generator = self._decoders[name], workload.generator(index)
 
-        def decode() -> Outcome:
+        def decode() -> dict[str, Any]:
             found = decoder.generate(workload.pair, prompt, sampling, generator)
-            counts = found.num_emitted
-            return Outcome(len(found.tokens), found.decode_s, sum(counts), len(counts))
+            counts = {"num_emitted": sum(found.num_emitted), "num_steps": len(found.num_emitted)}
+            return {"num_returned": len(found.tokens), "decode_s": found.decode_s} | counts
 
         return decode
 
     def progress(self, rows: Sequence[RaceRow]) -> dict[str, str]:
         """Tokens a second of the fastest configuration, over those of one token at a time."""
-        names = rows[0].entry
-        rates = []
-        for name in ("fastest", "one_token"):
-            place = names.index(name)
-            rates.append(
-                sum(row.num_returned[place] for row in rows) / sum(row.whole_s[place] for row in rows)
-            )
-        return {"speedup": f"{rates[0] / rates[1]:.2f}"}
+        places = [rows[0].entry.index(name) for name in ("fastest", "one_token")]
+        tokens, seconds = (
+            [sum(getattr(row, name)[place] for row in rows) for place in places]
+            for name in ("num_returned", "whole_s")
+        )
+        return {"speedup": f"{tokens[0] / seconds[0] / (tokens[1] / seconds[1]):.2f}"}

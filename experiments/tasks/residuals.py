@@ -11,9 +11,9 @@ from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
 from experiments.tasks.base import Workload, check_counts, share
-from experiments.tasks.prefixes import PrefixRow, SiblingTask, prefix_laws, prefix_lengths
-from resispec.audit.first_token import rule_of
-from resispec.audit.laws import emitted
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws, prefix_lengths
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.row_checks import emitted
 from resispec.distributions import invert, normalise
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
@@ -103,7 +103,9 @@ class Residuals(SiblingTask):
         overlap = torch.cat((torch.minimum(p, q).double().sum()[None], _stacked(found, 1).mean(0)))
         out = _stacked(found, 2)[:, -1]
         rejected, residual = left.sum(-1), normalise(left, p.double())
-        overdrafted, outside = q > p, _outside(q)
+        mass, order = q.double().sort(descending=True)
+        is_beyond = mass.cumsum(0) - mass >= SUPPORT
+        overdrafted, outside = q > p, torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond)
         entries, tokens = self._entries(p, q)
         excess = ((out - p) * overdrafted).sum(-1)
         laws = {"target": p, "draft": q, "residual": residual, "emitted": out.mean(0)}
@@ -147,7 +149,7 @@ class Residuals(SiblingTask):
         return entries, tokens
 
     def _texts(self, tokens: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
-        """What stands for every entry; nothing where a side has too few tokens."""
+        """Text of every entry; nothing where a side has too few tokens."""
         texts = [decode([token]) if token >= 0 else "" for token in tokens]
         for end in (len(texts) // 2, len(texts)):
             texts[end - 2 : end] = [f"next {self.num_next}", "all others"]
@@ -180,13 +182,6 @@ def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> tuple[T
 def _stacked(found: Sequence[Sequence[tuple[Tensor, ...]]], place: int) -> Tensor:
     """One of the results of `_after`, (sets, k, ...)."""
     return torch.stack([torch.stack([one[place] for one in row]) for row in found])
-
-
-def _outside(q: Tensor) -> Tensor:
-    """Which tokens (V,) bool are not in the draft's support: the smallest set that holds SUPPORT of q."""
-    mass, order = q.double().sort(descending=True)
-    before = mass.cumsum(0) - mass
-    return torch.zeros_like(q, dtype=torch.bool).scatter(0, order, before >= SUPPORT)
 
 
 def _told(law: Tensor, entries: Tensor, count: int) -> Tensor:

@@ -9,9 +9,9 @@ from typing import ClassVar
 import torch
 
 from experiments.tasks.base import Workload, check_counts, identity, share
-from experiments.tasks.drafted import Root, expected_emitted, finite, part
-from experiments.tasks.prefixes import PrefixRow, prefix_lengths
-from resispec.audit.path_bound import tree_log_ratios
+from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
+from experiments.tasks.sampled_trees import Root, expected_emitted, finite, part
+from resispec.audit.ceiling import tree_log_ratios
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 
@@ -19,18 +19,15 @@ ARRANGEMENTS: Mapping[str, Callable[[int, int], Topology]] = {
     "complete": complete,
     "chains": lambda num_levels, num_candidates: parallel_chains(num_candidates, num_levels - 1),
 }
-"""What "N candidates at depth D" may mean: (levels, candidates) -> topology. One candidate is a chain."""
+"""Meanings of "N candidates at depth D": (levels, candidates) -> topology. One candidate is a chain."""
 
 
 @dataclass(frozen=True)
 class ScalingRow(PrefixRow):
-    """Table 5; the first lists have one entry a topology, all of them parts of one drafted tree a prefix.
+    """Table 5: the fields of a `BoundRow` for several topologies, parts of one drafted tree a prefix.
 
-    arrangement: "complete" (that many i.i.d. children at every node) or "chains" (that many i.i.d. paths).
-    num_nodes: verified positions. emitted: expected tokens a step given the tree, summed over prefixes.
-    tree_log_ratios: [topology][prefix][level], the largest log prod p / q of the tree's paths to the level.
-    rollout_log_ratios: [rollout][level], the same along paths of the target.
-    Ratios with a zero probability are plus or minus `experiments.tasks.drafted.INFINITE`.
+    All lists but `rollout_log_ratios` have one entry a topology. arrangement: "complete" (`num_candidates`
+    i.i.d. children at every node) or "chains" (as many i.i.d. paths).
     """
 
     arrangement: list[str]
@@ -46,10 +43,7 @@ class Scaling:
     """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
-    differences are paired.
-
-    num_prefixes: of each prompt, with one tree each. num_levels: the root counted. rollouts: of the target, a
-    prefix.
+    differences are paired. num_prefixes: of each prompt. num_levels: the root counted. rollouts: a prefix.
     """
 
     row: ClassVar[type[ScalingRow]] = ScalingRow

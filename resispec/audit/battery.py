@@ -1,4 +1,7 @@
-"""A seeded battery of hard pairs of laws, and the worst error that a rule or a tree verifier makes on it."""
+"""A seeded battery of hard pairs of laws, and the worst error that a rule or a tree verifier makes on it.
+
+`shown_bias` needs no battery: it is for whoever samples without an audit.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +12,30 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.enumerate import chain_law, drafted_tuples, emitted_law, total_variation, tree_law
+from resispec.audit.verdict import TOLERANCE
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_child_counts, root_only
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
 from resispec.verifiers.top_down import TopDown
 
-KINDS = ("random", "sparse", "peaked", "one-hot", "p = q", "disjoint")
+KINDS = (
+    "random", "sparse", "peaked", "one-hot", "p = q", "disjoint", "nearly equal", "ties", "denormal",
+)  # fmt: skip
+NEARNESS = (1, 6)
+"""Nearly equal laws differ by 10^-a of their masses, a drawn from this range."""
+DENORMAL = 1e-322
+"""Mass of a token below the normal numbers of float64, where products and quotients lose their digits."""
+WIDE = 32_000
+"""The vocabulary of the wide laws that nearly agree."""
+NUM_DRAFTED = 10
+"""Tokens that their drafts can draw: few enough to add up all pairs of siblings."""
+RESIDUAL_MASSES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Mass by which a wide target exceeds its draft."""
 MOST_SIBLINGS = 8
+SHOWN_LAWS = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)
+"""The laws p and q of docs/exactness.md."""
 TREES: tuple[tuple[Topology, int], ...] = (
     (root_only(), 4),
     (complete(3, 2), 2),
@@ -24,10 +43,17 @@ TREES: tuple[tuple[Topology, int], ...] = (
     (from_child_counts([[2], [0, 2]]), 3),
     (complete(2, 4), 4),
     (complete(2, MOST_SIBLINGS), 2),
+    (chain(5), 2),
+    (from_child_counts([[2], [1, 1], [1, 1], [1, 1]]), 2),
+    (from_child_counts([[2], [1, 2], [0, 1, 0], [1]]), 2),
+    (from_child_counts([[2], [0, 1], [2], [0, 1], [1]]), 2),
 )
-"""Topologies, each with its vocabulary: at most 256 drafted trees a pair."""
-CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3))
-"""The same for verifiers of chains."""
+"""Topologies, each with its vocabulary: at most 256 drafted trees a pair, and up to six levels.
+
+Uneven ones are among them, one where only the second sibling has children, level after level.
+"""
+CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
+"""Topologies for verifiers of chains, each with its vocabulary."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +61,7 @@ class Worst:
     """The largest total variation between the emitted law and the target's, and where it was found.
 
     error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,)
-    for a rule, (V, V) for a tree verifier. case: "3 siblings" or "tree of 7 nodes".
+    for a rule, (V, V) for a tree verifier. case: "3 siblings" or "tree of 7 nodes, 3 levels".
     """
 
     error: float
@@ -45,20 +71,22 @@ class Worst:
     draft_probs: Tensor
 
 
-def worst_error(rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3) -> Worst:
+def worst_error(
+    rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3, most_siblings: int = MOST_SIBLINGS
+) -> Worst:
     """The worst enumerated error over `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
 
     It takes a few seconds. Raises what the rule raises, such as InvalidInput for draws that it is not defined
     for.
     """
-    found = []
+    cases = []
     for kind, generator in _rounds(seed, repeats):
-        for num_siblings in range(1, MOST_SIBLINGS + 1):
+        for num_siblings in range(1, most_siblings + 1):
             for vocab in _vocabularies(num_siblings, draws):
                 p, q = pair_of_laws(kind, vocab, generator)
-                error = total_variation(emitted_law(rule, p, q, num_siblings, draws), p)
-                found.append(Worst(_number(error), kind, f"{num_siblings} siblings", p, q))
-    return max(found, key=lambda worst: worst.error)
+                law = emitted_law(rule, p, q, num_siblings, draws)
+                cases.append(_case(law, p, kind, f"{num_siblings} siblings", p, q))
+    return max(cases, key=_error)
 
 
 def _vocabularies(num_siblings: int, draws: Draws) -> range:
@@ -76,8 +104,8 @@ def worst_tree_error(
     repeats: int = 1,
     trees: Sequence[tuple[Topology, int]] = TREES,
 ) -> Worst:
-    """The same over whole trees: the law of the first D tokens for bigram pairs on `trees`; a few seconds."""
-    found = []
+    """The worst error over whole trees: the law of the first D tokens for bigram pairs on `trees`."""
+    cases = []
     for kind, generator in _rounds(seed, repeats):
         for topology, vocab in trees:
             if draws.are_distinct and max(map(len, topology.children)) > vocab:
@@ -85,35 +113,83 @@ def worst_tree_error(
             rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
             law = tree_law(verifier, topology, target, draft, draws)
-            error = total_variation(law, chain_law(target, topology.num_levels))
-            found.append(Worst(_number(error), kind, f"tree of {topology.num_nodes} nodes", target, draft))
-    return max(found, key=lambda worst: worst.error)
+            name = f"tree of {topology.num_nodes} nodes, {topology.num_levels} levels"
+            cases.append(_case(law, chain_law(target, topology.num_levels), kind, name, target, draft))
+    return max(cases, key=_error)
+
+
+def worst_wide_error(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Worst:
+    """The worst enumerated error at V = 32,000 on laws that nearly agree; it takes a few seconds.
+
+    The target exceeds the draft by each of RESIDUAL_MASSES: by little on the tokens that can be drafted, by
+    the rest on all others, so that a residual is wide and has little mass.
+    """
+    generator, cases = Generator().manual_seed(seed), []
+    for mass in RESIDUAL_MASSES:
+        drafted = torch.randperm(WIDE, generator=generator)[:NUM_DRAFTED]
+        q = torch.zeros(WIDE, dtype=torch.float64)
+        q[drafted] = _law(NUM_DRAFTED, generator)
+        p = (1 - mass) * q + mass * _law(WIDE, generator)
+        _, weights = drafted_tuples(q, num_siblings, draws, drafted)
+        if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many
+            law = emitted_law(rule, p, q, num_siblings, draws, drafted)
+            cases.append(_case(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q))
+    return max(cases, key=_error, default=Worst(0.0, "nearly equal", "none", p, q))
 
 
 def worst_of(rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0) -> Worst:
-    """The worst error of a verifier: of its rule at one node if it has one, otherwise on whole trees.
+    """The worst error of a verifier: on whole trees, on wide laws and, if it applies a rule, at one node.
 
     rule: that of the verifier, see `rule_of`. is_chain: nothing is defined for two siblings, so that chains
     are all there is.
     """
-    is_rule = isinstance(verifier, TopDown)
-    if is_rule and not is_chain:
-        return worst_error(rule, draws, seed)
-    checked = TopDown(rule) if is_rule else verifier
-    return worst_tree_error(checked, draws, seed, trees=CHAINS if is_chain else TREES)
+    cases = [worst_wide_error(rule, draws, 1 if is_chain else 2, seed)]
+    if isinstance(verifier, TopDown):
+        cases.append(worst_error(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS))
+    return max(*cases, worst_tree_error(verifier, draws, seed, trees=trees_of(is_chain)), key=_error)
+
+
+def trees_of(is_chain: bool) -> tuple[tuple[Topology, int], ...]:
+    """The topologies on which verifiers of chains, or of trees, are enumerated, each with its vocabulary."""
+    return CHAINS if is_chain else TREES
+
+
+def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
+    """A sentence that says how far a verifier is from the target's law on three tokens; None if it is not.
+
+    One and two siblings are enumerated, as far as the verifier is defined for them; it takes milliseconds. A
+    verifier without bias here may have one elsewhere: that takes an audit.
+    """
+    rule = rule_of(verifier)
+    p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
+    for num_siblings in (1, 2):
+        if is_defined(rule, draws, num_siblings):
+            law = emitted_law(rule, p, q, num_siblings, draws)
+            error = total_variation(law, p)
+            if not error <= TOLERANCE:
+                name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
+                shown = ", ".join(f"{chance:.3f}" for chance in law.tolist())
+                return (
+                    f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
+                    f"draft's {SHOWN_LAWS[1]}, it emits the tokens with probabilities ({shown}), a total "
+                    f"variation of {error:.3f} from the target; see docs/exactness.md"
+                )
+    return None
 
 
 def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:
-    """The draws that a rule is defined for: `law` of so many siblings raises no InvalidInput for them."""
+    """The draws that a rule is defined for, see `is_defined`."""
+    return tuple(draws for draws in Draws if is_defined(rule, draws, num_siblings))
+
+
+def is_defined(rule: SiblingRule, draws: Draws, num_siblings: int) -> bool:
+    """Whether `law` of so many siblings raises no InvalidInput for these draws."""
     uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
-    supported = []
-    for draws in Draws:
-        try:
-            rule.law(uniform, uniform, torch.arange(num_siblings), draws)
-        except InvalidInput:
-            continue
-        supported.append(draws)
-    return tuple(supported)
+    try:
+        rule.law(uniform, uniform, torch.arange(num_siblings), draws)
+    except InvalidInput:
+        return False
+    return True
 
 
 def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
@@ -126,6 +202,19 @@ def pair_of_laws(kind: str, vocab: int, generator: Generator) -> tuple[Tensor, T
         p, q = _law(vocab, generator), torch.zeros(vocab, dtype=torch.float64)
         q[int(torch.randint(vocab, (), generator=generator))] = 1.0
         return (p, q) if bool(torch.rand((), generator=generator) < 0.5) else (q, p)
+    if kind == "nearly equal":
+        p = _law(vocab, generator)
+        least, most = NEARNESS
+        size = 10 ** -(least + (most - least) * float(torch.rand((), generator=generator)))
+        q = p * (1 + size * (2 * torch.rand(vocab, generator=generator, dtype=torch.float64) - 1))
+        return p, q / q.sum()
+    if kind == "ties":
+        return _tied(vocab, generator), _tied(vocab, generator)
+    if kind == "denormal":
+        p, q = _law(vocab, generator), _law(vocab, generator)
+        for law in (p, q):
+            law[int(torch.randint(vocab, (), generator=generator))] = DENORMAL
+        return p / p.sum(), q / q.sum()
     power = 12.0 if kind == "peaked" else 1.0
     count = vocab // 2 if kind == "sparse" else 0
     p, q = (
@@ -143,11 +232,22 @@ def _law(vocab: int, generator: Generator, zero: Tensor | None = None, power: fl
     return weights / weights.sum()
 
 
+def _tied(vocab: int, generator: Generator) -> Tensor:
+    """A law whose masses are in the proportions 1 to 3, so that masses and ratios of two laws are equal."""
+    weights = torch.randint(1, 4, (vocab,), generator=generator).double()
+    return weights / weights.sum()
+
+
 def _rounds(seed: int, repeats: int) -> Iterator[tuple[str, Generator]]:
     for repeat in range(repeats):
         for index, kind in enumerate(KINDS):
             yield kind, torch.Generator().manual_seed(1000 * seed + 10 * repeat + index)
 
 
-def _number(error: float) -> float:
-    return math.inf if math.isnan(error) else error
+def _case(law: Tensor, wanted: Tensor, kind: str, name: str, p: Tensor, q: Tensor) -> Worst:
+    error = total_variation(law, wanted)
+    return Worst(math.inf if math.isnan(error) else error, kind, name, p, q)
+
+
+def _error(worst: Worst) -> float:
+    return worst.error

@@ -10,9 +10,13 @@ file.
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
-from resispec.audit.laws import check_rows
+from resispec.audit.row_checks import check_rows
+from resispec.core import Tree
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws
 
@@ -36,3 +40,22 @@ def check_siblings(num_siblings: int, vocab: int, draws: Draws) -> None:
         raise InvalidInput(f"{num_siblings} siblings; allowed: at least 1")
     if draws.are_distinct and num_siblings > vocab:
         raise InvalidInput(f"{num_siblings} distinct siblings of {vocab} tokens; allowed: at most {vocab}")
+
+
+def tree_log_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Tensor:
+    """The largest path ratio of every level of one tree, (D-1,) float64: max over its nodes of sum log p / q.
+
+    target_probs, draft_probs: (N, V), the laws at every node (as in `decode.Step`). p = 0 gives -inf, and so
+    does a level below which nothing was drafted; q = 0 (a draw without replacement after the draft's mass was
+    exhausted) gives +inf unless p = 0.
+    """
+    topology, tokens = tree.topology, tree.tokens
+    parents = torch.tensor(topology.parents[1:], device=tokens.device)
+    p, q = (rows[parents, tokens[1:]].double().log() for rows in (target_probs, draft_probs))
+    steps = torch.cat((p.new_zeros(1), torch.where(p == -math.inf, -math.inf, p - q)))
+    levels = []
+    for level in topology.levels[1:]:
+        nodes = slice(level.start, level.stop)
+        steps[nodes] += steps[list(topology.parents[nodes])]
+        levels.append(steps[nodes].nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).max())
+    return torch.stack(levels) if levels else p.new_zeros(0)

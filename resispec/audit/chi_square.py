@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from resispec.audit.verdict import Statistic
 
 LEAST_EXPECTED = 25.0
 """Cells expected less often are counted together, so that p-values hold far out in the tail, too."""
 
 
-@dataclass(frozen=True)
-class ChiSquare:
-    """How far the counts of n outcomes lie from what their laws say.
+def chi_squared(value: float, degrees: int, n: int) -> Statistic:
+    """A chi-square of n outcomes; infinite when something happened that cannot.
 
-    statistic: approximately chi-square with `degrees` degrees of freedom when the laws are right; infinite
-    when something happened that cannot.
+    z: its cube root is nearly normal (Wilson and Hilferty 1931). 0 degrees: nothing is random, p_value is 1.
     """
-
-    statistic: float
-    degrees: int
-    n: int
-
-    @property
-    def p_value(self) -> float:
-        """The probability of a statistic at least this large."""
-        if self.degrees == 0:
-            return 1.0
-        half = torch.tensor([self.degrees / 2, self.statistic / 2], dtype=torch.float64)
-        return float(torch.special.gammaincc(half[0], half[1]))
+    if degrees == 0:
+        return Statistic(value, 0.0, 1.0, n, degrees=0)
+    unit = 2 / (9 * degrees)
+    z = ((value / degrees) ** (1 / 3) - 1 + unit) / math.sqrt(unit)
+    half = torch.tensor([degrees / 2, value / 2], dtype=torch.float64)
+    return Statistic(value, z, float(torch.special.gammaincc(half[0], half[1])), n, degrees=degrees)
 
 
-def chi_square(laws: Tensor, cells: Tensor) -> ChiSquare:
+def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
     """Compare n outcomes with the laws that each of them had, however these depend on earlier outcomes.
 
     laws: (n, K) float64, the chances of K cells. cells: (n,) int64, what happened. With pi_t the law of
@@ -42,7 +35,7 @@ def chi_square(laws: Tensor, cells: Tensor) -> ChiSquare:
     count = len(cells)
     observed = torch.bincount(cells, minlength=laws.shape[1]).double()
     expected = laws.sum(0)
-    impossible = ChiSquare(math.inf, 1, count)
+    impossible = chi_squared(math.inf, 1, count)
     if bool((laws.gather(1, cells[:, None]) <= 0).any()):
         return impossible
     groups = _merged(expected)
@@ -55,7 +48,7 @@ def chi_square(laws: Tensor, cells: Tensor) -> ChiSquare:
     if bool((along[~is_random].abs() > 1e-4 * count).any()):
         return impossible
     statistic = (along[is_random].square() / variances[is_random]).sum()
-    return ChiSquare(float(statistic), int(is_random.sum()), count)
+    return chi_squared(float(statistic), int(is_random.sum()), count)
 
 
 def _merged(expected: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from resispec.audit.ceiling import check_siblings
-from resispec.audit.laws import check_rows, emitted
+from resispec.audit.row_checks import RETURNED, check_rows, emitted
 from resispec.core import Tree
 from resispec.trees import Topology
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
@@ -23,11 +23,17 @@ MAX_ELEMENTS = 1 << 22
 
 
 def emitted_law(
-    rule: SiblingRule, target_probs: Tensor, draft_probs: Tensor, num_siblings: int, draws: Draws
+    rule: SiblingRule,
+    target_probs: Tensor,
+    draft_probs: Tensor,
+    num_siblings: int,
+    draws: Draws,
+    drafted: Tensor | None = None,
 ) -> Tensor:
     """The law of the emitted token at one node, exact up to rounding: a sum over all tuples of siblings.
 
-    target_probs, draft_probs: (V,), float64 for an error of about 1e-15. Returns (V,) in the same precision.
+    target_probs, draft_probs: (V,), float64 for an error of about 1e-15. drafted: see `drafted_tuples`.
+    Returns (V,) in the same precision.
     Raises InvalidInput when p or q is no law, or when more distinct siblings are asked for than there are
     tokens.
     """
@@ -35,9 +41,7 @@ def emitted_law(
     check_rows("draft probabilities", draft_probs)
     vocab = len(target_probs)
     check_siblings(num_siblings, vocab, draws)
-    siblings = _tuples(vocab, num_siblings, draws.are_distinct).to(target_probs.device)
-    weights = draws.weights(draft_probs.expand(len(siblings), -1), siblings)
-    siblings, weights = siblings[weights > 0], weights[weights > 0]
+    siblings, weights = drafted_tuples(draft_probs, num_siblings, draws, drafted)
     total = torch.zeros_like(target_probs)
     rows = max(1, MAX_ELEMENTS // vocab)
     for tokens, weight in zip(siblings.split(rows), weights.split(rows), strict=True):
@@ -48,6 +52,19 @@ def emitted_law(
     return total
 
 
+def drafted_tuples(
+    draft_probs: Tensor, num_siblings: int, draws: Draws, drafted: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Tuples of siblings (K, B) int64 that can be drawn, and their probabilities (K,).
+
+    draft_probs: (V,). drafted: tokens (T,) int64 that alone are considered; all of them when None.
+    """
+    tokens = torch.arange(len(draft_probs)) if drafted is None else drafted
+    siblings = tokens[_tuples(len(tokens), num_siblings, draws.are_distinct)].to(draft_probs.device)
+    weights = draws.weights(draft_probs.expand(len(siblings), -1), siblings)
+    return siblings[weights > 0], weights[weights > 0]
+
+
 def tree_law(
     verifier: Verifier, topology: Topology, target_rows: Tensor, draft_rows: Tensor, draws: Draws
 ) -> Tensor:
@@ -56,6 +73,7 @@ def tree_law(
     target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token
     is 0. Where a step emits fewer than D tokens the rest is fresh sampling from the target, as later steps
     would be. Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
+    Raises FloatingPointError for a drafted tree, however unlikely, whose chances to stop are no law.
     """
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
@@ -69,6 +87,7 @@ def tree_law(
     depths, ancestors = topology.depths.tolist(), topology.ancestors
     for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
         outcomes = verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row])
+        check_chances_to_stop(outcomes.stop)
         for node, (depth, mass) in enumerate(zip(depths, weight * outcomes.stop, strict=True)):
             prefix = 0
             for token in row[ancestors[node]][1:].tolist():  # ancestors come before their descendants
@@ -78,6 +97,19 @@ def tree_law(
     for more in stopped[1:]:
         law = (law.view(-1, vocab, 1) * target_rows).flatten() + more
     return law.view([vocab] * topology.num_levels)
+
+
+def check_chances_to_stop(stop: Tensor) -> None:
+    """Raise FloatingPointError unless the chances (N,) of stopping at a tree's nodes are a law.
+
+    Of a tree that is hardly ever drafted the emitted law would not show it.
+    """
+    total = float(stop.sum(dtype=torch.float64))
+    if not (abs(total - 1) <= RETURNED and float(stop.min()) >= -RETURNED):
+        raise FloatingPointError(
+            f"the chances to stop in a verified tree sum to {total:.9g}, the least is "
+            f"{float(stop.min()):.6g}; allowed: a sum of 1 within {RETURNED:g}, entries that are not negative"
+        )
 
 
 def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:
@@ -96,6 +128,5 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 @lru_cache(maxsize=64)
 def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
     """All (K, length) tuples of tokens, int64, or those that hold no token twice."""
-    tuples = permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length)
-    found = list(tuples)
-    return torch.tensor(found, dtype=torch.int64).view(len(found), length)
+    every = [*(permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length))]
+    return torch.tensor(every, dtype=torch.int64).view(len(every), length)

@@ -2,20 +2,21 @@
 
 Averaging the conditional law instead of emitted tokens removes the noise of accepting, rejecting and the
 final draw: what is left is the noise of the drafted siblings, and most of that is taken away by
-`resispec.audit.controls`. Nothing of size (tuples, V) outlives its chunk.
+`resispec.audit.control_variates`. Nothing of size (tuples, V) outlives its chunk.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.controls import RARE_EVENTS, controls, multiples, reduced
-from resispec.audit.laws import accepted, check_rows, emitted
+from resispec.audit.control_variates import RARE_EVENTS, controls, multiples, reduced
+from resispec.audit.row_checks import accepted, check_rows, emitted
+from resispec.audit.verdict import Statistic, deviation
 from resispec.distributions import sum_rounding
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, SiblingRule
@@ -26,7 +27,7 @@ CHOOSING = 0.4
 
 @dataclass(frozen=True)
 class Tuples:
-    """What to draw: `num_tuples` tuples (at least 4) of `num_siblings` siblings.
+    """Size of a sample: `num_tuples` tuples (at least 4) of `num_siblings` siblings.
 
     max_elements: how many tuples times V are worked on at a time.
     """
@@ -42,26 +43,6 @@ class Tuples:
                 f"an estimate needs at least 1 sibling and 4 tuples; found {self.num_siblings} siblings, "
                 f"{self.num_tuples} tuples"
             )
-
-
-@dataclass(frozen=True)
-class Deviation:
-    """A measured amount whose mean is at most 0 under an exact rule, and its standard error."""
-
-    value: float
-    error: float
-
-    @property
-    def z(self) -> float:
-        """The amount in standard errors; an exact rule exceeds 4 with probability 3.2e-5."""
-        if self.error == 0:
-            return math.copysign(math.inf, self.value) if self.value else 0.0
-        return self.value / self.error
-
-    @property
-    def p_value(self) -> float:
-        """The probability that an exact rule deviates at least as far upwards."""
-        return math.erfc(self.z / math.sqrt(2)) / 2
 
 
 @dataclass(frozen=True)
@@ -96,15 +77,15 @@ class Estimate:
     rounding: float
 
     @property
-    def total_variation(self) -> Deviation:
+    def total_variation(self) -> Statistic:
         """law(S) - p(S): its expectation is 0 under an exact rule, else at most the true total variation."""
         found = self.excess_set
-        return Deviation(found.law - found.target, found.error)
+        return deviation(found.law - found.target, found.error)
 
-    def excess(self, ceiling: float) -> Deviation:
+    def excess(self, ceiling: float) -> Statistic:
         """How far the acceptance lies above the ceiling that holds for exact rules."""
         allowance = resolution(ceiling, self.num_tuples, self.rounding)
-        return Deviation(self.acceptance - ceiling, math.hypot(self.acceptance_error, allowance))
+        return deviation(self.acceptance - ceiling, math.hypot(self.acceptance_error, allowance))
 
 
 def resolution(mass: float, num_tuples: int, rounding: float) -> float:
@@ -133,29 +114,28 @@ def estimate(
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
-    run = _Pass(rule, target_probs, draft_probs, tuples)
-    if tuples.draws.are_random:
-        siblings = run.draw(tuples.num_tuples, generator)
-        num_choosing = round(CHOOSING * tuples.num_tuples)
-        choosing, measuring = siblings[:num_choosing], siblings[num_choosing:]
-    else:
-        choosing = measuring = run.draw(1, generator)
-    first, mean = run.choose(choosing)
-    chosen = mean > target_probs
-    rest, masses = run.measure(measuring, chosen)
-    sums = first + rest if tuples.draws.are_random else rest
+    node = _Node(rule, target_probs, draft_probs, tuples)
+    siblings = node.draw(generator)
+    num_choosing = round(CHOOSING * len(siblings))
+    sums = _Sums(target_probs)
+    choosing = siblings[:num_choosing] if num_choosing else siblings
+    chosen = _excess_set(node.chunks(choosing), sums, target_probs)
+    if not num_choosing:
+        sums = _Sums(target_probs)
+    masses = _masses(node.chunks(siblings[num_choosing:]), sums, chosen)
     law, spread = sums.law()
     if not bool(law.isfinite().all()):
         raise FloatingPointError(
             "the rule's law holds NaN or infinite values; wrap it in CheckedRule to learn where"
         )
-    acceptance = float(sums.accepted.mean()), _standard_error(sums.accepted)
-    return Estimate(
-        law, spread, run.mass(masses, chosen), *acceptance, sums.count, sum_rounding(target_probs)
-    )
+    rounding, target = sum_rounding(target_probs), float(target_probs[chosen].sum(dtype=torch.float64))
+    error = math.hypot(_standard_error(masses), resolution(target, len(masses), rounding))
+    excess_set, accepted = SetMass(float(masses.mean()), target, error), torch.cat(sums.accepted)
+    acceptance = float(accepted.mean()), _standard_error(accepted)
+    return Estimate(law, spread, excess_set, *acceptance, len(accepted), rounding)
 
 
-def pool(deviations: Sequence[Deviation]) -> Deviation:
+def pool(deviations: Sequence[Statistic]) -> Statistic:
     """The mean of independent deviations, so that many weak signs become one: errors add in squares.
 
     Raises InvalidInput when there is none.
@@ -164,99 +144,90 @@ def pool(deviations: Sequence[Deviation]) -> Deviation:
     if not count:
         raise InvalidInput("no deviations to average; at least 1 is needed")
     value = sum(one.value for one in deviations) / count
-    return Deviation(value, math.sqrt(sum(one.error**2 for one in deviations)) / count)
+    return deviation(value, math.sqrt(sum(one.error**2 for one in deviations)) / count)
+
+
+Chunks = Iterable[tuple[Tensor, Tensor, Tensor]]
+"""Of C tuples each: emitted laws (C, V), acceptances (C,) and controls (C, K, V)."""
 
 
 @dataclass(frozen=True)
-class _Sums:
-    """Sums over n tuples of the emitted law and of its square, (V,) float64, and all acceptances, (n,)."""
-
-    law_sum: Tensor
-    square_sum: Tensor
-    accepted: Tensor
-
-    @property
-    def count(self) -> int:
-        return len(self.accepted)
-
-    def __add__(self, other: _Sums) -> _Sums:
-        accepted = torch.cat((self.accepted, other.accepted))
-        return _Sums(self.law_sum + other.law_sum, self.square_sum + other.square_sum, accepted)
-
-    def law(self) -> tuple[Tensor, Tensor]:
-        """The mean law and its standard error, (V,) each."""
-        mean = self.law_sum / self.count
-        variance = (self.square_sum / self.count - mean * mean).clamp_min(0)
-        return mean, (variance / max(1, self.count - 1)).sqrt()
-
-
-@dataclass(frozen=True)
-class _Pass:
-    """One rule at one node."""
+class _Node:
+    """A rule and the laws p, q (V,) at which it is estimated."""
 
     rule: SiblingRule
     target_probs: Tensor
     draft_probs: Tensor
     tuples: Tuples
 
+    def draw(self, generator: Generator) -> Tensor:
+        """(n, B) sibling tuples, drawn as in decoding; a single one if nothing is random."""
+        draws, size = self.tuples.draws, self.tuples.num_siblings
+        count = self.tuples.num_tuples if draws.are_random else 1
+        if draws.are_independent:
+            return draws.draw(self.draft_probs, count * size, generator).view(count, -1)
+        parts = [min(self._rows, count - start) for start in range(0, count, self._rows)]
+        return torch.cat([draws.draw(self.draft_probs.expand(n, -1), size, generator) for n in parts])
+
+    def chunks(self, siblings: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """See `Chunks`, of tuples (n, B)."""
+        for tokens in siblings.split(self._rows):
+            p, q = (probs.expand(len(tokens), -1) for probs in (self.target_probs, self.draft_probs))
+            law = self.rule.law(p, q, tokens, self.tuples.draws)
+            known = controls(p, q, tokens, self.tuples.draws)
+            yield emitted(law, tokens), accepted(law, tokens).double(), known
+
     @property
-    def rows(self) -> int:
+    def _rows(self) -> int:
         """Tuples in a chunk."""
         return max(1, self.tuples.max_elements // len(self.target_probs))
 
-    def draw(self, count: int, generator: Generator) -> Tensor:
-        """(count, B) sibling tuples, drawn as in decoding."""
-        draws, size = self.tuples.draws, self.tuples.num_siblings
-        if draws.are_independent:
-            return draws.draw(self.draft_probs, count * size, generator).view(count, -1)
-        rows = [min(self.rows, count - start) for start in range(0, count, self.rows)]
-        return torch.cat([draws.draw(self.draft_probs.expand(n, -1), size, generator) for n in rows])
 
-    def choose(self, siblings: Tensor) -> tuple[_Sums, Tensor]:
-        """Sums over tuples (n, B), and the mean law less its controls, (V,)."""
-        num_controls = 1 + siblings.shape[1]
-        level = self.target_probs.new_zeros(num_controls, len(self.target_probs), dtype=torch.float64)
-        products = level.new_zeros(num_controls, num_controls + 1)  # of controls with controls, with the law
+class _Sums:
+    """Sums over tuples of the emitted law and of its square, (V,) float64, and all acceptances."""
 
-        def observe(laws: Tensor, known: Tensor) -> None:
-            level.add_(known.sum(0))
-            products.add_((known @ torch.cat((known, laws[:, None]), 1).mT).sum(0))
+    def __init__(self, target_probs: Tensor) -> None:
+        self.law_sum = torch.zeros_like(target_probs, dtype=torch.float64)
+        self.square_sum = self.law_sum.clone()
+        self.accepted: list[Tensor] = []
 
-        sums = self.sums(siblings, observe)
-        mean, known_mean = sums.law()[0], level / sums.count
-        spread = products / sums.count - known_mean @ torch.cat((known_mean, mean[None])).T
-        return sums, mean - multiples(spread[:, :-1], spread[:, -1], sums.count) @ known_mean
+    def add(self, laws: Tensor, accepted: Tensor) -> None:
+        """Count one chunk."""
+        self.law_sum += laws.sum(0)
+        self.square_sum += laws.square().sum(0)
+        self.accepted.append(accepted)
 
-    def measure(self, siblings: Tensor, chosen: Tensor) -> tuple[_Sums, Tensor]:
-        """Sums over tuples (n, B), and the mass of the set `chosen` (V,) bool in each, less its controls."""
-        inside, masses = chosen.to(self.target_probs.dtype), []
+    def law(self) -> tuple[Tensor, Tensor]:
+        """The mean law and its standard error, (V,) each."""
+        count = sum(map(len, self.accepted))
+        mean = self.law_sum / count
+        variance = (self.square_sum / count - mean * mean).clamp_min(0)
+        return mean, (variance / max(1, count - 1)).sqrt()
 
-        def observe(laws: Tensor, known: Tensor) -> None:
-            masses.append(torch.cat((known @ inside, (laws @ inside)[:, None]), 1).double())
 
-        sums, found = self.sums(siblings, observe), torch.cat(masses)
-        return sums, reduced(found[:, -1], found[:, :-1])
+def _excess_set(chunks: Chunks, sums: _Sums, target_probs: Tensor) -> Tensor:
+    """The tokens (V,) bool to which the mean law, less its controls, gives more than p does."""
+    level = products = torch.zeros((), dtype=torch.float64, device=target_probs.device)
+    for laws, hits, known in chunks:
+        sums.add(laws, hits)
+        level = level + known.sum(0).double()  # (K, V)
+        # (K, K + 1), of controls with controls, with the law
+        products = products + (known @ torch.cat((known, laws[:, None]), 1).mT).sum(0).double()
+    count, mean = sum(map(len, sums.accepted)), sums.law()[0]
+    known_mean = level / count
+    spread = products / count - known_mean @ torch.cat((known_mean, mean[None])).T
+    return mean - multiples(spread[:, :-1], spread[:, -1], count) @ known_mean > target_probs
 
-    def sums(self, siblings: Tensor, observe: Callable[[Tensor, Tensor], None]) -> _Sums:
-        """Running sums; `observe` is shown every chunk's emitted laws (C, V) and their controls (C, K, V)."""
-        law_sum = torch.zeros_like(self.target_probs, dtype=torch.float64)
-        square_sum, hits = law_sum.clone(), []
-        for tokens in siblings.split(self.rows):
-            shape = (len(tokens), len(self.target_probs))
-            given = self.target_probs.expand(shape), self.draft_probs.expand(shape), tokens, self.tuples.draws
-            law = self.rule.law(*given)
-            laws = emitted(law, tokens)
-            law_sum += laws.sum(0)
-            square_sum += laws.square().sum(0)
-            hits.append(accepted(law, tokens).double())
-            observe(laws, controls(*given))
-        return _Sums(law_sum, square_sum, torch.cat(hits))
 
-    def mass(self, masses: Tensor, chosen: Tensor) -> SetMass:
-        """The mass (n,) in every tuple of a set that other tuples chose."""
-        target = float(self.target_probs[chosen].sum(dtype=torch.float64))
-        allowance = resolution(target, len(masses), sum_rounding(self.target_probs))
-        return SetMass(float(masses.mean()), target, math.hypot(_standard_error(masses), allowance))
+def _masses(chunks: Chunks, sums: _Sums, chosen: Tensor) -> Tensor:
+    """The mass (n,) of the set `chosen` (V,) bool in every tuple, less its controls."""
+    masses = []
+    for laws, hits, known in chunks:
+        sums.add(laws, hits)
+        inside = chosen.to(laws.dtype)
+        masses.append(torch.cat((known @ inside, (laws @ inside)[:, None]), 1).double())
+    every = torch.cat(masses)
+    return reduced(every[:, -1], every[:, :-1])
 
 
 def _standard_error(values: Tensor) -> float:

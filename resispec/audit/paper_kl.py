@@ -19,7 +19,7 @@ from typing import Protocol
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.estimate import Estimate, SetMass
+from resispec.audit.estimate import Estimate
 from resispec.distributions import draw, normalise
 from resispec.verifiers.resispec import ResiSpec
 
@@ -98,22 +98,14 @@ def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
     a = law(S), b = p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a
     bound with confidence, 0 the plug-in value.
     """
-    found = estimate.excess_set
-    return _binary_kl(found, num_errors * found.error, estimate.rounding)
-
-
-def _binary_kl(found: SetMass, margin: float, rounding: float) -> float:
-    """The divergence of (law(S), 1 - law(S)) from (p(S), 1 - p(S)), law(S) moved toward p(S) by `margin`.
-
-    Both laws sum to 1 but for rounding, so a mass below `rounding` is no evidence where p has none.
-    """
-    law, target = found.law, found.target
+    law, target = estimate.excess_set.law, estimate.excess_set.target
+    margin = num_errors * estimate.excess_set.error
     law = min(1.0, max(target, law - margin)) if law >= target else max(0.0, min(target, law + margin))
     total = 0.0
     for mass, reference in ((law, target), (1 - law, 1 - target)):
         if mass > 0 and reference > 0:
             total += mass * math.log(mass / reference)
-        elif mass > rounding:
+        elif mass > estimate.rounding:  # the laws sum to 1 but for rounding: less is no evidence
             total = math.inf
     return total
 

@@ -13,65 +13,47 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from resispec.core import Tree
 from resispec.errors import InvalidInput
+
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class PathBound:
-    """What no exact verifier exceeds.
+    """Bounds of every exact verifier.
 
     levels, standard_errors: (D-1,) float64, A_l and its error. accepted: sum_l A_l, a bound of E[tau], with
     its error.
     """
 
-    levels: Tensor
-    standard_errors: Tensor
+    levels: Array
+    standard_errors: Array
     accepted: float
     accepted_error: float
 
 
-def tree_log_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Tensor:
-    """The largest path ratio of every level of one tree, (D-1,) float64: max over its nodes of sum log p / q.
-
-    target_probs, draft_probs: (N, V), the laws at every node (as in `decode.Step`). p = 0 gives -inf, and so
-    does a level below which nothing was drafted; q = 0 (a draw without replacement after the draft's mass was
-    exhausted) gives +inf unless p = 0.
-    """
-    topology, tokens = tree.topology, tree.tokens
-    parents = torch.tensor(topology.parents[1:], device=tokens.device)
-    p, q = (rows[parents, tokens[1:]].double().log() for rows in (target_probs, draft_probs))
-    steps = torch.cat((p.new_zeros(1), torch.where(p == -math.inf, -math.inf, p - q)))
-    levels = []
-    for level in topology.levels[1:]:
-        nodes = slice(level.start, level.stop)
-        steps[nodes] += steps[list(topology.parents[nodes])]
-        levels.append(steps[nodes].nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf).max())
-    return torch.stack(levels) if levels else p.new_zeros(0)
-
-
-def path_bound(target_log_ratios: Tensor, tree_max_log_ratios: Tensor) -> PathBound:
+def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> PathBound:
     """The level-wise bound (U1), held out.
 
     target_log_ratios: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
-    tree_max_log_ratios: (T, D-1), per drafted tree and level the largest over its paths. Both begin after the
-    same prefixes, over which the bound is a mean. Infinite values are allowed. Raises InvalidInput for NaN,
-    different depths or fewer than four samples.
+    tree_max_log_ratios: (T, D-1), per drafted tree and level the largest over its paths, see
+    `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the bound is a
+    mean. Infinite values are allowed. Raises InvalidInput for NaN, different depths or fewer than four
+    samples.
     """
-    for name, ratios in (("target rollouts", target_log_ratios), ("drafted trees", tree_max_log_ratios)):
-        if ratios.ndim != 2 or len(ratios) < 4 or bool(ratios.isnan().any()):
+    rollouts, trees = (np.asarray(ratios, np.float64) for ratios in (target_log_ratios, tree_max_log_ratios))
+    for name, ratios in (("target rollouts", rollouts), ("drafted trees", trees)):
+        if ratios.ndim != 2 or len(ratios) < 4 or bool(np.isnan(ratios).any()):
             raise InvalidInput(
-                f"{name}: path ratios of shape {tuple(ratios.shape)}; allowed: (at least 4, D-1), without NaN"
+                f"{name}: path ratios of shape {ratios.shape}; allowed: (at least 4, D-1), without NaN"
             )
-    if target_log_ratios.shape[1] != tree_max_log_ratios.shape[1]:
+    if rollouts.shape[1] != trees.shape[1]:
         raise InvalidInput(
-            f"{target_log_ratios.shape[1]} levels of rollouts and {tree_max_log_ratios.shape[1]} of trees; "
-            "allowed: equal"
+            f"{rollouts.shape[1]} levels of rollouts and {trees.shape[1]} of trees; allowed: equal"
         )
-    rollouts, trees = target_log_ratios.double(), tree_max_log_ratios.double()
     halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
     bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
     # Each half's bound depends on the other half through theta; the mean of the errors holds for any
@@ -80,25 +62,27 @@ def path_bound(target_log_ratios: Tensor, tree_max_log_ratios: Tensor) -> PathBo
     return PathBound(levels, errors, float(totals), float(total_errors))
 
 
-def _best_thresholds(rollouts: Tensor, trees: Tensor) -> Tensor:
+def _best_thresholds(rollouts: Array, trees: Array) -> Array:
     """theta (D-1,): of all samples, those at which the two frequencies of this half have the smallest sum."""
     best = []
-    for low, high in zip(rollouts.T, trees.T, strict=True):
-        low, high = low.sort().values, high.sort().values
-        candidates = torch.cat((low, high, low.new_tensor([-math.inf, math.inf])))
-        below = torch.searchsorted(low, candidates) / len(low)
-        above = 1 - torch.searchsorted(high, candidates) / len(high)
-        best.append(candidates[(below + above).argmin()])
-    return torch.stack(best)
+    for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
+        candidates = np.concatenate((low, high, [-math.inf, math.inf]))
+        # In float32, where sums that differ by rounding alone are ties.
+        below, above = (
+            np.searchsorted(ordered, candidates).astype(np.float32) / np.float32(len(ordered))
+            for ordered in (low, high)
+        )
+        best.append(candidates[(below + (1 - above)).argmin()])
+    return np.array(best)
 
 
-def _measured(rollouts: Tensor, trees: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _measured(rollouts: Array, trees: Array, thresholds: Array) -> tuple[Array, Array, Array, Array]:
     """A_l (D-1,), its standard errors (D-1,), the sum () over levels and its standard error ().
 
     The levels of one sample are dependent, so the error of the sum is that of the samples' sums.
     """
-    below, above = (rollouts < thresholds).double(), (trees >= thresholds).double()
+    below, above = (rollouts < thresholds).astype(np.float64), (trees >= thresholds).astype(np.float64)
     levels = below.mean(0) + above.mean(0)
-    errors = (below.var(0) / len(below) + above.var(0) / len(above)).sqrt()
-    total_error = (below.sum(1).var() / len(below) + above.sum(1).var() / len(above)).sqrt()
-    return levels, errors, levels.sum(), total_error
+    errors = np.sqrt(below.var(0, ddof=1) / len(below) + above.var(0, ddof=1) / len(above))
+    sums = below.sum(1), above.sum(1)
+    return levels, errors, levels.sum(), np.sqrt(sum(one.var(ddof=1) / len(one) for one in sums))

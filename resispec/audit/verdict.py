@@ -1,41 +1,116 @@
-"""From evidence to a verdict: exact, biased or undecided, with the numbers that decide it."""
+"""One vocabulary of evidence: statistics, findings, and the judge that leads from the first to the second.
+
+Audits, transcripts, the pytest plug-in and the tables share it; nothing here takes torch.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from statistics import NormalDist
 
-from resispec.audit.chi_square import ChiSquare
-from resispec.audit.estimate import Deviation
-from resispec.audit.settled import CERTAIN_P, SUSPICIOUS_P
-from resispec.audit.z_score import ZScore
+import numpy as np
+from numpy.typing import ArrayLike
 
 TOLERANCE = 1e-5
-"""Enumerated errors above this are bias: a rule that computes in float32 stays below it, one in float64
-below 1e-12."""
+"""Enumerated errors above this are bias: a rule in float32 stays below it, one in float64 below 1e-12."""
 LIMIT = 4.0
-"""Statistics further out than this many standard errors are bias."""
+"""Statistics more than this many standard errors out are bias."""
 LEAST_P = 1e-5
-"""Counts that are less likely than this are bias. There are many of them, so it is stricter than LIMIT."""
+"""Counts with a p-value below this are bias; there are many of them."""
+SUSPICIOUS_P = 0.003
+"""p-value below which a statistic is measured again with fresh random numbers."""
+CERTAIN_P = 1e-9
+"""p-value below which no second measurement is needed."""
 SUSPICIOUS = NormalDist().inv_cdf(1 - SUSPICIOUS_P)
-"""A normal lies so many standard errors above 0 with probability SUSPICIOUS_P."""
+"""z-score above which a one-sided statistic is suspicious."""
 POWER = 1.28
-"""What lies so many standard errors above a limit in the mean is beyond it nine times in ten."""
+"""z-offset for 90 % power: an effect of limit + POWER standard errors is flagged in 90 % of runs."""
 MIN_TOKENS = 1000
-"""Fewer audited tokens than this are never enough for `exact`."""
+"""Fewest audited tokens that allow to say that no bias is seen."""
 MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "rank": 6.0}
-"""The least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
+"""Least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
+AGAINST_OUTCOMES = ("verdicts", "verdict surprisal", "verdict rank")
+"""Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
+TOKENS_MAY_BE_RIGHT = "`verify` does not draw from the law that `outcomes` says; the tokens may be right"
+REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
+"""Evidence that must be there to say that no bias is seen."""
 
 
 class Finding(StrEnum):
-    """What the evidence says. EXACT: there is enough of it, and no bias was found. BIASED: one was found."""
+    """Finding of an audit, wherever one is printed.
 
-    EXACT = "exact"
+    BIASED: the emitted tokens do not follow the target. INCONSISTENT: `verify` and `outcomes` do not say the
+    same law; the tokens may be right. NO_BIAS_SEEN: there is enough evidence, and samples found nothing.
+    UNDECIDED: there is too little of it. "Exact" is none of them: it is said of what was enumerated, alone.
+    """
+
     BIASED = "biased"
+    INCONSISTENT = "inconsistent"
+    NO_BIAS_SEEN = "no bias seen"
     UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """A measured number and how likely it is under an exact verifier.
+
+    value: in its own unit, such as a total variation, a sum or a chi-square. z: the same in standard errors.
+    p_value: probability of a value at least as far out. n: outcomes that it rests on, 0 if nobody counts
+    them. error: standard error of `value`; NaN for a chi-square, which has `degrees` of freedom.
+    """
+
+    value: float
+    z: float
+    p_value: float
+    n: int = 0
+    error: float = math.nan
+    degrees: int = 1
+
+
+Statistics = Mapping[str, Statistic]
+
+
+def deviation(value: float, error: float) -> Statistic:
+    """An amount whose mean is at most 0 under an exact verifier; only how far it lies above 0 counts."""
+    z = value / error if error else math.copysign(math.inf, value) if value else 0.0
+    return Statistic(value, z, math.erfc(z / math.sqrt(2)) / 2, error=error)
+
+
+def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
+    """Standardise a sum of n terms. Where nothing is random, z is 0 for a rounding error, else infinite.
+
+    Raises FloatingPointError for NaN.
+    """
+    if math.isnan(deviation_sum) or math.isnan(variance_sum):
+        raise FloatingPointError("a z-score's terms are NaN; laws are finite and sum to 1")
+    rounding = 1e-6 * n
+    if variance_sum > 0:
+        z = deviation_sum / math.sqrt(variance_sum)
+    else:
+        z = 0.0 if abs(deviation_sum) <= rounding else math.copysign(math.inf, deviation_sum)
+    error = math.sqrt(max(0.0, variance_sum))
+    return Statistic(deviation_sum, z, math.erfc(abs(z) / math.sqrt(2)), n, error)
+
+
+def z_scores(terms: Mapping[str, ArrayLike]) -> dict[str, Statistic]:
+    """The z-scores of MIN_VARIANCE's statistics that have terms, by name.
+
+    terms: of every statistic "name" its deviations (K,) and, as "name_variance", their variances (K,), see
+    `resispec.audit.z_score`. Where a term is not defined, such as an overdraft without a draft's law, both
+    are NaN or None. Raises FloatingPointError for any other NaN.
+    """
+    scores = {}
+    for name in MIN_VARIANCE:
+        deviations, variances = (np.asarray(terms[key], np.float64) for key in (name, f"{name}_variance"))
+        if name == "overdraft":
+            is_known = ~np.isnan(variances)
+            deviations, variances = deviations[is_known], variances[is_known]
+        if len(deviations):
+            scores[name] = z_score(float(deviations.sum()), float(variances.sum()), len(deviations))
+    return scores
 
 
 @dataclass(frozen=True)
@@ -43,51 +118,57 @@ class Evidence:
     """All that was measured about one verifier with one kind of draws. What is missing is None or empty.
 
     enumerated_error: worst total variation, by enumeration in float64 (rules and trees). total_variations:
-    estimated, by the name of what it was estimated on. simulations: counts of what `verify` drew, by the name
-    of what was counted. z_scores: from real decoding, named "surprisal", "overdraft" and "rank", or with a
-    detail after a colon ("surprisal: c4, T=0.6"). excesses: acceptance minus its ceiling, by the name of what
-    it was measured on.
+    estimated, by the name of the nodes. simulations: counts of what `verify` drew, by the names of the scene
+    and of the statistic, see `simulate`. z_scores: of real decoding, by what was decoded ("3 levels"; "" for
+    one decoding) and the statistic's name. excesses: acceptance minus its ceiling, by the name of the nodes.
+    levels: deepest level of a tree that was walked, by the kind of evidence ("enumerated", "simulated",
+    "decoded").
     """
 
     enumerated_error: float | None = None
-    total_variations: Mapping[str, Deviation] = field(default_factory=dict)
-    simulations: Mapping[str, ChiSquare] = field(default_factory=dict)
-    z_scores: Mapping[str, ZScore] = field(default_factory=dict)
-    excesses: Mapping[str, Deviation] = field(default_factory=dict)
+    total_variations: Statistics = field(default_factory=dict)
+    simulations: Mapping[str, Statistics] = field(default_factory=dict)
+    z_scores: Mapping[str, Statistics] = field(default_factory=dict)
+    excesses: Statistics = field(default_factory=dict)
+    levels: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_statistics(self) -> int:
-        """How many random statistics can raise a false alarm."""
-        parts = (self.total_variations, self.simulations, self.z_scores, self.excesses)
-        return sum(map(len, parts))
+        """Number of random statistics, each of which can raise a false alarm."""
+        groups = (self.total_variations, self.excesses, *self.simulations.values(), *self.z_scores.values())
+        return sum(map(len, groups))
+
+    @property
+    def num_tokens(self) -> int:
+        """Audited tokens of the longest decoding."""
+        return max((score.n for scores in self.z_scores.values() for score in scores.values()), default=0)
 
     @property
     def false_alarm_rate(self) -> float:
-        """A bound of the probability that an exact verifier is called biased by what was `settled`.
+        """A bound of the probability that an exact verifier is called biased by `remeasured` statistics.
 
         Two accidents must meet: a statistic that is suspicious and, in fresh random numbers, one of those
-        measured with it that is beyond its limit. A normal lies more than LIMIT standard errors above 0 with
-        probability 3.2e-5, on either side of it with 6.3e-5. However dependent the statistics are, their
-        probabilities add up (union bound).
+        measured with it (on the same nodes, scene or tree) that is beyond its limit. A normal lies more than
+        LIMIT standard errors above 0 with probability 3.2e-5, on either side of it with 6.3e-5. However
+        dependent the statistics are, their probabilities add up (union bound).
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
-        together = [(2, tail)] * len({*self.total_variations, *self.excesses})
-        together += [(len(self.simulations), LEAST_P), (len(self.z_scores), 2 * tail)]
+        together = [
+            *((2, tail) for _ in {*self.total_variations, *self.excesses}),
+            *((len(counts), LEAST_P) for counts in self.simulations.values()),
+            *((len(scores), 2 * tail) for scores in self.z_scores.values()),
+        ]
         return sum(n * (CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in together)
 
     @property
     def smallest_seen(self) -> float:
         """The total variation at one node that is seen nine times in ten; NaN without estimates.
 
-        It looks suspicious then, and measured AGAIN times as long it is beyond LIMIT. It holds on the laws
-        that were tried, if the tuples that choose a set find where the bias is.
+        It looks suspicious then, and measured again at length it is beyond LIMIT. It holds on the laws that
+        were tried, if the tuples that choose a set find where the bias is.
         """
         errors = [found.error for found in self.total_variations.values()]
         return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
-
-
-REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
-"""What must be there for the verdict `exact`."""
 
 
 @dataclass(frozen=True)
@@ -98,96 +179,117 @@ class Judgement:
     reasons: tuple[str, ...]
 
 
+def first_with_reasons(*cases: tuple[Finding, Sequence[str]]) -> Judgement:
+    """The first finding that has a reason, with all of its reasons; the last case must have one."""
+    return next(Judgement(finding, tuple(reasons)) for finding, reasons in cases if reasons)
+
+
+def equal_share(rate: float, num_statistics: int) -> float:
+    """p-value below which each of these statistics is bias, so that all raise false alarms at `rate` at most.
+
+    However the statistics depend on each other (union bound, Bonferroni).
+    """
+    return rate / max(1, num_statistics)
+
+
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
     """Judge a verifier by what was measured.
 
-    biased: an enumerated error above TOLERANCE; a z-score whose sum has at least MIN_VARIANCE and |z| above
-    LIMIT, or an infinite one; an estimated total variation or an acceptance excess more than LIMIT standard
-    errors above 0; counts less likely than LEAST_P; NaN anywhere.
+    biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite one; counts of
+    tokens less likely than LEAST_P; or, of an `outcomes` that verdicts follow, an enumerated error above
+    TOLERANCE, an estimated total variation or an acceptance excess more than LIMIT standard errors above 0;
+    NaN anywhere.
+    inconsistent: otherwise, when counts of verdicts are less likely than LEAST_P under `outcomes`.
     undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
     item is missing.
-    exact: otherwise.
+    no bias seen: otherwise; its reason says what was walked, what would have shown and what could hide.
 
     Enumeration raises no false alarms; for the rest see `Evidence.false_alarm_rate`.
 
-    required: the fields of Evidence that `exact` needs; leave out what a decoder cannot have (no draft law:
-    only "z_scores").
+    required: the fields of Evidence that `no bias seen` needs; leave out what a decoder cannot have (no draft
+    law: only "z_scores").
     """
-    biased = [
-        *_enumeration(evidence),
-        *_deviations(evidence),
-        *_simulations(evidence),
-        *_z_scores(evidence, _is_biased),
+    of_outcomes = [*_enumerated(evidence), *_too_high(evidence)]
+    of_tokens = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
+    inconsistent = [*_unlikely(evidence, against_outcomes=True)]
+    missing = [name for name in required if getattr(evidence, name) in (None, {})]
+    is_short = evidence.z_scores and evidence.num_tokens < MIN_TOKENS
+    undecided = [
+        *([f"{evidence.num_tokens} audited tokens; at least {MIN_TOKENS} are needed"] if is_short else []),
+        *_scored(evidence, weak=True),
+        *(f"no evidence: {name.replace('_', ' ')}" for name in missing),
     ]
-    missing = [f"no evidence: {name.replace('_', ' ')}" for name in required if not _present(evidence, name)]
-    tokens = max((score.n for score in evidence.z_scores.values()), default=0)
-    few = (
-        [f"{tokens} audited tokens; at least {MIN_TOKENS} are needed"]
-        if evidence.z_scores and tokens < MIN_TOKENS
-        else []
+    is_biased = of_tokens or (of_outcomes and not inconsistent)
+    return first_with_reasons(
+        (Finding.BIASED, [*of_outcomes, *of_tokens, *inconsistent] if is_biased else []),
+        (Finding.INCONSISTENT, inconsistent and [*inconsistent, *of_outcomes, TOKENS_MAY_BE_RIGHT]),
+        (Finding.UNDECIDED, undecided),
+        (Finding.NO_BIAS_SEEN, [_nothing_seen(evidence)]),
     )
-    undecided = [*few, *_z_scores(evidence, _is_weak), *missing]
-    if biased:
-        return Judgement(Finding.BIASED, tuple(biased))
-    if undecided:
-        return Judgement(Finding.UNDECIDED, tuple(undecided))
-    audited = f" ({tokens} audited tokens)" if evidence.z_scores else ""
-    found = f"no deviation in {evidence.num_statistics} statistics{audited}"
-    if not math.isnan(evidence.smallest_seen):
-        found += f"; a total variation of {evidence.smallest_seen:.2g} at one node would have been seen"
-    return Judgement(Finding.EXACT, (found,))
 
 
-def _enumeration(evidence: Evidence) -> list[str]:
+def _nothing_seen(evidence: Evidence) -> str:
+    """The reason that no bias is seen: the ground covered, what would have shown, and what could hide."""
+    parts, mistakes, smallest = [], [], evidence.smallest_seen
+    if evidence.enumerated_error is not None:
+        parts.append(f"exact where enumerated (error {evidence.enumerated_error:.1e})")
+    audited = f" ({evidence.num_tokens} audited tokens)" if evidence.z_scores else ""
+    parts.append(f"no deviation in {evidence.num_statistics} statistics{audited}")
+    if evidence.levels:
+        walked = (f"{kind} on levels 1 to {deepest}" for kind, deepest in evidence.levels.items())
+        parts.append(", ".join(walked))
+        mistakes.append(f"begins below level {min(evidence.levels.values())}")
+    if not math.isnan(smallest):
+        parts.append(f"a total variation above {smallest:.2g} at one node would have shown")
+        mistakes.append("is rarer than that")
+    verdicts = [
+        counts[name].n
+        for counts in evidence.simulations.values()
+        for name in AGAINST_OUTCOMES
+        if name in counts
+    ]
+    if verdicts:
+        mistakes.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
+    return "; ".join([*parts, f"what {' or '.join(mistakes)} could hide"] if mistakes else parts)
+
+
+def _enumerated(evidence: Evidence) -> Iterator[str]:
     error = evidence.enumerated_error
-    if error is None or error <= TOLERANCE:  # NaN is not below the tolerance
-        return []
-    return [f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"]
+    if error is not None and not error <= TOLERANCE:  # NaN is not below the tolerance
+        yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
 
 
-def _deviations(evidence: Evidence) -> list[str]:
-    kinds = (
-        ("total variation", evidence.total_variations),
-        ("acceptance above its ceiling", evidence.excesses),
-    )
-    return [
-        f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
-        for kind, deviations in kinds
-        for name, found in deviations.items()
-        if not found.z <= LIMIT
-    ]
+def _too_high(evidence: Evidence) -> Iterator[str]:
+    kinds = {
+        "total variation": evidence.total_variations,
+        "acceptance above its ceiling": evidence.excesses,
+    }
+    for kind, statistics in kinds.items():
+        for name, found in statistics.items():
+            if not found.z <= LIMIT:
+                yield f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
 
 
-def _simulations(evidence: Evidence) -> list[str]:
-    return [
-        f"simulation ({name}): counts of {found.n} outcomes that an exact verifier gives with probability "
-        f"{found.p_value:.1g}; allowed: {LEAST_P:g}"
-        for name, found in evidence.simulations.items()
-        if not found.p_value >= LEAST_P
-    ]
+def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:
+    kind = "a consistent" if against_outcomes else "an exact"
+    for scene, counts in evidence.simulations.items():
+        for name, count in counts.items():
+            if (name in AGAINST_OUTCOMES) is against_outcomes and not count.p_value >= LEAST_P:
+                yield (
+                    f"simulation ({name}, {scene}): counts of {count.n} outcomes that {kind} verifier gives "
+                    f"with probability {count.p_value:.1g}; allowed: {LEAST_P:g}"
+                )
 
 
-def _z_scores(evidence: Evidence, holds: Callable[[str, ZScore], bool]) -> list[str]:
-    return [
-        f"{name} z = {score.z:.1f} over {score.n} tokens, variance {score.variance:.3g}; "
-        f"allowed: |z| up to {LIMIT:g}, variance at least {_least_variance(name):g}"
-        for name, score in evidence.z_scores.items()
-        if holds(name, score)
-    ]
-
-
-def _is_biased(name: str, score: ZScore) -> bool:
-    return abs(score.z) == float("inf") or (not _is_weak(name, score) and not abs(score.z) <= LIMIT)
-
-
-def _is_weak(name: str, score: ZScore) -> bool:
-    return score.variance < _least_variance(name)
-
-
-def _least_variance(name: str) -> float:
-    return MIN_VARIANCE.get(name.split(":")[0], max(MIN_VARIANCE.values()))
-
-
-def _present(evidence: Evidence, name: str) -> bool:
-    value = getattr(evidence, name)
-    return value is not None and value != {}
+def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
+    """The z-scores that rest on too little to be judged, or the others that are too far out."""
+    for decoding, scores in evidence.z_scores.items():
+        for name, score in scores.items():
+            variance, least = score.error**2, MIN_VARIANCE[name]
+            is_weak = variance < least
+            is_biased = math.isinf(score.z) or (not is_weak and not abs(score.z) <= LIMIT)
+            if is_weak if weak else is_biased:
+                yield (
+                    f"{name}{decoding and f': {decoding}'} z = {score.z:.1f} over {score.n} tokens, variance "
+                    f"{variance:.3g}; allowed: |z| up to {LIMIT:g}, variance at least {least:g}"
+                )

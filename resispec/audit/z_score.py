@@ -21,21 +21,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from resispec.audit.verdict import Statistic, z_scores
 from resispec.decode import Step
-
-
-@dataclass(frozen=True)
-class ZScore:
-    """A standardised sum of n terms. variance: the sum's, under an exact verifier."""
-
-    z: float
-    n: int
-    variance: float
-
-    @property
-    def p_value(self) -> float:
-        """Probability that a standard normal is at least this far from 0 on either side."""
-        return math.erfc(abs(self.z) / math.sqrt(2))
 
 
 @dataclass(frozen=True)
@@ -52,13 +39,9 @@ class Terms:
     rank: Tensor
     rank_variance: Tensor
 
-    def scores(self) -> dict[str, ZScore]:
+    def scores(self) -> dict[str, Statistic]:
         """The z-scores of statistics that have terms, by name. Raises FloatingPointError for a NaN law."""
-        known = ~self.overdraft_variance.isnan()
-        scores = {"surprisal": _scored(self.surprisal, self.surprisal_variance)}
-        scores["overdraft"] = _scored(self.overdraft[known], self.overdraft_variance[known])
-        scores["rank"] = _scored(self.rank, self.rank_variance)
-        return {name: score for name, score in scores.items() if score.n}
+        return z_scores({name: terms.cpu().numpy() for name, terms in vars(self).items()})
 
 
 def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -97,21 +80,6 @@ def rank_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
     return middle - 0.5, (1 - (p**3).sum(-1)).clamp_min(0) / 12
 
 
-def z_score(deviation_sum: float, variance_sum: float, n: int) -> ZScore:
-    """Standardise a sum. Where nothing was random, z is 0 if the deviation is rounding, else infinite.
-
-    Raises FloatingPointError for NaN.
-    """
-    if math.isnan(deviation_sum) or math.isnan(variance_sum):
-        raise FloatingPointError("a z-score's terms are NaN; laws are finite and sum to 1")
-    rounding = 1e-6 * n
-    if variance_sum <= 0:
-        z = 0.0 if abs(deviation_sum) <= rounding else math.copysign(math.inf, deviation_sum)
-    else:
-        z = deviation_sum / math.sqrt(variance_sum)
-    return ZScore(z, n, variance_sum)
-
-
 def step_terms(step: Step) -> Terms:
     """The terms of every token that one step emitted, in order, on the step's device, without waiting for it.
 
@@ -148,7 +116,3 @@ def cut(terms: Terms, num_tokens: int) -> Terms:
     When to stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
     """
     return Terms(*(getattr(terms, field.name)[:num_tokens] for field in fields(Terms)))
-
-
-def _scored(deviation: Tensor, variance: Tensor) -> ZScore:
-    return z_score(float(deviation.sum()), float(variance.sum()), len(deviation))

@@ -1,4 +1,4 @@
-"""What fills a tree: nothing, a draft model, or a drafter on the target's features."""
+"""Drafters fill a tree: with nothing, from a draft model, or from the target's features."""
 
 from resispec.drafters.base import Drafter, DraftSession
 from resispec.drafters.draft_model import DraftModel

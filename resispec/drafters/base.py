@@ -27,11 +27,11 @@ class DraftSession(Protocol):
         """
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
-        """Learn what was kept of the last tree. features: (N, H), the target's at every node of that tree."""
+        """Learn the verdict on the last tree. features: (N, H), the target's at every node of that tree."""
 
 
 class Drafter(Protocol):
-    """How trees are filled."""
+    """A way to fill trees."""
 
     @property
     def topology(self) -> Topology:

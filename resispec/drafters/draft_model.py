@@ -6,12 +6,13 @@ Plain speculative decoding, SpecInfer and Sequoia draft this way.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import as_unit, upload
 from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.no_draft import NoDraft
@@ -39,10 +40,9 @@ class DraftModel:
                 f"a draft model fills a tree of fixed shape; found {self.topology!r} (EAGLE's, if dynamic)"
             )
         # A level is drawn at once and cut to each node's number of children.
-        counts = [
-            {len(self.topology.children[node]) for node in level} - {0} for level in self.topology.levels
-        ]
-        if not self.draws.can_be_cut and any(len(found) > 1 for found in counts):
+        children = self.topology.children
+        counts = [{len(children[node]) for node in level} - {0} for level in self.topology.levels]
+        if not self.draws.can_be_cut and max(map(len, counts)) > 1:
             raise InvalidInput(
                 f"{self.draws} draws: nodes of one level differ in their number of children; "
                 "allowed: equal numbers, or none"
@@ -55,12 +55,8 @@ class DraftModel:
         return DraftModelSession(self, pair.draft_model(), warp, capacity)
 
 
-@dataclass(frozen=True)
-class _Attention:
-    """What the nodes of one level see.
-
-    depths: (K,) int64, behind the root. visible: (K, R) bool, of the R rows so far below the root.
-    """
+class _Attention(NamedTuple):
+    """Places of a level's K nodes: their depths (K,) behind the root, and which of R rows they see (K, R)."""
 
     depths: Tensor
     visible: Tensor
@@ -68,15 +64,15 @@ class _Attention:
 
 @kept_with_topology
 def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Attention, ...], dict[int, int]]:
-    """What each level that is drafted from sees, and the row of every forwarded node below the root."""
-    seen, rows = [], dict[int, int]()
+    """The attention of each level that is drafted from, and the row of every forwarded node but the root."""
+    plan, rows = [], dict[int, int]()
     for depth, level in enumerate(inner_levels(topology, device)):
         nodes = level.nodes.tolist()
         if depth:
-            rows.update({node: len(rows) + offset for offset, node in enumerate(nodes)})
+            rows |= {node: row for row, node in enumerate(nodes, start=len(rows))}
         visible = topology.ancestors[nodes][:, list(rows)].to(device)
-        seen.append(_Attention(torch.full_like(level.nodes, depth - 1), visible))
-    return tuple(seen), rows
+        plan.append(_Attention(torch.full_like(level.nodes, depth - 1), visible))
+    return tuple(plan), rows
 
 
 class DraftModelSession:
@@ -85,7 +81,7 @@ class DraftModelSession:
     def __init__(self, drafter: DraftModel, model: Model, warp: Warp, capacity: int) -> None:
         self._drafter, self._model, self._warp = drafter, model, warp
         self._levels = inner_levels(drafter.topology, model.device)
-        self._seen, self._rows = _plan(drafter.topology, model.device)
+        self._plan, self._rows = _plan(drafter.topology, model.device)
         self._session = model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, model.device)
         self._keep = keeping(self._session, model.device)
@@ -113,10 +109,9 @@ class DraftModelSession:
         features = self._session.extend(committed)[-1:]
         tokens = committed[-1:].expand(topology.num_nodes).clone()
         laws = []
-        for depth, (level, seen) in enumerate(zip(self._levels, self._seen, strict=True)):
+        for depth, (level, attention) in enumerate(zip(self._levels, self._plan, strict=True)):
             if depth:
-                drafted = tokens.index_select(0, level.nodes)
-                features = self._session.forward(drafted, seen.depths, seen.visible)
+                features = self._session.forward(tokens.index_select(0, level.nodes), *attention)
             laws.append(self._warp.law(self._model.head(features)))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
@@ -132,9 +127,7 @@ class DraftModelSession:
         """
         if bool(self._sample.isnan().any()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
-        cached = [self._rows[node] for node in verdict.path if node in self._rows]
-        if cached:
-            self._keep(cached)
-        self._pending = [
-            token for node, token in zip(verdict.path, verdict.tokens, strict=False) if node not in self._rows
-        ]
+        rows = [self._rows[node] for node in verdict.path if node in self._rows]
+        if rows:
+            self._keep(rows)
+        self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])

@@ -13,8 +13,8 @@ from enum import StrEnum
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import as_unit, upload
 from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession
 from resispec.drafters.eagle_trees import DynamicTree, Grown, Growth, connect
 from resispec.drafters.levels import inner_levels
@@ -25,7 +25,7 @@ from resispec.trees import Topology, root_only
 
 
 class Reading(StrEnum):
-    """How candidates are chosen, and how the rule is told that they were.
+    """A choice of candidates, and the draws that the rule is told.
 
     POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
     SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's
@@ -40,7 +40,7 @@ class Reading(StrEnum):
 
     @property
     def draws(self) -> Draws:
-        """What the rule is told."""
+        """The draws that the rule is told."""
         return Draws.POINT_MASS if self is Reading.POINT_MASS else Draws.WITHOUT_REPLACEMENT
 
 
@@ -129,8 +129,8 @@ class _EagleDrafts:
             )
         tree = self._drafter.tree
         committed = upload(self._tokens, device)
-        laws, *found = self._speculate(generator, committed, self._features)
-        grown = connect(*found) if isinstance(tree, DynamicTree) else filled(tree, *found)
+        laws, *parts = self._speculate(generator, committed, self._features)
+        grown = connect(*parts) if isinstance(tree, DynamicTree) else filled(tree, *parts)
         tokens = torch.cat((committed[-1:], grown.tokens))
         probs = laws.new_empty(len(tokens), laws.shape[1]).index_copy_(
             0, grown.nodes, laws.index_select(0, grown.rows)
@@ -138,19 +138,18 @@ class _EagleDrafts:
         return Draft(Tree(grown.topology, tokens, self._drafter.reading.draws), probs)
 
     def _speculated(self, generator: Generator, tokens: Tensor, features: Tensor) -> tuple[Tensor, ...]:
-        """The laws (R, V) of all forwarded rows, then what `connect` or `filled` makes a tree of.
+        """The laws (R, V) of all forwarded rows, then the parts of a tree for `connect` or `filled`.
 
         tokens: (C,) int64, committed and not cached yet; features: (C, H), the true ones before them.
         """
         predicted = self._session.extend(tokens, features)[-1:]
         growth = Growth(self._session, self._head, predicted, self._warp)
         tree = self._drafter.tree
-        found = (
-            tree.grow(growth)
-            if isinstance(tree, DynamicTree)
-            else (fill(tree, growth, self._drafter.reading, generator),)
-        )
-        return torch.cat(growth.laws), *found
+        if isinstance(tree, DynamicTree):
+            parts: tuple[Tensor, ...] = tree.grow(growth)
+        else:
+            parts = (fill(tree, growth, self._drafter.reading, generator),)
+        return torch.cat(growth.laws), *parts
 
     def commit(self, verdict: Verdict, features: Tensor) -> None:
         """Every emitted token has the true feature of the node before it."""

@@ -1,4 +1,4 @@
-"""How an EAGLE drafter's tree grows: a forward a level, and EAGLE-2's choice of nodes (arXiv 2406.16858)."""
+"""Growth of an EAGLE drafter's tree: a forward a level, and EAGLE-2's choice of nodes (arXiv 2406.16858)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from resispec.capture import upload
+from resispec.cuda_graphs import upload
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, Warp
 from resispec.trees import MAX_NODES, Topology, from_child_counts
@@ -140,7 +140,7 @@ def highest(scores: Tensor, count: int) -> Tensor:
 
 
 def connect(tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:
-    """The tree of what `DynamicTree.grow` returns; it waits for the device once.
+    """The tree of `DynamicTree.grow`'s result; it waits for the device once.
 
     Raises FloatingPointError when a law was NaN.
     """

@@ -15,13 +15,13 @@ class Level:
     """The nodes of one level that have children, and how those are filled.
 
     nodes: (K,) ids. parents: (K,) places of their parents in the level above (none for the root).
-    children: the next level's ids; `picks` (C,) are their places among the K x most_children draws.
+    picks: (C,) places of the next level's nodes among the K x most_children draws; children: their ids.
     """
 
     nodes: Tensor
     parents: Tensor
-    children: slice
     picks: Tensor
+    children: slice
     most_children: int
 
     def put(self, tokens: Tensor, drawn: Tensor) -> None:
@@ -42,15 +42,12 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         if not nodes:
             break
         parents = [above.index(topology.parents[node]) for node in nodes if node]
-        most = max(len(topology.children[node]) for node in nodes)
-        picks = [
-            row * most + rank
-            for row, node in enumerate(nodes)
-            for rank in range(len(topology.children[node]))
-        ]
-        places = [
-            torch.tensor(numbers, dtype=torch.int64, device=device) for numbers in (nodes, parents, picks)
-        ]
-        levels.append(Level(places[0], places[1], slice(ids.stop, ids.stop + len(picks)), places[2], most))
+        counts = [len(topology.children[node]) for node in nodes]
+        most = max(counts)
+        picks = [row * most + rank for row, count in enumerate(counts) for rank in range(count)]
+        columns = (torch.tensor(column, dtype=torch.int64) for column in (nodes, parents, picks))
+        placed = [column.to(device) for column in columns]
+        children = slice(ids.stop, ids.stop + len(picks))
+        levels.append(Level(placed[0], placed[1], placed[2], children, most))
         above = nodes
     return tuple(levels)

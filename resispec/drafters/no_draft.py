@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import upload
 from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.cuda_graphs import upload
 from resispec.models import Pair, Warp
 from resispec.trees import Topology, root_only
 

@@ -1,4 +1,4 @@
-"""What a kind of draws has to say about itself."""
+"""The contract of a kind of draws, and the known kinds by name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ _KNOWN: dict[str, Draws] = {}
 
 
 class _Kinds(type):
-    """Gives the class `Draws` the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
+    """Makes the class `Draws` a collection of the known kinds: `Draws("iid")`, `Draws.IID`, `list(Draws)`."""
 
-    def __call__(cls, *fields: Any, **named_fields: Any) -> Any:
-        """The known kind of a name, or an object of a subclass; of a known class there is only one."""
-        if cls is Draws:
-            return _named(*fields, **named_fields)
-        found = next((kind for kind in _KNOWN.values() if type(kind) is cls), None)
-        return super().__call__(*fields, **named_fields) if found is None else found
+    def __call__(cls, *fields: Any, **options: Any) -> Any:
+        """The known kind of a name, or a new object of a subclass."""
+        if cls is not Draws:
+            return super().__call__(*fields, **options)
+        [name] = fields
+        if isinstance(name, Draws):
+            return name
+        if not isinstance(name, str) or name not in _KNOWN:
+            raise InvalidInput(f"unknown draws {name!r}; known: {', '.join(_KNOWN)}")
+        return _KNOWN[name]
 
     def __iter__(cls) -> Iterator[Draws]:
         return iter(_KNOWN.values())
@@ -33,11 +37,12 @@ class _Kinds(type):
 
 
 class Draws(str, metaclass=_Kinds):
-    """How the siblings under one parent are chosen from the draft's law q; as a string, the name of the kind.
+    """The way in which the siblings under one parent are chosen from the draft's law q.
 
-    `Draws("iid")` and `Draws.IID` give the known kind of that name, always the same object; `list(Draws)`
-    gives all of them. An object is given back as it is. Raises InvalidInput for an unknown name.
-    A kind of one's own is a subclass with a `name`, `draw` and `laws`; the rest has safe defaults.
+    As a string it is its name, so rows, messages and JSON hold it as it is. `Draws("iid")` and `Draws.IID`
+    are the known kind of that name, `list(Draws)` all of them; a kind is given back as it is. Raises
+    InvalidInput for an unknown name. A kind of one's own is a subclass with a `name`, `draw` and `laws`; the
+    rest has safe defaults.
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: siblings are independent draws from q, so that n tuples of B are one long draw of n B.
@@ -51,22 +56,14 @@ class Draws(str, metaclass=_Kinds):
     are_distinct: ClassVar[bool] = True
     can_be_cut: ClassVar[bool] = True
 
-    def __new__(cls, *fields: Any, **named_fields: Any) -> Draws:
+    def __new__(cls, *_: Any, **__: Any) -> Draws:
         """An object of a subclass, as a string its name."""
         return super().__new__(cls, cls.name)
-
-    def __ne__(self, other: object) -> bool:
-        """The opposite of equality, also where a subclass defines that anew, as a dataclass does."""
-        return not self == other
 
     @property
     def value(self) -> str:
         """The name as a plain string, for files."""
         return self.name
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """Known kinds are unpickled as the one object that there is of them."""
-        return (Draws, (self.name,)) if _KNOWN.get(self.name) is self else super().__reduce_ex__(protocol)
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """Draw `count` siblings from every row (..., V): (..., count) int64, in draw order."""
@@ -87,14 +84,14 @@ class Draws(str, metaclass=_Kinds):
         return torch.cat(chances, -1).prod(-1)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
-        """The least that any sibling's law gives to its own token, where q gives it `draft_chances` (...).
+        """Lower bound of a sibling's chance under its own law, where q gives its token `draft_chances` (...).
 
-        0 where nothing is known about it; then no subtree is passed over, see `resispec.verifiers.lookahead`.
+        0 where nothing is known about it; then no subtree is skipped, see `resispec.verifiers.pruning`.
         """
         return torch.zeros_like(draft_chances)
 
     def ceiling(self, target_probs: Tensor, draft_probs: Tensor, num_siblings: int) -> Tensor:
-        """alpha* (...) of `resispec.audit.ceiling`, which checks what it is given.
+        """alpha* (...) of `resispec.audit.ceiling`, which checks the laws before.
 
         target_probs, draft_probs: (..., V) float64; of the two only the target's rows are sure to sum to 1.
         Raises InvalidInput where it is not known.
@@ -111,12 +108,3 @@ def known(kind: Kind) -> Kind:
     """A decorator that makes a kind of draws known by its name."""
     _KNOWN[kind.name] = kind()
     return kind
-
-
-def _named(name: str) -> Draws:
-    """The known kind of draws of a name; an object is given back as it is."""
-    if isinstance(name, Draws):
-        return name
-    if not isinstance(name, str) or name not in _KNOWN:
-        raise InvalidInput(f"unknown draws {name!r}; known: {', '.join(_KNOWN)}")
-    return _KNOWN[name]

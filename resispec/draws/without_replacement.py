@@ -22,7 +22,7 @@ HORIZON = 45.0
 class WithoutReplacement(Draws):
     """Each draw removes its token from q, which is renormalised, or uniform once no mass is left.
 
-    What is left is `counted`.
+    Masses are those that `counted` leaves.
     """
 
     name = "without_replacement"

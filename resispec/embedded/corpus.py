@@ -108,7 +108,7 @@ def paragraph_key(paragraph: str) -> str:
 
 
 def _share(name: str) -> float:
-    """Where a name falls in [0, 1), uniformly."""
+    """A place of a name in [0, 1), uniform over names."""
     return int(stable_rank(name)[:12], 16) / 16**12
 
 
@@ -121,30 +121,30 @@ def _package_folder(package: str) -> Path:
 
 def _python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
-        skipped = _SKIPPED_FOLDERS | {name for name in folders if name.startswith("config-")}
-        folders[:] = [name for name in folders if name not in skipped]
+        folders[:] = [name for name in folders if name not in _SKIPPED_FOLDERS and name[:7] != "config-"]
         yield from (Path(folder, name) for name in files if name.endswith(".py") and name[:5] != "test_")
 
 
 def _reference(source: bytes) -> Split:
     """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
-    training: list[Document] = []
-    held_out: list[Document] = []
-    seen: set[str] = set()
+    split, seen = Split([], []), set[str]()
     for topic, text in sorted(_topics(source).items()):
         # Topics quote each other's sections.
-        fresh = [part for part in _paragraphs(text) if not _seen_before(part, seen)]
+        fresh = [part for part in _paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
         for number, chunk in enumerate(_pack(fresh, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
             if _share(name) >= _HELD_OUT_CHUNKS:
                 run.append(chunk)
                 continue
-            held_out.append(Document(name, chunk))
-            training += _joined(f"{topic}:<{number}", run)
+            split.held_out.append(Document(name, chunk))
+            if run:
+                split.training.append(Document(f"{topic}:<{number}", "\n\n".join(run)))
             run = []
-        training += _joined(f"{topic}:end", run)
-    return Split(training, sorted(held_out, key=lambda document: stable_rank(document.id)))
+        if run:
+            split.training.append(Document(f"{topic}:end", "\n\n".join(run)))
+    split.held_out.sort(key=lambda document: stable_rank(document.id))
+    return split
 
 
 def _topics(source: bytes) -> dict[str, str]:
@@ -155,33 +155,27 @@ def _topics(source: bytes) -> dict[str, str]:
     raise InvalidInput(f"{_TOPICS} of this Python holds no dictionary of topics")
 
 
-def _joined(name: str, chunks: list[str]) -> list[Document]:
-    return [Document(name, "\n\n".join(chunks))] if chunks else []
-
-
-def _seen_before(paragraph: str, seen: set[str]) -> bool:
-    key = paragraph_key(paragraph)
-    known = key in seen
-    seen.add(key)
-    return known
+def _is_new(text: str, seen: set[str]) -> bool:
+    """Whether a text, whatever its layout, was not seen before; it is from now on."""
+    num_seen = len(seen)
+    seen.add(paragraph_key(text))
+    return len(seen) > num_seen
 
 
 def _docstrings(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Document]:
+    """The long docstrings of files; templates and files for other Python versions have none."""
     for name in names:
-        for node in ast.walk(_parse(sources[name])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
+            try:
+                module = ast.parse(sources[name])
+            except (SyntaxError, ValueError):
+                continue
+        for node in ast.walk(module):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 text = ast.get_docstring(node)
                 if text and len(text) >= _MIN_DOCSTRING_CHARS:
                     yield Document(f"{name}:{getattr(node, 'lineno', 0)}", text)
-
-
-def _parse(source: bytes) -> ast.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
-        try:
-            return ast.parse(source)
-        except (SyntaxError, ValueError):
-            return ast.Module(body=[], type_ignores=[])  # templates and files for other Python versions
 
 
 def _modules(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Document]:
@@ -214,36 +208,25 @@ def _pack(paragraphs: list[str], min_chars: int) -> Iterator[str]:
 def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
     """Documents up to a number of characters: the rest is never even parsed."""
     kept: list[Document] = []
-    room = max_chars
-    while room > 0 and (document := next(documents, None)) is not None:
+    while max_chars > 0 and (document := next(documents, None)) is not None:
         kept.append(document)
-        room -= len(document.text)
+        max_chars -= len(document.text)
     return kept
 
 
 def _separate(splits: dict[str, Split]) -> dict[str, Split]:
-    """Drop repeated held-out texts, and every training paragraph that is in a held-out text."""
-    seen: set[str] = set()
-    held_out = {
-        name: [document for document in split.held_out if not _seen_before(document.text, seen)]
-        for name, split in splits.items()
-    }
-    hidden = {
-        paragraph_key(part)
-        for documents in held_out.values()
-        for text in documents
-        for part in _paragraphs(text.text)
-    }
-    return {name: Split(_without(split.training, hidden), held_out[name]) for name, split in splits.items()}
-
-
-def _without(documents: list[Document], hidden: set[str]) -> list[Document]:
-    hidden = {key for key in hidden if len(key) >= _MIN_SHARED_CHARS}
-    kept: list[Document] = []
-    seen: set[str] = set()
-    for document in documents:
-        parts = [part for part in _paragraphs(document.text) if paragraph_key(part) not in hidden]
-        text = "\n\n".join(parts)
-        if text and not _seen_before(text, seen):
-            kept.append(Document(document.id, text))
-    return kept
+    """Drop repeated texts, and every long training paragraph that is in a held-out text of any data set."""
+    seen, hidden = set[str](), set[str]()
+    for split in splits.values():
+        split.held_out[:] = [document for document in split.held_out if _is_new(document.text, seen)]
+        held_out = (part for document in split.held_out for part in _paragraphs(document.text))
+        hidden |= {key for key in map(paragraph_key, held_out) if len(key) >= _MIN_SHARED_CHARS}
+    for split in splits.values():
+        seen = set()
+        left = [
+            Document(document.id, "\n\n".join(parts))
+            for document in split.training
+            if (parts := [part for part in _paragraphs(document.text) if paragraph_key(part) not in hidden])
+        ]
+        split.training[:] = [document for document in left if _is_new(document.text, seen)]
+    return splits

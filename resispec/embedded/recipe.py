@@ -1,11 +1,45 @@
-"""What decides the embedded models, apart from the source text and the versions of the libraries."""
+"""Recipes of the embedded text, models and drafters: each knows its key and makes its folder.
+
+A key is 16 hexadecimal digits of everything that a result depends on: the recipe's fields, its version
+included, the source text, the versions of the libraries, and the recipes that it builds on. Naming a folder
+takes no torch, and nothing is made.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
+from resispec.embedded.corpus import read_sources
+from resispec.embedded.store import ensure_folder, make_key
 from resispec.errors import InvalidInput
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
+
+Entry = TypeVar("Entry")
+
+
+class Kept(ABC):
+    """A recipe whose result is kept in the cache, in a folder that its key names."""
+
+    @abstractmethod
+    def key(self) -> str:
+        """The name of the folder."""
+
+    @abstractmethod
+    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+        """Fill a new folder, after those that this recipe builds on; returns facts for its manifest."""
+
+    def folder(self, cache_root: Path | None = None) -> Path:
+        """The complete folder, made first where it is absent.
+
+        cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`.
+        Raises InvalidInput when the cached folder is damaged or the cache cannot be written.
+        """
+        return ensure_folder(cache_root, self.key(), lambda folder: self.make(folder, cache_root))
 
 
 @dataclass(frozen=True)
@@ -26,12 +60,12 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class TextRecipe:
-    """How text becomes a tokenizer, training streams and prompts.
+class TextRecipe(Kept):
+    """Settings by which text becomes a tokenizer, training streams and prompts.
 
     max_chars: training text of one data set at most. max_files: source files at most, for quick trials.
     num_prompts, min_prompts: held-out documents kept of a data set, at most and at least.
-    min_prompt_tokens: tokens of each.
+    min_prompt_tokens: tokens of each. version: as of an `EagleRecipe`.
     """
 
     vocab_size: int = 2048
@@ -40,19 +74,36 @@ class TextRecipe:
     num_prompts: int = 256
     min_prompts: int = 200
     min_prompt_tokens: int = 96
+    version: int = field(default=1, init=False)
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return _text_key(self)
+
+    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+        """Write the tokenizer, the training streams and the prompt files."""
+        from resispec.embedded.text import make_text
+
+        return make_text(self, read_sources(), folder)
+
+
+@cache  # it reads the whole standard library
+def _text_key(recipe: TextRecipe) -> str:
+    return make_key(recipe, read_sources())
 
 
 TEXT_RECIPE = TextRecipe()
-"""Of the text that everyone gets."""
+"""The recipe of the text that everyone gets."""
 
 
 @dataclass(frozen=True)
-class ModelRecipe:
-    """How one model is trained: a target on the text, a draft on the laws of its teacher.
+class ModelRecipe(Kept):
+    """Settings by which one model is trained: a target on the text, a draft on the laws of its teacher.
 
     teacher: the target that a draft imitates; none for a target.
     mixture: share of windows from each data set, in the order of `NAMES`. window: tokens of one.
     batch_size: windows of a step. shards: parts of a batch that run in parallel, one thread each.
+    version: as of an `EagleRecipe`.
     """
 
     sizes: Sizes
@@ -67,36 +118,51 @@ class ModelRecipe:
     warmup_steps: int = 25
     weight_decay: float = 0.05
     mixture: tuple[float, float, float] = (0.2, 0.4, 0.4)
+    version: int = field(default=1, init=False)
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self, {"text": self.text.key().encode()})
+
+    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+        """Train the model, after its text and its teacher."""
+        from resispec.embedded.train import train_model
+
+        teacher = None if self.teacher is None else self.teacher.folder(cache_root)
+        return train_model(self, self.text.folder(cache_root), teacher, folder)
+
+
+@dataclass(frozen=True)
+class DrafterRecipe(Kept):
+    """An embedded target, and the settings by which its EAGLE or EAGLE-3 drafter is trained."""
+
+    target: ModelRecipe
+    training: EagleRecipe | Eagle3Recipe
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self.training, {"target": self.target.key().encode()})
+
+    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+        """Train the drafter, after its target."""
+        from resispec.embedded.train import train_drafter
+
+        text, target = self.target.text.folder(cache_root), self.target.folder(cache_root)
+        return train_drafter(self, text, target, folder)
 
 
 TARGETS = {
     "2m": ModelRecipe(Sizes(192, 512, 4, 6, 3), learning_rate=6e-3),
     "800k": ModelRecipe(Sizes(128, 352, 3, 4, 2), learning_rate=6e-3),
 }
-"""By name, which tells their number of parameters."""
+"""Targets by name, which tells their number of parameters."""
 DRAFTS = {
     "420k": Sizes(96, 256, 2, 3, 3),
     "180k": Sizes(64, 160, 1, 2, 2),
     "80k": Sizes(32, 96, 1, 1, 1),
 }
-"""By name, from the most capable to the least; each can be taught by any target."""
+"""Drafts by name, from the most capable to the least; each can be taught by any target."""
 DRAFT_LEARNING_RATE = 1e-2
-
-
-def target_recipe(name: str) -> ModelRecipe:
-    """The recipe of a target of `TARGETS`. Raises InvalidInput for another name."""
-    if name not in TARGETS:
-        raise InvalidInput(f"unknown embedded target {name!r}; allowed: {', '.join(TARGETS)}")
-    return TARGETS[name]
-
-
-def draft_recipe(name: str, target: str) -> ModelRecipe:
-    """The recipe of a draft of `DRAFTS` that imitates a target. Raises InvalidInput for another name."""
-    if name not in DRAFTS:
-        raise InvalidInput(f"unknown embedded draft {name!r}; allowed: {', '.join(DRAFTS)}")
-    return ModelRecipe(DRAFTS[name], DRAFT_LEARNING_RATE, teacher=target_recipe(target))
-
-
 # The published losses; drafters so small learn at a higher rate in fewer steps.
 EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_steps=25)
 # Half of the embedded vocabulary is nine tenths of the embedded text.
@@ -105,6 +171,28 @@ EAGLE3_RECIPE = Eagle3Recipe(
 )
 
 
-def eagle_recipe(num_draftable: int | None = None) -> EagleRecipe | Eagle3Recipe:
-    """The recipe of an EAGLE-3 drafter with a vocabulary of so many tokens; of an EAGLE drafter when None."""
-    return EAGLE_RECIPE if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
+def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
+    """The entry of a name. Raises InvalidInput for an unknown one, with the known ones."""
+    if name not in known:
+        raise InvalidInput(f"unknown {kind} {name!r}; allowed: {', '.join(known)}")
+    return known[name]
+
+
+def target_recipe(name: str) -> ModelRecipe:
+    """The recipe of a target of `TARGETS`. Raises InvalidInput for another name."""
+    return entry("embedded target", name, TARGETS)
+
+
+def draft_recipe(name: str, target: str) -> ModelRecipe:
+    """The recipe of a draft of `DRAFTS` that imitates a target. Raises InvalidInput for another name."""
+    sizes = entry("embedded draft", name, DRAFTS)
+    return ModelRecipe(sizes, DRAFT_LEARNING_RATE, teacher=target_recipe(target))
+
+
+def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterRecipe:
+    """The recipe of a target's EAGLE-3 drafter with a vocabulary of `num_draftable` tokens.
+
+    It is one of an EAGLE drafter where that is None. Raises InvalidInput for an unknown target.
+    """
+    eagle3 = None if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
+    return DrafterRecipe(target_recipe(target), eagle3 or EAGLE_RECIPE)

@@ -1,15 +1,15 @@
-"""Sizes of Llamas that cost something: what pairs are inflated to, and what a step is timed at."""
+"""Sizes of Llamas that cost something: pairs are inflated to them, and steps are timed at them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resispec.errors import InvalidInput
+from resispec.embedded.recipe import entry
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What a Llama's time and memory follow from. Fields are named as in `LlamaConfig` of transformers.
+    """Sizes that decide a Llama's time and memory. Fields are named as in `LlamaConfig` of transformers.
 
     Embeddings are not tied: there is a matrix for the tokens that are read and another for the head. A head
     has hidden_size / num_attention_heads dimensions.
@@ -31,6 +31,8 @@ class PairShape:
     draft: Shape
 
 
+INFLATING_VERSION = 1
+"""Version of the code that inflates a pair to a shape, as that of an `EagleRecipe`."""
 LLAMA_2_7B = Shape(4096, 11008, 32, 32, 32)
 """meta-llama/Llama-2-7b-hf: 6.7 billion parameters, heads of 128 dimensions."""
 LLAMA_68M = Shape(768, 3072, 2, 12, 12)
@@ -44,11 +46,9 @@ PAIR_SHAPES = {
     "llama2_7b__jf68m": PairShape(LLAMA_2_7B, LLAMA_68M),
     "cpu_74m__6m": PairShape(CPU_74M, CPU_6M),
 }
-"""By name: the pair of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
+"""Shapes by name: the pair of the paper's Table 1, and one whose forwards cost milliseconds on a CPU."""
 
 
 def find_shape(name: str) -> PairShape:
     """One of `PAIR_SHAPES`. Raises InvalidInput for another name."""
-    if name not in PAIR_SHAPES:
-        raise InvalidInput(f"unknown shape {name!r}; allowed: {', '.join(PAIR_SHAPES)}")
-    return PAIR_SHAPES[name]
+    return entry("shape", name, PAIR_SHAPES)

@@ -29,10 +29,12 @@ def make_text(recipe: TextRecipe, sources: dict[str, bytes], folder: Path) -> di
     started = time.perf_counter()
     with tqdm(total=3, unit="stage", dynamic_ncols=True, desc="embedded text: reading") as bar:
         corpus = build_corpus(sources, recipe.max_chars, recipe.max_files)
-        _advance(bar, "embedded text: tokenizer")
+        bar.update()
+        bar.set_description("embedded text: tokenizer")
         tokenizer = train_tokenizer(corpus, recipe.vocab_size)
         tokenizer.save(str(folder / _TOKENIZER))
-        _advance(bar, "embedded text: tokens")
+        bar.update()
+        bar.set_description("embedded text: tokens")
         for name in NAMES:
             prompts = choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
             write_prompts(folder / f"{name}.jsonl", prompts)
@@ -41,11 +43,6 @@ def make_text(recipe: TextRecipe, sources: dict[str, bytes], folder: Path) -> di
         bar.update()
     tokens = {name: len(stream) for name, stream in streams.items()}
     return {"seconds": round(time.perf_counter() - started, 1), "tokens": tokens}
-
-
-def _advance(bar: Any, stage: str) -> None:
-    bar.update()
-    bar.set_description(stage)
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
@@ -82,21 +79,16 @@ def choose_prompts(
 
     Raises InvalidInput when the installation's text gives fewer than `min_prompts`.
     """
-    documents = sorted(documents, key=lambda document: stable_rank(document.id))
-    chosen: list[Document] = []
-    beginnings: set[tuple[int, ...]] = set()
-    for document, encoding in zip(
-        documents, tokenizer.encode_batch([document.text for document in documents]), strict=True
-    ):
-        beginning = tuple(encoding.ids[:64])
-        if len(encoding.ids) >= recipe.min_prompt_tokens and beginning not in beginnings:
-            beginnings.add(beginning)
-            chosen.append(document)
+    chosen: dict[tuple[int, ...], Document] = {}  # by the first tokens
+    for document in sorted(documents, key=lambda document: stable_rank(document.id)):
+        tokens = tokenizer.encode(document.text).ids
+        if len(tokens) >= recipe.min_prompt_tokens:
+            chosen.setdefault(tuple(tokens[:64]), document)
     if len(chosen) < recipe.min_prompts:
         raise InvalidInput(
             f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed"
         )
-    return chosen[: recipe.num_prompts]
+    return list(chosen.values())[: recipe.num_prompts]
 
 
 def write_prompts(path: Path, documents: Iterable[Document]) -> None:

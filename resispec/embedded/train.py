@@ -1,10 +1,10 @@
-"""Trains one embedded model: a target on text, or a draft on the laws that its teacher gives to that text."""
+"""Training of the embedded models: targets on text, drafts on their teacher's laws, EAGLE drafters."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,41 +15,66 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import functional
-from tqdm import tqdm
 
+from resispec.embedded.corpus import NAMES
 from resispec.embedded.muon import Muon
-from resispec.embedded.recipe import ModelRecipe
+from resispec.embedded.recipe import DrafterRecipe, ModelRecipe
 from resispec.embedded.text import EOS, EOS_ID, read_streams, read_tokenizer
-from resispec.models import build_llama, load_pair, save_model
+from resispec.models import build_llama, load_pair, save_eagle, save_model
+from resispec.training import CHECKPOINT, new_training
+from resispec.training.base import Sequences
+from resispec.training.checkpoints import BETAS, Training
 
 _CLIP = 1.0
-_BETAS = (0.9, 0.95)
-_FINAL_SHARE = 0.02  # of the peak learning rate, at the end of the cosine
 
 
-def train_model(
-    recipe: ModelRecipe, name: str, text: Path, teacher: Path | None, folder: Path
-) -> dict[str, Any]:
+def train_model(recipe: ModelRecipe, text: Path, teacher: Path | None, folder: Path) -> dict[str, Any]:
     """Write the model into `folder`; return facts of the training for the manifest.
 
-    Shows a progress bar with the model's name. The caller's random state and thread count are as before
-    afterwards.
+    Goes on from the checkpoint in `folder`, if there is one, under a progress bar. The caller's random state
+    and thread count are as before afterwards.
 
     text: the folder of `make_text`. teacher: the folder of the recipe's teacher, where it has one.
     """
     started = time.perf_counter()
     tokenizer, streams = read_tokenizer(text), read_streams(text)
     model = build_model(recipe, tokenizer.get_vocab_size())
-    teaching: Any = None if teacher is None else read_module(teacher)
-    with tqdm(total=recipe.steps, unit="step", dynamic_ncols=True, desc=f"embedded {name}") as bar:
-        loss = _fit(model, teaching, streams, recipe, bar)
+    training = ModelTraining(model, None if teacher is None else read_module(teacher), streams, recipe)
+    parameters = sum(weight.numel() for weight in model.parameters())
+    kind = "target" if teacher is None else "draft"
+    with one_thread_each():
+        training.run(f"embedded {kind}, {parameters / 1e6:.2g}m", folder / CHECKPOINT)
     save_model(model, tokenizer, EOS, folder)
     return {
         "seconds": round(time.perf_counter() - started, 1),
-        "text_loss_nats": loss,
+        **training.last_losses(),
         "tokens": recipe.steps * recipe.batch_size * recipe.window,
-        "parameters": sum(weight.numel() for weight in model.parameters()),
+        "parameters": parameters,
     }
+
+
+def train_drafter(recipe: DrafterRecipe, text: Path, target: Path, folder: Path) -> dict[str, Any]:
+    """Write the EAGLE drafter into `folder`; otherwise as `train_model`.
+
+    text, target: the folders of the target's text and of the target.
+    """
+    started = time.perf_counter()
+    with one_thread_each():  # sums, and so the result, must not depend on the number of cores
+        training = new_training(read_module(target), _sequences(recipe.target, text), recipe.training)
+        training.run("embedded drafter", folder / CHECKPOINT)
+    save_eagle(training.module, folder)
+    return {"seconds": round(time.perf_counter() - started, 1), **training.last_losses()}
+
+
+def _sequences(recipe: ModelRecipe, text: Path) -> Sequences:
+    """The training text in windows of one length, every data set drawn as often as for the target."""
+    tokens: list[list[int]] = []
+    weights: list[float] = []
+    for stream, share in zip(read_streams(text), recipe.mixture, strict=True):
+        starts = range(0, len(stream) - 2, recipe.window)
+        tokens += [stream[start : start + recipe.window].tolist() for start in starts]
+        weights += [share / max(1, len(starts))] * len(starts)
+    return Sequences(tokens, torch.tensor(weights))
 
 
 def build_model(recipe: ModelRecipe, vocab_size: int) -> Any:
@@ -67,23 +92,40 @@ def read_module(folder: Path) -> Any:
     return pair.target.module
 
 
-def _fit(model: Any, teacher: Any, streams: list[Tensor], recipe: ModelRecipe, bar: Any) -> float:
-    """Train a model; return its mean loss on the text over the last tenth of the steps, in nats per token."""
-    optimizers = _optimizers(model, recipe)
-    generator = torch.Generator().manual_seed(recipe.seed)
-    # Only a quick trial has less text than one window.
-    streams = [stream.repeat(math.ceil((recipe.window + 2) / len(stream))) for stream in streams]
-    history: list[float] = []
-    work = partial(_gradients, model, teacher)
-    with _one_thread_each(), ThreadPoolExecutor(recipe.shards) as pool:
-        for step in range(recipe.steps):
-            windows = _windows(streams, recipe, generator)
-            history.append(_set_gradients(model, list(pool.map(work, windows.chunk(recipe.shards)))))
-            list(pool.map(partial(_update, _schedule(step, recipe)), optimizers))
-            bar.set_postfix(loss=f"{history[-1]:.2f}", refresh=False)
-            bar.update()
-    last = history[-max(1, recipe.steps // 10) :]
-    return round(sum(last) / len(last), 4)
+class ModelTraining(Training):
+    """A training under way of a model, to be made with `one_thread_each`.
+
+    teacher: a module that gives the laws to learn; None where the text is learnt. streams: training tokens of
+    every data set, (tokens,) int64.
+    """
+
+    measured = ("text_loss_nats",)
+
+    def __init__(self, model: Any, teacher: Any, streams: list[Tensor], recipe: ModelRecipe) -> None:
+        # Only a quick trial has less text than one window.
+        self._streams = [stream.repeat(math.ceil((recipe.window + 2) / len(stream))) for stream in streams]
+        self._generator = torch.Generator().manual_seed(recipe.seed)
+        self._gradients = partial(_gradients, model, teacher)
+        self._pool = ThreadPoolExecutor(recipe.shards)
+        sources = {"data": dict(zip(NAMES, streams, strict=True))}
+        if teacher is not None:
+            sources["teacher"] = teacher.state_dict()
+        super().__init__(model, recipe, _optimizers(model, recipe), sources)
+
+    def _update(self) -> tuple[float]:
+        windows = _windows(self._streams, self.recipe, self._generator).chunk(self.recipe.shards)
+        loss = _set_gradients(self.module, list(self._pool.map(self._gradients, windows)))
+        list(self._pool.map(lambda optimizer: optimizer.step(), self._optimizers))
+        return (loss,)
+
+    def state(self) -> dict[str, Any]:
+        """See `Training.state`; the generator's is one of them."""
+        return super().state() | {"generator": self._generator.get_state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `Training.restore`."""
+        super().restore(state)
+        self._generator.set_state(state["generator"])
 
 
 def _optimizers(model: Any, recipe: ModelRecipe) -> list[torch.optim.Optimizer]:
@@ -91,39 +133,14 @@ def _optimizers(model: Any, recipe: ModelRecipe) -> list[torch.optim.Optimizer]:
 
     Muon's matrices are split into as many parts as there are shards, which run in parallel.
     """
-    rest = {
-        id(weight)
-        for weight in (
-            *model.get_input_embeddings().parameters(),
-            *(w for w in model.parameters() if w.dim() == 1),
-        )
-    }
-    matrices = [weight for weight in model.parameters() if id(weight) not in rest]
-    others = [weight for weight in model.parameters() if id(weight) in rest]
+    embeddings = {id(weight) for weight in model.get_input_embeddings().parameters()}
+    matrices = [weight for weight in model.parameters() if weight.dim() > 1 and id(weight) not in embeddings]
+    others = [weight for weight in model.parameters() if weight.dim() == 1 or id(weight) in embeddings]
     adam = torch.optim.AdamW(
-        others, lr=recipe.learning_rate, betas=_BETAS, weight_decay=recipe.weight_decay, fused=True
+        others, lr=recipe.learning_rate, betas=BETAS, weight_decay=recipe.weight_decay, fused=True
     )
     parts = [matrices[part :: recipe.shards] for part in range(recipe.shards)]
-    optimizers = [adam, *(Muon(part, recipe.learning_rate, recipe.weight_decay) for part in parts if part)]
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["peak"] = recipe.learning_rate
-    return optimizers
-
-
-def _update(share: float, optimizer: torch.optim.Optimizer) -> None:
-    """One step at a share of the peak learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * share
-    optimizer.step()
-
-
-def _schedule(step: int, recipe: ModelRecipe) -> float:
-    """Share of the peak learning rate: a linear warm-up, then a cosine."""
-    if step < recipe.warmup_steps:
-        return (step + 1) / recipe.warmup_steps
-    progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
-    return _FINAL_SHARE + (1 - _FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress))
+    return [adam, *(Muon(part, recipe.learning_rate, recipe.weight_decay) for part in parts if part)]
 
 
 def _windows(streams: list[Tensor], recipe: ModelRecipe, generator: torch.Generator) -> Tensor:
@@ -162,7 +179,7 @@ def _set_gradients(model: Any, shards: list[tuple[tuple[Tensor, ...], Tensor]]) 
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """One intra-operation thread, so that only the shards run in parallel.
 
     Threads inside an operation wait for each other at every one of thousands of small products: one busy

@@ -1,4 +1,4 @@
-"""Language models behind small interfaces; the only package that imports transformers.
+"""Language models behind small interfaces; beside `resispec.transformers` the only importer of transformers.
 
 A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an explicit
 mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.
@@ -8,21 +8,15 @@ that also hold what enters three of the target's layers.
 """
 
 from resispec.models.base import Model, Session, Tokenizer, features_of, keeping
-from resispec.models.causal import (
-    DTYPES,
-    TransformersModel,
-    TransformersSession,
-    TransformersTokenizer,
-    build_llama,
-    check_device,
-    load_pair,
-    save_model,
-)
+from resispec.models.causal import TransformersModel, TransformersSession, build_llama
+from resispec.models.checkpoint import DTYPES, check_device
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
 from resispec.models.eagle3 import Eagle3Model, Eagle3Module, build_eagle3, unrolled, usual_taps
-from resispec.models.eagle_checkpoint import load_eagle_pair, save_eagle
+from resispec.models.eagle_files import load_eagle_pair, save_eagle
+from resispec.models.loading import load_pair, save_model
 from resispec.models.pair import Pair
-from resispec.models.warpers import Warp
+from resispec.models.tokenizer import TransformersTokenizer
+from resispec.sampling import Warp
 
 __all__ = [
     "DTYPES",

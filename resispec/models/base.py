@@ -1,4 +1,4 @@
-"""What decoding asks of a language model: sessions that forward tokens under explicit masks and positions."""
+"""A language model as decoding uses it: sessions that forward tokens under explicit masks and positions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from resispec.capture import as_unit, upload
+from resispec.cuda_graphs import as_unit, upload
 
 
 class Session(Protocol):
     """One sequence in a model: committed rows in its cache, and behind them those of the current step.
 
     Whatever changes lies in tensors on the device, so that its methods can be part of a captured unit, see
-    `resispec.capture`.
+    `resispec.cuda_graphs`.
     """
 
     def extend(self, tokens: Tensor) -> Tensor:

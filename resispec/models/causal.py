@@ -1,36 +1,26 @@
-"""Causal language models of transformers as targets and drafts: sessions, pairs, saving."""
+"""Causal language models of transformers as targets and drafts, and their sessions."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from transformers.utils import logging as transformers_logging
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from resispec.errors import InvalidInput
-from resispec.models.chat import chat_tokens
-from resispec.models.checkpoint import end_token_ids, read_checkpoint
-from resispec.models.head import check_logits, own_head, shortened
+from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
+from resispec.models.own_lm_head import check_logits, own_head, shortened
 from resispec.models.pair import Pair
-from resispec.models.vocabulary import fitted, sharing
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer as FastTokenizer
-
-transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
 Body = Callable[..., Any]
-"""A model of transformers without its head, or what stands for one."""
+"""A model of transformers without its head, compiled or as it is."""
 CATCH_UP = 2
 """Tokens that a step commits through a forward, at most: an accepted leaf and the next root, in the draft."""
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class TransformersSession:
@@ -48,7 +38,8 @@ class TransformersSession:
         known: int | None = None,
         taps: tuple[int, ...] = (),
     ) -> None:
-        self._body, self._rows, self._stepping = body, rows, stepping or body
+        self._body, self._rows = body, rows
+        self._stepping = body if stepping is None else stepping  # a compiled one has no truth value
         self._known, self._taps = known, taps
 
     @torch.inference_mode()
@@ -117,7 +108,7 @@ class TransformersModel:
         self._head = shortened(self._head, module, check_logits(name, self, module))
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
-        """The same model, whose features also hold what enters these layers: (K, (1 + taps) H).
+        """A model like this one, whose features also hold what enters these layers: (K, (1 + taps) H).
 
         taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
         """
@@ -127,35 +118,37 @@ class TransformersModel:
 
     def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
         """See `Model.session`."""
-        windows, own = windows_of(self._name, self._config), self._config.vocab_size
+        windows, num_rows = windows_of(self._name, self._config), self._config.vocab_size
         rows = KeyValues(self._config.num_hidden_layers, capacity, drafted, self.device, windows)
-        known = own if own < self.vocab_size else None
+        known = num_rows if num_rows < self.vocab_size else None
         return TransformersSession(self.module.base_model, rows, self._stepping, known, self._taps)
 
     def stepping(self, body: Body) -> TransformersModel:
-        """The same model, whose sessions call `body` instead of its own for the forwards of a step."""
-        other = copy.copy(self)
-        other._stepping = body
-        return other
+        """A model like this one, whose sessions call `body` instead of its own for the forwards of a step."""
+        stepping = copy.copy(self)
+        stepping._stepping = body
+        return stepping
 
     def in_vocabulary(self, size: int) -> TransformersModel:
-        """The same model as one of `size` tokens, whose ids mean the same: a draft for a target of so many.
+        """This model as one of `size` tokens with the same meanings of ids: a draft for a target of so many.
 
         Tokens that it has no row for have no probability, and are read as its last one where they were
         committed; those from `size` on are cut off, and the others' law is renormalised.
         """
-        other = copy.copy(self)
-        other.vocab_size = size
-        return other
+        fitting = copy.copy(self)
+        fitting.vocab_size = size
+        return fitting
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        return fitted(self._head(features.chunk(1 + len(self._taps), dim=-1)[0]), self.vocab_size)
+        logits = self._head(features.chunk(1 + len(self._taps), dim=-1)[0])
+        missing = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
+        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
 
 
 def windows_of(name: str, config: Any) -> dict[str, int | None]:
-    """How far back each kind of layer of a text model sees, as `KeyValues` takes it.
+    """The window of each kind of layer of a text model, as `KeyValues` takes it.
 
     config: of transformers. Raises InvalidInput, naming them, for layers that do not attend so.
     """
@@ -172,84 +165,23 @@ def windows_of(name: str, config: Any) -> dict[str, int | None]:
     return {kind: known[kind] for kind in sorted(set(kinds))}
 
 
-class TransformersTokenizer:
-    """A `Tokenizer` around a transformers tokenizer."""
+def compiled_pair(pair: Pair) -> Pair:
+    """A pair like this one, whose forwards of a step are compiled by torch, each shape when it is met first.
 
-    def __init__(self, tokenizer: Any) -> None:
-        self.inner = tokenizer
-        self.eos_token_id: int | None = tokenizer.eos_token_id
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the model expects."""
-        return list(self.inner.encode(text, verbose=False))
-
-    def encode_chat(self, text: str) -> list[int]:
-        """See `Tokenizer.encode_chat`."""
-        return chat_tokens(self.inner, text)
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Text of token ids."""
-        return str(self.inner.decode(token_ids))
-
-    def beginning(self, text: str, count: int) -> str:
-        """The text of the first `count` tokens of a text, without special tokens.
-
-        A character that the cut splits is left out.
-        """
-        token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
-        return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
-
-
-def load_pair(
-    target: str,
-    draft: str | None,
-    device: str = "cpu",
-    dtype: str = "float32",
-    target_revision: str | None = None,
-    draft_revision: str | None = None,
-) -> Pair:
-    """Load a target and its draft from hub names or folders.
-
-    device: a torch device. dtype: one of float32, bfloat16, float16.
-    Raises InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers
-    differ.
+    EAGLE drafters stay as they are. Where compiling fails, as without a C++ compiler, torch warns and the
+    forward stays as it is. A compiled forward rounds differently: tokens may differ where that decides.
     """
-    check_device(device)
-    number = find_dtype(dtype)
-    module, tokenizer = read_checkpoint(target, target_revision, number, device)
-    target_model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
-    if draft is None:
-        return Pair(target_model, None, shared_tokenizer)
-    module, draft_tokenizer = read_checkpoint(draft, draft_revision, number, device)
-    names, tokenizers = (f"target {target}", f"draft {draft}"), (tokenizer, draft_tokenizer)
-    draft_model = sharing(target_model, TransformersModel(module), names, tokenizers)
-    return Pair(target_model, draft_model, shared_tokenizer)
+    # Every shape has code of its own; torch's limits are for shapes that change all the time.
+    torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 4096
+    torch._dynamo.config.suppress_errors = True
 
+    def compiled(model: Any) -> Any:
+        is_causal = isinstance(model, TransformersModel)
+        return model.stepping(torch.compile(model.module.base_model, dynamic=False)) if is_causal else model
 
-def check_device(device: str) -> None:
-    """Raise InvalidInput when `device` names no device of this machine."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        allowed = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
-        raise InvalidInput(
-            f"device {device!r} cannot be used; this machine has {', '.join(allowed)}"
-        ) from error
-
-
-def find_dtype(name: str) -> torch.dtype:
-    """One of `DTYPES` by its name. Raises InvalidInput for an unknown one."""
-    if name not in DTYPES:
-        raise InvalidInput(f"unknown dtype {name!r}; allowed: {', '.join(DTYPES)}")
-    return DTYPES[name]
+    return replace(pair, target=compiled(pair.target), draft=compiled(pair.draft))
 
 
 def build_llama(**sizes: Any) -> LlamaForCausalLM:
     """A freshly initialised Llama in float32, from the fields of `LlamaConfig` (`hidden_size`, ...)."""
     return LlamaForCausalLM(LlamaConfig(**sizes))
-
-
-def save_model(model: Any, tokenizer: FastTokenizer, eos_token: str, folder: Path) -> None:
-    """Write a model folder that `load_pair` and every other user of transformers can open."""
-    model.save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos_token).save_pretrained(folder)

@@ -82,7 +82,7 @@ class Eagle3Module(nn.Module):
         return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
 
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
-        """What the layer gives (..., K, H): the features of rows that follow, and what `head` reads.
+        """Outputs of the layer (..., K, H): the features of rows that follow, and what `head` reads.
 
         tokens, positions: (..., K) int64. features: those before each token; (..., K, H) of this module, or
         the target's, whose last columns are those of the tapped layers. attention: as for `EagleModule`.
@@ -131,7 +131,7 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
 
 
 def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
-    """What the drafter gives (B, T - 1 - s, H) in step s of `depth`, fed with its own outputs: for training.
+    """Outputs of the drafter (B, T - 1 - s, H) in step s of `depth`, fed with its own outputs: for training.
 
     tokens: (B, T) int64; features: (B, T, F), the target's. Row t of step s reads token t + 1 + s behind what
     row t of step s - 1 gave, as if s tokens were drafted there. It sees the first step's rows up to t, and

@@ -30,8 +30,7 @@ class Pair:
 
     def commits(self) -> dict[str, str | None]:
         """The commits of the hub that target and draft are copies of; None for one from elsewhere."""
-        models = {"target": self.target, "draft": self.draft}
-        return {role: getattr(model, "commit", None) for role, model in models.items()}
+        return {role: getattr(getattr(self, role), "commit", None) for role in ("target", "draft")}
 
     @property
     def end_token_ids(self) -> frozenset[int]:

@@ -10,19 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from resispec.errors import InvalidInput
 
 MOST_PADDING = 1024
 """Rows that only pad, at most: numbers of rows are rounded up to multiples of 64 to 512."""
-
-
-def fitted(logits: Tensor, size: int) -> Tensor:
-    """Logits (..., V) as those of `size` tokens: the last ones are cut off, or -inf is put behind them."""
-    more = size - logits.shape[-1]
-    return torch.nn.functional.pad(logits, (0, more), value=-torch.inf) if more else logits
 
 
 def sharing(target: Any, draft: Any, names: Sequence[str], tokenizers: Sequence[Any] = ()) -> Any:
@@ -48,20 +39,13 @@ def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int)
 
     names: of the models, for the message. tokenizers: of transformers.
     """
-    first, *others = (_tokens(tokenizer, size) for tokenizer in tokenizers)
-    for name, other in zip(names[1:], others, strict=True):
-        index = next((index for index in range(size) if first.get(index) != other.get(index)), None)
-        if index is not None:
-            raise InvalidInput(
-                f"{names[0]} and {name} have different tokenizers: token {index} is "
-                f"{_shown(first.get(index))} in the one and {_shown(other.get(index))} in the other; "
-                "allowed: models that share one"
-            )
-
-
-def _tokens(tokenizer: Any, size: int) -> dict[int, str]:
-    return {index: token for token, index in tokenizer.get_vocab().items() if index < size}
-
-
-def _shown(token: str | None) -> str:
-    return "absent" if token is None else repr(token)
+    vocabularies = [{index: token for token, index in one.get_vocab().items()} for one in tokenizers]
+    for name, other in zip(names[1:], vocabularies[1:], strict=True):
+        for index in range(size):
+            pair = [vocabulary.get(index) for vocabulary in (vocabularies[0], other)]
+            if pair[0] != pair[1]:
+                first, second = ("absent" if token is None else repr(token) for token in pair)
+                raise InvalidInput(
+                    f"{names[0]} and {name} have different tokenizers: token {index} is {first} in the one "
+                    f"and {second} in the other; allowed: models that share one"
+                )

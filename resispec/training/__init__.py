@@ -9,10 +9,11 @@ from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 if TYPE_CHECKING:
     from resispec.training.base import DrafterTraining, Sequences
 
+CHECKPOINT = "checkpoint.pt"
+"""Name of the file that a training goes on from."""
 
-def new_training(
-    target: Any, sequences: Sequences, recipe: EagleRecipe | Eagle3Recipe
-) -> DrafterTraining[Any, Any]:
+
+def new_training(target: Any, sequences: Sequences, recipe: EagleRecipe | Eagle3Recipe) -> DrafterTraining:
     """The training of a new drafter for a transformers Llama, of the kind that the recipe is for.
 
     Raises InvalidInput as `new_drafter` and `new_eagle3`.

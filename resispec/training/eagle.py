@@ -15,7 +15,6 @@ from torch.nn import functional
 from resispec.errors import InvalidInput
 from resispec.models import EagleModule, build_eagle
 from resispec.training.base import DrafterTraining
-from resispec.training.recipe import EagleRecipe
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
@@ -39,14 +38,13 @@ def new_drafter(target: Any, seed: int) -> EagleModule:
     return module.to(target.device)
 
 
-class EagleTraining(DrafterTraining[EagleModule, EagleRecipe]):
+class EagleTraining(DrafterTraining):
     """The training of a drafter from `new_drafter`: of its features, and of their laws in nats per token."""
 
-    drafter = "EAGLE drafter"
     measured = ("feature_loss", "law_loss_nats")
 
     def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        recipe, device = self._recipe, tokens.device
+        recipe, device = self.recipe, tokens.device
         with torch.no_grad():
             features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)

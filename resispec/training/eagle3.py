@@ -29,9 +29,8 @@ def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
     """
     if count > vocab:
         raise InvalidInput(f"a drafter of {count} tokens was asked for; its target has {vocab}")
-    weights = [1.0] * len(sequences.tokens) if sequences.weights is None else sequences.weights.tolist()
     drawn = torch.zeros(vocab, dtype=torch.float64)
-    for tokens, weight in zip(sequences.tokens, weights, strict=True):
+    for tokens, weight in zip(sequences.tokens, sequences.shares.tolist(), strict=True):
         drawn += weight * torch.bincount(torch.tensor(tokens), minlength=vocab)
     return drawn.sort(descending=True, stable=True).indices[:count].sort().values
 
@@ -57,18 +56,17 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
     return module
 
 
-class Eagle3Training(DrafterTraining[Eagle3Module, Eagle3Recipe]):
+class Eagle3Training(DrafterTraining):
     """The training of a drafter from `new_eagle3`: of its laws in the first and in the last step."""
 
-    drafter = "EAGLE-3 drafter"
     measured = ("first_loss_nats", "last_loss_nats")
 
     def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        recipe, module = self._recipe, self.module
+        recipe, module = self.recipe, self.module
         with torch.no_grad():
-            found = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
-            logits = found.last_hidden_state.float() @ self._head.T
-            features = torch.cat([found.hidden_states[layer] for layer in module.taps], -1).float()
+            states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
+            logits = states.last_hidden_state.float() @ self._head.T
+            features = torch.cat([states.hidden_states[layer] for layer in module.taps], -1).float()
         steps = law_losses(module, tokens, features, logits, is_real, recipe.depth)
         loss = torch.stack([recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
         return loss, (steps[0], steps[-1])
@@ -81,7 +79,7 @@ def law_losses(
 
     tokens: (B, T) int64. features: (B, T, F) and logits: (B, T, V), the target's. is_real: (B, T) bool.
     """
-    found = []
+    losses = []
     counts = is_real & module.t2d[logits.argmax(-1)]
     wanted = logits[..., module.token_ids].softmax(-1)
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
@@ -89,5 +87,5 @@ def law_losses(
         mask = counts[:, law_at]
         drafted = module.draft_logits(hidden[mask])
         total = functional.cross_entropy(drafted, wanted[:, law_at][mask], reduction="sum")
-        found.append(total / mask.sum().clamp_min(1))
-    return found
+        losses.append(total / mask.sum().clamp_min(1))
+    return losses

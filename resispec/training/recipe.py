@@ -1,22 +1,36 @@
-"""What decides how EAGLE drafters are trained; naming it takes no torch."""
+"""Settings by which EAGLE drafters are trained; naming them takes no torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 
 from resispec.errors import InvalidInput
+
+_FROM_ZERO = ("warmup_steps", "law_weight", "noise")
+"""Numbers of a recipe that may be zero; the others are positive, but for the seed."""
+
+
+def _check(recipe: EagleRecipe | Eagle3Recipe) -> None:
+    """Raise InvalidInput for the first number of a recipe that is out of range."""
+    for name, value in vars(recipe).items():
+        is_from_zero = name in _FROM_ZERO
+        if name != "seed" and not (0 < value < math.inf or (is_from_zero and value == 0)):
+            allowed = "not negative" if is_from_zero else "positive"
+            raise InvalidInput(f"{name} is {value}; allowed: {allowed} and finite")
 
 
 @dataclass(frozen=True)
 class EagleRecipe:
-    """How a drafter is trained.
+    """Settings by which an EAGLE drafter is trained.
 
     The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
 
     batch_size: sequences. law_weight: of the cross-entropy, beside the regression's 1. noise: width of the
     uniform noise at 512 tokens; shorter sequences get more in proportion. clip: of every gradient's absolute
-    value.
-    Raises InvalidInput for sizes below 1.
+    value. version: of the code that trains by the recipe; raise it with a change of the code's results, so
+    that nothing made before passes for one of them.
+    Raises InvalidInput for numbers out of range.
     """
 
     steps: int = 20_000
@@ -27,23 +41,20 @@ class EagleRecipe:
     noise: float = 0.2
     clip: float = 0.5
     seed: int = 0
+    version: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        if min(self.steps, self.batch_size) < 1 or self.learning_rate <= 0 or self.warmup_steps < 0:
-            raise InvalidInput(
-                f"steps and batch_size are at least 1, learning_rate is positive; found {self}"
-            )
+        _check(self)
 
 
 @dataclass(frozen=True)
 class Eagle3Recipe:
-    """How an EAGLE-3 drafter is trained; as `EagleRecipe`, where fields have the same names.
+    """Settings by which an EAGLE-3 drafter is trained; fields of `EagleRecipe`'s names mean the same.
 
     The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
 
     num_draftable: tokens of the drafter's vocabulary, the most frequent ones of the text. depth: steps of
     training-time test, the first on true features. decay: weight of a step's loss, beside the one before.
-    Raises InvalidInput for sizes below 1.
     """
 
     num_draftable: int = 32_000
@@ -55,11 +66,7 @@ class Eagle3Recipe:
     warmup_steps: int = 2000
     clip: float = 0.5
     seed: int = 0
+    version: int = field(default=1, init=False)
 
     def __post_init__(self) -> None:
-        sizes = (self.num_draftable, self.depth, self.steps, self.batch_size)
-        if min(sizes) < 1 or self.learning_rate <= 0 or self.warmup_steps < 0 or self.decay <= 0:
-            raise InvalidInput(
-                "num_draftable, depth, steps and batch_size are at least 1, learning_rate and decay are "
-                f"positive; found {self}"
-            )
+        _check(self)

@@ -21,7 +21,7 @@ IMPOSSIBLE = -math.inf
 """The value of a size that no tree within the limits has."""
 
 ROUNDING = 1e-5
-"""How far measured probabilities, means in float32, may be from a law."""
+"""Tolerance of measured probabilities, means in float32, to a law."""
 
 
 def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
@@ -34,9 +34,9 @@ def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
     reached = [1.0] * topology.num_nodes
     for node, children in enumerate(topology.children):
         if len(children) > len(chances):
-            found, most = len(children), len(chances)
             raise InvalidInput(
-                f"node {node} has {found} children; allowed: at most {most}, one a probability"
+                f"node {node} has {len(children)} children; allowed: at most {len(chances)}, "
+                "one a probability"
             )
         for chance, child in zip(chances, children, strict=False):
             reached[child] = reached[node] * chance
@@ -62,20 +62,15 @@ class Searched:
     def topology(self, num_nodes: int, num_levels: int) -> Topology:
         """The best tree of exactly `num_nodes` nodes in at most `num_levels` levels.
 
-        Of equally good ones the root has the fewest children.
-
-        Raises InvalidInput when there is none, or when it was not searched for.
+        Of equally good ones the root has the fewest children. Raises InvalidInput when there is none, or when
+        it was not searched for.
         """
         most_nodes, most_levels = (size - 1 for size in self.expected.shape)
-        if not (1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels):
+        is_searched = 1 <= num_nodes <= most_nodes and 1 <= num_levels <= most_levels
+        if not is_searched or self.expected[num_nodes, num_levels] == IMPOSSIBLE:
             raise InvalidInput(
-                f"{num_nodes} nodes in {num_levels} levels were not searched for; "
-                f"allowed: 1 to {most_nodes}, 1 to {most_levels}"
-            )
-        if self.expected[num_nodes, num_levels] == IMPOSSIBLE:
-            raise InvalidInput(
-                f"no tree has {num_nodes} nodes in {num_levels} levels "
-                f"with {len(self.kept) - 1} children a node"
+                f"no tree of {num_nodes} nodes in {num_levels} levels was found; searched: 1 to {most_nodes} "
+                f"nodes, 1 to {most_levels} levels, up to {len(self.kept) - 1} children a node"
             )
         counts, level = [], [num_nodes]
         for left in range(num_levels, 0, -1):
@@ -103,9 +98,8 @@ def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Sear
     Raises InvalidInput when they are no probabilities or a limit is below one.
     """
     if not all(type(most) is int and 1 <= most <= MAX_NODES for most in (num_nodes, num_levels)):
-        found = f"{num_nodes!r} nodes, {num_levels!r} levels"
         raise InvalidInput(
-            f"at least 1 node and 1 level, the root; found {found}; allowed: up to {MAX_NODES}"
+            f"found {num_nodes!r} nodes, {num_levels!r} levels; allowed: 1 to {MAX_NODES}, the root counted"
         )
     # No node has more children than there are nodes below the root.
     chances = _checked(acceptance)[: num_nodes - 1]
@@ -157,13 +151,11 @@ class Times:
 
     def __post_init__(self) -> None:
         are_times = all(size >= 1 and 0 < s < math.inf for size, s in self.target_s.items())
-        if 1 not in self.target_s or not are_times:
+        if 1 not in self.target_s or not are_times or not 0 <= self.draft_s < math.inf:
             raise InvalidInput(
-                f"target_s is {dict(self.target_s)}; "
-                "allowed: positive seconds for sizes from 1, of which 1 is one"
+                f"target_s is {dict(self.target_s)}, draft_s {self.draft_s}; allowed: positive seconds for "
+                "sizes from 1, of which 1 is one, and finite seconds that are not negative"
             )
-        if not 0 <= self.draft_s < math.inf:
-            raise InvalidInput(f"draft_s is {self.draft_s}; allowed: finite seconds, not negative")
 
 
 @dataclass(frozen=True)
@@ -179,11 +171,10 @@ class Choice:
 def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Choice:
     """The searched tree of a measured size with the fewest expected seconds a token.
 
-    One node is autoregressive decoding.
+    One node is autoregressive decoding. A tree of l levels takes l - 1 draft forwards, since its leaves are
+    never forwarded. At ties the fewest nodes win, then the fewest levels.
 
-    num_nodes: the only size that is allowed; every measured one when None. A tree of l levels takes l - 1
-    draft forwards, since its leaves are never forwarded. At ties the fewest nodes win, then the fewest
-    levels. Sizes that no tree has are passed over.
+    num_nodes: the only size that is allowed; every measured one when None. Sizes without a tree are skipped.
     Raises InvalidInput when a measured size was not searched, or `num_nodes` was not measured or has no tree.
     """
     most_nodes, most_levels = (size - 1 for size in searched.expected.shape)
@@ -219,7 +210,7 @@ class Winner:
 
 
 def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
-    """Which shape wins at which cost ratio r >= 0; by rising r.
+    """The winning shapes, each with its interval of cost ratios r >= 0; by rising r.
 
     r: the time of one draft forward over a level, of one target forward.
     shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target

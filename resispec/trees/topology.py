@@ -1,4 +1,4 @@
-"""Topologies of draft trees: who is whose parent, and nothing else.
+"""Topologies of draft trees: the parent of every node, and nothing else.
 
 Nodes are numbered breadth first, siblings in draw order, so a level is a contiguous range and parents come
 before children. The root is node 0 and stands for the last committed token; D counts it, so `complete(5, 3)`
@@ -7,9 +7,10 @@ before children. The root is node 0 and stands for the last committed token; D c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from resispec.errors import InvalidInput
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_NODES = 16_384
-"""The most nodes that a topology may have: its attention mask is N x N."""
+"""Limit of a topology's nodes: its attention mask is N x N."""
 
 Kept = TypeVar("Kept")
 
@@ -37,9 +38,10 @@ class Topology:
     def __post_init__(self) -> None:
         object.__setattr__(self, "parents", tuple(_whole_numbers("parents", self.parents, -1)))
         _check_size("a topology", len(self.parents))
-        found = self.parents[:12]
-        if not self.parents or self.parents[0] != -1:
-            raise InvalidInput(f"a topology starts with its root, whose parent is -1; found parents {found}")
+        if self.parents[:1] != (-1,):
+            raise InvalidInput(
+                f"a topology starts with its root, whose parent is -1; found parents {self.parents[:12]}"
+            )
         for node in range(1, len(self.parents)):
             if not max(0, self.parents[node - 1]) <= self.parents[node] < node:
                 raise InvalidInput(
@@ -47,7 +49,7 @@ class Topology:
                 )
 
     def __reduce__(self) -> tuple[type[Topology], tuple[tuple[int, ...]]]:
-        """A copy, in another process or not, is made from the parents; what was computed stays here."""
+        """Copies, in another process or not, are made from the parents; cached tensors stay here."""
         return Topology, (self.parents,)
 
     @property
@@ -80,6 +82,14 @@ class Topology:
             start = stop
         return tuple(levels)
 
+    def path_to(self, node: int) -> tuple[int, ...]:
+        """The nodes from the root's child down to a node; none for the root."""
+        path: list[int] = []
+        while node:
+            path.append(node)
+            node = self.parents[node]
+        return tuple(reversed(path))
+
     @cached_property
     def depths(self) -> Tensor:
         """(N,) int64, 0 for the root: a node's position is that of the root plus its depth."""
@@ -104,12 +114,12 @@ class Topology:
 
     @cached_property
     def families_by_level(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        """The same, split so that the parents of one pair share a level, from the root down."""
+        """`families`, split so that the parents of one pair share a level, from the root down."""
         return tuple(family for level in self.levels for family in self._grouped(level))
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], Any]:
-        """What `kept_with_topology` keeps."""
+        """Values of `kept_with_topology`, by function and device."""
         return {}
 
     def _grouped(self, nodes: range) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -128,7 +138,7 @@ class Topology:
 def kept_with_topology(
     make: Callable[[Topology, torch.device], Kept],
 ) -> Callable[[Topology, torch.device], Kept]:
-    """`make`, called once for a topology and a device; what it returns lives as long as the topology.
+    """`make`, called once for a topology and a device; its result lives as long as the topology.
 
     It is for tensors that follow from a topology: a captured graph reads them where they were when it was
     captured, so they may not go before the topology that it was captured for.
@@ -136,10 +146,10 @@ def kept_with_topology(
 
     @wraps(make)
     def kept(topology: Topology, device: torch.device) -> Kept:
-        found = topology._kept
-        if (make, device) not in found:
-            found[make, device] = make(topology, device)
-        return found[make, device]
+        values = topology._kept
+        if (make, device) not in values:
+            values[make, device] = make(topology, device)
+        return values[make, device]
 
     return kept
 
@@ -165,18 +175,24 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
     return Topology(tuple(parents))
 
 
+def from_widths(widths: Sequence[int]) -> Topology:
+    """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
+
+    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one
+    above continues its first nodes only. Raises InvalidInput when a width is below one, or for more than
+    `MAX_NODES` nodes.
+    """
+    return _even("a tree of these widths", _whole_numbers("widths of levels", widths, 1))
+
+
 def complete(depth: int, branching: int) -> Topology:
     """The paper's `dDbB`: `depth` levels, the root counted; nodes above the last have `branching` children.
 
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
     _check_counts("a complete tree", depth=depth, branching=branching)
-    _check_size(
-        f"a complete tree of depth {depth}, branching {branching}",
-        # More levels than these change nothing about being too many.
-        depth if branching == 1 else (branching ** min(depth, 99) - 1) // (branching - 1),
-    )
-    return from_child_counts([[branching] * branching**level for level in range(depth - 1)])
+    shape = f"a complete tree of depth {depth}, branching {branching}"
+    return _even(shape, (branching**level for level in range(1, depth)))
 
 
 def chain(num_drafted: int) -> Topology:
@@ -185,8 +201,7 @@ def chain(num_drafted: int) -> Topology:
     Raises InvalidInput unless that is a whole number from 0 below `MAX_NODES`.
     """
     _check_counts("a chain", least=0, num_drafted=num_drafted)
-    _check_size(f"a chain of {num_drafted} drafted tokens", num_drafted + 1)
-    return complete(num_drafted + 1, 1)
+    return _even(f"a chain of {num_drafted} drafted tokens", repeat(1, num_drafted))
 
 
 def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
@@ -195,26 +210,12 @@ def parallel_chains(num_chains: int, num_drafted: int) -> Topology:
     Raises InvalidInput unless both are whole numbers from 1 that give at most `MAX_NODES` nodes.
     """
     _check_counts("parallel chains", num_chains=num_chains, num_drafted=num_drafted)
-    _check_size(f"a tree of {num_chains} chains of {num_drafted} tokens", 1 + num_chains * num_drafted)
-    return from_child_counts([[num_chains], *[[1] * num_chains] * (num_drafted - 1)])
+    return _even(f"a tree of {num_chains} chains of {num_drafted} tokens", repeat(num_chains, num_drafted))
 
 
-def from_widths(widths: Sequence[int]) -> Topology:
-    """Build a topology from the number of nodes of every level below the root; `[3, 5, 2]` has 11 nodes.
-
-    Children are spread as evenly as possible, earlier nodes first: a level that is narrower than the one
-    above continues its first nodes only. Raises InvalidInput when a width is below one, or for more than
-    `MAX_NODES` nodes.
-    """
-    widths = _whole_numbers("widths of levels", widths, 1)
-    _check_size("a tree of these widths", 1 + sum(widths))
-    above = [1, *widths[:-1]]
-    return from_child_counts(
-        [
-            [width // over + (node < width % over) for node in range(over)]
-            for over, width in zip(above, widths, strict=False)
-        ]
-    )
+def root_only() -> Topology:
+    """Autoregressive decoding: nothing is drafted."""
+    return Topology((-1,))
 
 
 def union(topologies: Sequence[Topology]) -> Topology:
@@ -233,34 +234,44 @@ def union(topologies: Sequence[Topology]) -> Topology:
             for rank, child in enumerate(children):
                 ranks[child] = (*ranks[node], rank)
     levels: list[list[int]] = [[] for _ in range(max(topology.num_levels for topology in topologies))]
-    for ranks_of_node in sorted(counts):
-        levels[len(ranks_of_node)].append(counts[ranks_of_node])
+    for path in sorted(counts):
+        levels[len(path)].append(counts[path])
     return from_child_counts(levels)
 
 
-def root_only() -> Topology:
-    """Autoregressive decoding: nothing is drafted."""
-    return complete(1, 1)
+def _even(shape: str, widths: Iterable[int]) -> Topology:
+    """The topology with levels of these widths below the root, whose children are spread evenly.
+
+    Raises InvalidInput, which names the shape, at the first level with which there are too many nodes.
+    """
+    parents, above = [-1], range(1)
+    for width in widths:
+        start = len(parents)
+        _check_size(shape, start + width)
+        share, more = divmod(width, len(above))
+        for place, node in enumerate(above):
+            parents += [node] * (share + (place < more))
+        above = range(start, len(parents))
+    return Topology(tuple(parents))
 
 
-def _check_counts(what: str, least: int = 1, **counts: Any) -> None:
+def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
     """Raise InvalidInput unless all are whole numbers from `least`; configurations give them as they are."""
     if not all(type(count) is int and count >= least for count in counts.values()):
         found = ", ".join(f"{name} {count!r}" for name, count in counts.items())
-        raise InvalidInput(f"{what} takes whole numbers from {least}; found {found}")
+        raise InvalidInput(f"{shape} takes whole numbers from {least}; found {found}")
 
 
-def _whole_numbers(what: str, numbers: Any, least: int) -> list[int]:
+def _whole_numbers(name: str, numbers: Any, least: int) -> list[int]:
     """A list of numbers, once it is one. Raises InvalidInput for anything else."""
-    listed = list(numbers) if isinstance(numbers, Sequence) and not isinstance(numbers, str) else None
-    if listed is None or not all(type(number) is int and number >= least for number in listed):
-        found = f"{listed[:12]}" if listed is not None else repr(numbers)
-        raise InvalidInput(f"{what} are {found}; allowed: a list of whole numbers from {least}")
-    return listed
+    is_list = isinstance(numbers, Sequence) and not isinstance(numbers, str)
+    if not is_list or not all(type(number) is int and number >= least for number in numbers):
+        found = list(numbers[:12]) if is_list else repr(numbers)
+        raise InvalidInput(f"{name} are {found}; allowed: a list of whole numbers from {least}")
+    return list(numbers)
 
 
-def _check_size(what: str, num_nodes: int) -> None:
+def _check_size(shape: str, num_nodes: int) -> None:
     """Raise InvalidInput for too many nodes, before anything of that size is made."""
     if num_nodes > MAX_NODES:
-        found = num_nodes if num_nodes < 10**15 else "over 10^15"
-        raise InvalidInput(f"{what} has {found} nodes; allowed: at most {MAX_NODES}, the root counted")
+        raise InvalidInput(f"{shape} has too many nodes; allowed: at most {MAX_NODES}, the root counted")

@@ -10,8 +10,8 @@ from pkgutil import iter_modules
 
 from resispec.verifiers.base import Draws, Law, Outcomes, SiblingRule, Verifier
 from resispec.verifiers.registry import available, get_rule, get_verifier, register
+from resispec.verifiers.sample_outcome import draw_outcome, read_verdict
 from resispec.verifiers.top_down import TopDown, as_verifier
-from resispec.verifiers.whole import draw_outcome, read_verdict
 
 # Names are listed in the order in which they are imported.
 # isort: off

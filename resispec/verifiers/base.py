@@ -5,36 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.capture import send
-from resispec.core import Draws, Tree, Verdict
+from resispec.core import Draws as Draws  # a part of the contract
+from resispec.core import Tree, Verdict
+from resispec.cuda_graphs import send
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, kept_with_topology
 
-__all__ = [
-    "Draws",
-    "Law",
-    "Outcomes",
-    "SiblingRule",
-    "Verifier",
-    "check_shapes",
-    "families_on",
-    "is_first",
-    "law_of",
-    "require_draws",
-    "require_rule",
-    "rule_name",
-    "whose",
-]
+Families = tuple[tuple[Tensor, Tensor], ...]
+"""Pairs of parents (G,) and their children (G, B), both int64."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """What happens at one node, given its drafted siblings.
+    """The law of one node's emitted token, given its drafted siblings.
 
     select: (..., B) probability that sibling i is the emitted token through acceptance.
     residual: (..., V) law of the emitted token given that no sibling was selected.
@@ -62,7 +50,7 @@ class SiblingRule(Protocol):
     """A multi-candidate acceptance rule at one node."""
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
-        """The conditional law of what is emitted, given the siblings.
+        """The conditional law of the emitted token, given the siblings.
 
         target_probs, draft_probs: (..., V) float32 or float64; siblings: (..., B) int64 in draw order.
         A pure tensor function: batched, no host synchronisation, no branch on data.
@@ -71,7 +59,7 @@ class SiblingRule(Protocol):
 
 
 class Verifier(Protocol):
-    """Decides what is kept of a tree."""
+    """Decides which nodes of a tree are accepted, and draws the final token."""
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw an outcome. target_probs, draft_probs: (N, V)."""
@@ -93,7 +81,7 @@ def law_of(
 
 
 def rule_name(rule: SiblingRule) -> str:
-    """How messages call a rule."""
+    """The name of a rule in messages."""
     return f"rule {type(rule).__name__}"
 
 
@@ -103,41 +91,20 @@ def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor) -> None:
     It looks at no value, so it costs no host synchronisation.
     """
     for quantity, like in (("select", siblings), ("residual", target_probs)):
-        found = getattr(law, quantity, None)
-        if not isinstance(found, Tensor):
-            raise InvalidInput(f"{quantity} is {type(found).__name__}; allowed: a tensor {tuple(like.shape)}")
-        if found.shape != like.shape or found.dtype != target_probs.dtype:
-            raise InvalidInput(
-                f"{quantity} is {tuple(found.shape)} {found.dtype}; "
-                f"allowed: a tensor {tuple(like.shape)} {target_probs.dtype}"
-            )
+        value = getattr(law, quantity, None)
+        found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+        allowed = f"{tuple(like.shape)} {target_probs.dtype}"
+        if found != allowed:
+            raise InvalidInput(f"{quantity} is {found}; allowed: a tensor {allowed}")
 
 
 @contextmanager
-def whose(law: str, node: int) -> Iterator[None]:
-    """Say in a FloatingPointError, which means that a law is none, whose law it is and at which node."""
+def naming(law: str, node: int) -> Iterator[None]:
+    """Name a law and its node in a FloatingPointError, which means that the law is none."""
     try:
         yield
     except FloatingPointError as error:
         raise FloatingPointError(f"{law}, node {node}: {error}") from error
-
-
-class Families(NamedTuple):
-    """A topology's `families` and `families_by_level`."""
-
-    all_levels: tuple[tuple[Tensor, Tensor], ...]
-    by_level: tuple[tuple[Tensor, Tensor], ...]
-
-
-@kept_with_topology
-def families_on(topology: Topology, device: torch.device) -> Families:
-    """The families of a topology, with their tensors on a device."""
-    return Families(
-        *(
-            tuple((send(parents, device), send(children, device)) for parents, children in families)
-            for families in (topology.families, topology.families_by_level)
-        )
-    )
 
 
 def require_rule(name: str, rule: SiblingRule) -> None:
@@ -146,14 +113,20 @@ def require_rule(name: str, rule: SiblingRule) -> None:
         raise InvalidInput(f"{name} takes a sibling rule, which has a `law`; found {type(rule).__name__}")
 
 
-def require_draws(name: str, draws: Draws, supported: tuple[Draws, ...]) -> None:
-    """Raise InvalidInput unless the rule `name` is defined for these draws."""
-    if draws not in supported:
-        raise InvalidInput(
-            f"{name} is not exact for draws {draws.value!r}; supported: {', '.join(supported)}"
-        )
+def require_draws(name: str, draws: Draws, supported: Draws) -> None:
+    """Raise InvalidInput unless the draws are those that the rule `name` is defined for."""
+    if draws != supported:
+        raise InvalidInput(f"{name} is not exact for draws {draws.value!r}; supported: {supported}")
 
 
 def is_first(siblings: Tensor) -> Tensor:
     """Whether no earlier sibling holds the same token: (..., B) bool for siblings (..., B)."""
     return ~(siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)
+
+
+@kept_with_topology
+def families_on(topology: Topology, device: torch.device) -> tuple[Families, Families]:
+    """A topology's `families` and `families_by_level`, with their tensors on a device."""
+    both = topology.families, topology.families_by_level
+    every, by_level = (tuple((send(p, device), send(c, device)) for p, c in families) for families in both)
+    return every, by_level

@@ -30,7 +30,7 @@ class Greedy:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are greedy."""
-        require_draws("greedy", draws, (Draws.GREEDY,))
+        require_draws("greedy", draws, Draws.GREEDY)
         largest, drawn = siblings[..., :-1], siblings[..., -1:]
         draft = without(draft_probs, largest)
         tiny = torch.finfo(target_probs.dtype).tiny

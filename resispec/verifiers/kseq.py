@@ -37,7 +37,7 @@ class KSeq:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
-        require_draws("kseq", draws, (Draws.IID,))
+        require_draws("kseq", draws, Draws.IID)
         factor = _least_factor(target_probs, draft_probs, siblings.shape[-1]).to(target_probs.dtype)
         tiny = torch.finfo(target_probs.dtype).tiny
         proposed = (factor * draft_probs.gather(-1, siblings)).clamp_min(tiny)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 import torch
@@ -35,8 +35,7 @@ from resispec.distributions import normalise
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers.base import Outcomes, require_draws
-from resispec.verifiers.registry import register
-from resispec.verifiers.transport import (
+from resispec.verifiers.max_score_transport import (
     TINY,
     Curve,
     group_sums,
@@ -45,7 +44,8 @@ from resispec.verifiers.transport import (
     transport,
     win_masses,
 )
-from resispec.verifiers.whole import draw_from, read_verdict
+from resispec.verifiers.registry import register
+from resispec.verifiers.sample_outcome import draw_from, read_verdict
 
 LEAST_WEIGHT = 3e-4
 """Nodes of smaller weight do not compete: the walk stops there instead, which is exact.
@@ -69,9 +69,9 @@ class LevelOptimal:
     classes: int = 32
 
     def __post_init__(self) -> None:
-        for name, found in (("bins", self.bins), ("classes", self.classes)):
-            if found < 2:
-                raise InvalidInput(f"level_optimal: {found} {name}; allowed: at least 2")
+        for name, number in (("bins", self.bins), ("classes", self.classes)):
+            if number < 2:
+                raise InvalidInput(f"level_optimal: {number} {name}; allowed: at least 2")
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw from the law of `outcomes`, looking at the laws of nodes that compete, and of the last one.
@@ -107,7 +107,7 @@ class LevelOptimal:
 
         Returns what the parents keep of their laws (K, V), in proportion; where it is nothing, all of it.
         """
-        require_draws("level_optimal", tree.draws, (Draws.IID,))
+        require_draws("level_optimal", tree.draws, Draws.IID)
         weights, tokens = masses.weights[level.parents], tree.tokens[level.children]
         p, q = (probs.index_select(0, level.parents) for probs in (target_probs, draft_probs))
         competes = weights >= LEAST_WEIGHT
@@ -137,7 +137,9 @@ class LevelOptimal:
             alone = torch.ones_like(weights)
             return alone, p.mul_(weights.to(p.dtype)), q, alone
         exponents = weights / level.counts / weights.sum().clamp_min(TINY)
-        blind = self._quantiles(p.device) ** exponents[level.owners, None]
+        # The values of the largest score between which the classes lie.
+        ends = torch.linspace(0, 1, self.classes + 1, dtype=torch.float64, device=p.device)
+        blind = ends ** exponents[level.owners, None]
         wins = win_masses(blind)
         curve = Curve(*prefix_sums(torch.stack((blind.diff(dim=-1), wins))[:, level.first]))
         shares = wins.sum(-1)[level.first] * level.counts
@@ -148,10 +150,6 @@ class LevelOptimal:
         functions = torch.where((weights > 0)[level.owners, None], functions, 1.0)
         proposed = ratio.to(q.dtype).gather(-1, groups).mul_(q)
         return shares, target, proposed, win_masses(functions).sum(-1)
-
-    def _quantiles(self, device: torch.device) -> Tensor:
-        """Between which values (R + 1,) of the largest score the classes lie."""
-        return torch.linspace(0, 1, self.classes + 1, dtype=torch.float64, device=device)
 
 
 class _Level(NamedTuple):
@@ -173,14 +171,9 @@ class _Level(NamedTuple):
         """The level of these parents, each of which has children."""
         children = [topology.children[node] for node in parents]
         counts = [len(family) for family in children]
-        found = (
-            parents,
-            counts,
-            [child for family in children for child in family],
-            [place for place, count in enumerate(counts) for _ in range(count)],
-            [0, *accumulate(counts[:-1])],
-        )
-        return cls(*(torch.tensor(numbers, device=device) for numbers in found))
+        owners = [place for place, count in enumerate(counts) for _ in range(count)]
+        columns = parents, counts, [*chain(*children)], owners, [0, *accumulate(counts[:-1])]
+        return cls(*(torch.tensor(numbers, device=device) for numbers in columns))
 
 
 @kept_with_topology
@@ -191,7 +184,7 @@ def _levels(topology: Topology, device: torch.device) -> tuple[_Level, ...]:
 
 
 def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
-    """The same with those parents only that compete. weights: (N,), read when their level's turn has come."""
+    """`_levels` of the parents that compete. weights: (N,), read when their level's turn has come."""
     for nodes in topology.levels:
         heavy = (weights[nodes[0] : nodes[-1] + 1] >= LEAST_WEIGHT).tolist()
         parents = [
@@ -203,7 +196,7 @@ def _competing_levels(topology: Topology, weights: Tensor) -> Iterator[_Level]:
 
 
 class _Masses(NamedTuple):
-    """What is known of the nodes so far, (N,) float64 each.
+    """Masses of the nodes so far, (N,) float64 each.
 
     weights: with which they are passed, given the tokens down to their level. ending: what is left of that,
     on average, when their children have got theirs; negative where there are none, or none that was looked
@@ -226,7 +219,12 @@ class _Masses(NamedTuple):
         ending = torch.where(self.ending < 0, self.weights, self.ending)
         zeros = self.weights.new_zeros(topology.num_levels)
         passed = zeros.index_add(0, depths, self.weights)
-        rest = (1 - passed + zeros.index_add(0, depths, ending)).clamp_min(TINY)
+        rest = 1 - passed + zeros.index_add(0, depths, ending)
+        # Drafts of no chance (masses below the normal numbers) can be refused although all was passed on. The
+        # walk that comes back to such a level stops there.
+        is_spent = rest < TINY
+        ending = torch.where(is_spent[depths], self.weights, ending)
+        rest = torch.where(is_spent, 1.0, rest)
         # Stops higher, given that it stops no deeper.
         goes_up = ((1 - passed).clamp_min(0) / rest).clamp_max(1)
         no_deeper = pad(goes_up[1:], (0, 1), value=1.0).flip(0).cumprod(0).flip(0)

@@ -28,8 +28,7 @@ from torch import Tensor
 from resispec.distributions import normalise, null_mass
 from resispec.errors import InvalidInput
 from resispec.verifiers.base import Draws, Law, require_draws
-from resispec.verifiers.registry import register
-from resispec.verifiers.transport import (
+from resispec.verifiers.max_score_transport import (
     clips,
     gauss_legendre,
     group_sums,
@@ -37,6 +36,7 @@ from resispec.verifiers.transport import (
     prefix_sums,
     ratio_groups,
 )
+from resispec.verifiers.registry import register
 
 
 @register("optimal")
@@ -61,7 +61,7 @@ class Optimal:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; sums are taken in float64. Raises InvalidInput for draws other than IID."""
-        require_draws("optimal", draws, (Draws.IID,))
+        require_draws("optimal", draws, Draws.IID)
         groups, ratio, log_chain = self._proxy(target_probs, draft_probs, siblings.shape[-1])
         # On a CPU gather takes a third of the time where there is a leading dimension.
         chosen = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)

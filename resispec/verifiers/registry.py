@@ -40,10 +40,10 @@ def available() -> list[str]:
 
 def get_rule(name: str, **options: Any) -> SiblingRule:
     """Make a sibling rule by name. Raises InvalidInput for an unknown name or option, with the known ones."""
-    made = _make(name, options)
-    if not hasattr(made, "law"):
+    rule = _make(name, options)
+    if not hasattr(rule, "law"):
         raise InvalidInput(f"{name!r} is a tree verifier, not a sibling rule; use get_verifier")
-    return made
+    return rule
 
 
 def get_verifier(name: str, **options: Any) -> Verifier:
@@ -55,20 +55,21 @@ def get_verifier(name: str, **options: Any) -> Verifier:
 
 
 def _make(name: str, options: dict[str, Any]) -> Any:
-    factory: Callable[..., Any] | None = _REGISTERED.get(name)
     if ".py:" in name:
         factory = _from_file(*name.rsplit(":", 1))
-    elif factory is None and name in (plugins := _third_party()):
+    elif name in _REGISTERED:
+        factory = _REGISTERED[name]
+    elif name in (plugins := _third_party()):
         factory = plugins[name].load()
-    if factory is None:
+    else:
         raise InvalidInput(f"unknown verifier {name!r}; known: {', '.join(available())}")
     try:
-        made = factory(**options)
+        verifier = factory(**options)
     except TypeError as error:
         raise InvalidInput(f"verifier {name!r}: {first_line(error)}") from error
-    if not hasattr(made, "law") and not hasattr(made, "verify"):
+    if not hasattr(verifier, "law") and not hasattr(verifier, "verify"):
         raise InvalidInput(f"verifier {name!r} has neither {RULE_HAS} nor {VERIFIER_HAS}")
-    return made
+    return verifier
 
 
 def _from_file(path: str, attribute: str) -> Callable[..., Any]:

@@ -18,9 +18,9 @@ from resispec.verifiers.base import (
     families_on,
     is_first,
     law_of,
+    naming,
     require_rule,
     rule_name,
-    whose,
 )
 
 RULE_HAS, VERIFIER_HAS = "`law` (a sibling rule)", "`verify` and `outcomes` (a tree verifier)"
@@ -31,8 +31,8 @@ def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
     if hasattr(rule_or_verifier, "law"):
         return TopDown(cast(SiblingRule, rule_or_verifier))
     if not hasattr(rule_or_verifier, "verify"):
-        found = type(rule_or_verifier).__name__
-        raise InvalidInput(f"{found} is no verifier: it has neither {RULE_HAS} nor {VERIFIER_HAS}")
+        kind = type(rule_or_verifier).__name__
+        raise InvalidInput(f"{kind} is no verifier: it has neither {RULE_HAS} nor {VERIFIER_HAS}")
     return rule_or_verifier
 
 
@@ -63,7 +63,7 @@ class TopDown:
             siblings = tree.tokens[children[0] : children[-1] + 1]
             law = law_of(self.rule, target_probs[node], draft_probs[node], siblings, tree.draws)
             drafted: list[int] = siblings.tolist()
-            with whose(rule_name(self.rule), node):
+            with naming(rule_name(self.rule), node):
                 index = choose(law.select, generator)
                 if index < len(children):
                     token = drafted[index]
@@ -74,7 +74,7 @@ class TopDown:
                 return Verdict(tuple(path), tuple(tokens))
             node = children[index if index < len(children) else drafted.index(token)]
             path.append(node)
-        with whose("target", node):
+        with naming("target", node):
             return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
@@ -83,8 +83,8 @@ class TopDown:
         final = target_probs.clone()
         enter = torch.zeros_like(stop)  # probability of going on at a node, given that its parent was reached
         leave = torch.ones_like(stop)  # probability of stopping at a node, given that it was reached
-        families = families_on(tree.topology, stop.device)
-        for parents, children in families.all_levels:
+        every_family, by_level = families_on(tree.topology, stop.device)
+        for parents, children in every_family:
             siblings = tree.tokens[children]
             law = law_of(self.rule, target_probs[parents], draft_probs[parents], siblings, tree.draws)
             rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
@@ -95,6 +95,6 @@ class TopDown:
             undrafted = residual.scatter(-1, siblings, 0.0)
             final[parents] = normalise(undrafted, residual)
         reach = torch.ones_like(stop)
-        for parents, children in families.by_level:
+        for parents, children in by_level:
             reach[children] = reach[parents, None] * enter[children]
         return Outcomes(reach * leave, final)

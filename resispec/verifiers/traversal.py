@@ -22,11 +22,11 @@ from resispec.verifiers.base import (
     families_on,
     is_first,
     law_of,
+    naming,
     require_rule,
     rule_name,
-    whose,
 )
-from resispec.verifiers.lookahead import lookahead
+from resispec.verifiers.pruning import lookahead
 from resispec.verifiers.registry import get_rule, register
 
 
@@ -57,13 +57,14 @@ class Traversal:
         returns is no law: NaN, negative or too large masses. A residual is checked for negative masses only
         when it is drawn from.
         """
-        parents, children = tree.topology.parents, tree.topology.children
+        children = tree.topology.children
         # A node is decided once at most, so one coin a node is enough.
-        drawn = torch.rand(len(parents), generator=generator, device=target_probs.device, dtype=torch.float64)
+        drawn = torch.rand(
+            len(children), generator=generator, device=target_probs.device, dtype=torch.float64
+        )
         coins, can_accept = lookahead(self.rule, tree, target_probs, draft_probs, drawn)
-        # What is still to be decided, the next one last: a node, a chance and a law. With a law: stop at the
-        # node with this chance and draw the final token from the law. Without: examine the node's subtree
-        # with this mass.
+        # A stack, whose top is next. (node, chance, law): stop at the node with this chance, and draw the
+        # final token from the law. (node, mass, None): examine the node's subtree with this mass.
         pending: list[tuple[int, float, Tensor | None]] = [(0, 1.0, None if children[0] else target_probs[0])]
         while True:
             node, chance, final = pending.pop()
@@ -76,15 +77,15 @@ class Traversal:
             siblings = tree.tokens[children[node][0] : children[node][-1] + 1]
             law = law_of(self.rule, chance * target_probs[node], draft_probs[node], siblings, tree.draws)
             decision = _decide(law, siblings)
-            found, stays = self._numbers(law, decision, node)
+            masses, stays = self._numbers(law, decision, node)
             pending.append((node, stays if node else 1.0, decision.final))  # the root is never rejected
-            for child, mass in zip(reversed(children[node]), reversed(found), strict=True):
+            for child, mass in zip(reversed(children[node]), reversed(masses), strict=True):
                 if mass > 0:
                     pending.append((child, mass, None if children[child] else target_probs[child]))
-        with whose(rule_name(self.rule) if children[node] else "target", node):
+        with naming(rule_name(self.rule) if children[node] else "target", node):
             token = draw_one(final, generator)
-        path = _path(parents, node)
-        return Verdict(tuple(path), (*tree.tokens[path].tolist(), token))
+        path = tree.topology.path_to(node)
+        return Verdict(path, (*tree.tokens[list(path)].tolist(), token))
 
     def _numbers(self, law: Law, decision: _Decision, node: int) -> tuple[list[float], float]:
         """The masses of a node's children and the chance of stopping at it; checks the law, too."""
@@ -92,7 +93,7 @@ class Traversal:
         parts = decision.masses, law.select, decision.drafted, decision.undrafted, decision.stay
         *numbers, stay = torch.cat(parts).tolist()
         select, residual = numbers[count : 2 * count], numbers[2 * count :]
-        with whose(rule_name(self.rule), node):
+        with naming(rule_name(self.rule), node):
             check_chances(select, tolerance)
             check_chances(residual, tolerance)
             # The root's target is a whole law, so its residual is one unless a sibling is surely selected.
@@ -102,7 +103,7 @@ class Traversal:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
-        families = families_on(tree.topology, target_probs.device).by_level
+        _, families = families_on(tree.topology, target_probs.device)
         # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
@@ -133,13 +134,13 @@ def traversal(weights: str = "standard", **options: Any) -> Traversal:
 
 @register("traversal_optimal")
 def traversal_optimal(**options: Any) -> Traversal:
-    """The same with the weights of the optimal rule."""
+    """Traversal Verification with the weights of the optimal rule."""
     return traversal("optimal", **options)
 
 
 @dataclass(frozen=True)
 class _Decision:
-    """What a law says about a node and its children, in the order of examination; float64 but for `final`.
+    """Decisions about a node and its children, in the order of examination; float64 but for `final`.
 
     masses: (..., B), with which the children are examined. stay: (..., 1) probability of stopping at the
     node, not rejecting it, once all children have failed. final: (..., V), the unnormalised law of the token
@@ -170,12 +171,3 @@ def _decide(law: Law, siblings: Tensor) -> _Decision:
     # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is taken as it is.
     final = torch.where(kept > 0, undrafted, law.residual)
     return _Decision(masses, kept / (kept + lacking).clamp_min(tiny), final, drafted, kept)
-
-
-def _path(parents: tuple[int, ...], node: int) -> list[int]:
-    """The nodes from the root's child down to a node; none for the root."""
-    path = []
-    while node:
-        path.append(node)
-        node = parents[node]
-    return path[::-1]

@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Walk(TopDown):
-    """As it stands it is `TopDown`; a fault overrides a part, and `outcomes` goes on saying what is right."""
+    """The walk of `TopDown`; a fault overrides a part, and `outcomes` goes on saying what is right."""
 
     rule: SiblingRule = field(default_factory=Standard)
 
@@ -61,7 +61,7 @@ class Walk(TopDown):
         place: int | None = 0
         path, tokens = list[int](), list[int]()
         while place is not None and tree.topology.children[place]:
-            node = self._node(tree, place, target_probs, draft_probs)
+            node = self.node_at(tree, place, target_probs, draft_probs)
             index, token = self.draw(node, generator)
             tokens.append(token)
             place = self.child(node, index, token)
@@ -78,7 +78,7 @@ class Walk(TopDown):
             stop[place] = reach[place]
             if not children:
                 continue
-            node = self._node(tree, place, target_probs, draft_probs)
+            node = self.node_at(tree, place, target_probs, draft_probs)
             law = self.drawn(node)
             ends = torch.zeros_like(final[place])
             residual = (1 - law.select.sum()).clamp_min(0) * law.residual
@@ -93,7 +93,13 @@ class Walk(TopDown):
             final[place] = normalise(ends, final[place])
         return Outcomes(stop, final)
 
-    def _node(self, tree: Tree, place: int, target_probs: Tensor, draft_probs: Tensor) -> Node:
+    def rule_at(self, tree: Tree, place: int) -> SiblingRule:  # noqa: ARG002 - faults differ by place
+        """The rule that decides at a node."""
+        return self.rule
+
+    def node_at(self, tree: Tree, place: int, target_probs: Tensor, draft_probs: Tensor) -> Node:
+        """A node with what the rule says there."""
         siblings = tree.tokens[list(tree.topology.children[place])]
-        law = self.rule.law(target_probs[place], draft_probs[place], siblings, tree.draws)
+        rule = self.rule_at(tree, place)
+        law = rule.law(target_probs[place], draft_probs[place], siblings, tree.draws)
         return Node(tree, place, law, target_probs, draft_probs)

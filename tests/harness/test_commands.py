@@ -2,11 +2,11 @@
 
 import pytest
 
-from experiments import audit_transcripts, publish, transcribe
-from experiments.commands import fail, in_one_line
-from experiments.gallery import __main__ as gallery
-from experiments.transcripts import power
-from resispec.errors import InvalidInput
+from experiments import publish
+from referee import transcribe
+from referee.audit import __main__ as audit_transcripts
+from referee.gallery import __main__ as gallery
+from resispec.errors import InvalidInput, fail, in_one_line
 
 
 def raising(error):
@@ -46,15 +46,14 @@ def test_the_exit_code_is_that_of_the_work(capsys):
         (audit_transcripts, "run", ["a.jsonl", "--target", "x"], "nothing was judged"),
         (transcribe, "transcribe", ["--out", "a", "--engine", "transformers"], "goes on from there"),
         (publish, "publish", [], "sends all again"),
-        (gallery, "models.load", [], "goes on from there"),
-        (power, "measured", [], "nothing is written"),
+        (gallery, "inputs.pair_of", [], "goes on from there"),
     ],
 )
 def test_a_command_that_is_stopped_says_what_is_left(
     command, work, arguments, stopped, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(f"{command.__name__}.{work}", raising(KeyboardInterrupt()))
-    results = ["--results", str(tmp_path)] if command in (gallery, power) else []
+    results = ["--results", str(tmp_path)] if command is gallery else []
     assert command.main([*arguments, *results]) == 1
     [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert line.startswith("error: stopped; ") and line.endswith(stopped)

@@ -7,16 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_costs import entry_of, flat, made_up, proportional, save_costs
+from toy_costs import entry_of, flat, made_up, proportional
 from toys import save_tiny_search, tiny_llama
 
-from experiments.costs import probes, record
+from experiments.costs import cost_cache, time_steps
 from experiments.costs.configuration import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
 from experiments.costs.model import CostModel, Timed
-from experiments.plan import cells_of
+from experiments.grid import cells_of
 from experiments.provenance import device_stem
-from experiments.search.best_shape import BestShapeSearch
-from experiments.search.grow_map import GrowMapSearch
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.trees import chain, complete, from_widths, root_only
@@ -117,24 +115,9 @@ def test_what_was_not_timed_is_not_predicted(one, message):
         CostModel.fitted([])
 
 
-def test_every_probe_is_timed_by_decoding():
-    pair = Pair(tiny_llama(), tiny_llama(seed=1), None)
-    calls = []
-    timed = probes.time_probes(pair, [1, 2, 3], lambda *facts: calls.append(facts), rounds=1)
-    wanted = probes.probes(256)
-    assert [one.configuration for one in timed] == [probe.configuration for probe in wanted]
-    assert len(set(wanted)) == len(wanted) and len(calls) == 2 * len(wanted)
-    long = 256 - 128 - probes.NEW_TOKENS  # what the models' context leaves of the long prompt
-    assert {one.length for one in timed} == {32 + probes.NEW_TOKENS / 2, long + probes.NEW_TOKENS / 2}
-    for one in timed:
-        assert 0 < one.target_s < one.step_s and one.draft_s >= 0 and one.verify_s > 0
-    with pytest.raises(InvalidInput, match="found an empty one"):
-        probes.time_probes(pair, [], quiet, rounds=1)
-
-
 @pytest.mark.parametrize("is_noisy", [True, False])
 def test_every_probe_has_its_turn_in_every_round(is_noisy):
-    order = list(probes._order(5, 2, is_noisy))
+    order = list(time_steps._order(5, 2, is_noisy))
     assert sorted(order) == [(turn, place) for turn in (-1, 0, 1) for place in range(5)]
     rounds = [turn for turn, _ in order]
     assert rounds == (sorted(rounds) if is_noisy else 5 * [-1, 0, 1])
@@ -144,11 +127,8 @@ def test_every_probe_has_its_turn_in_every_round(is_noisy):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_probes_are_timed_on_a_gpu():
     pair = Pair(*(type(model)(model.module.cuda()) for model in (tiny_llama(), tiny_llama(seed=1))), None)
-    timed = probes.time_probes(pair, [1, 2, 3], quiet, rounds=1)
+    timed = time_steps.time_probes(pair, [1, 2, 3], quiet, rounds=1)
     assert CostModel.fitted(timed).step_s(ONE_TOKEN, 44.0) > 0
-
-
-# The file.
 
 
 @pytest.fixture
@@ -165,20 +145,20 @@ def counted(monkeypatch):
         calls.append(1)
         return made_up(proportional)
 
-    monkeypatch.setattr("experiments.costs.probes.time_probes", time_probes)
+    monkeypatch.setattr("experiments.costs.time_steps.time_probes", time_probes)
     return calls
 
 
 def test_a_pair_is_measured_at_first_use_and_then_read(toy, monkeypatch):
     calls, [cell] = counted(monkeypatch), cells_of(toy)
-    first, again = record.costs_of(cell, quiet), record.costs_of(cell, quiet)
+    first, again = cost_cache.costs_of(cell, quiet), cost_cache.costs_of(cell, quiet)
     assert len(calls) == 1 and first == again
-    path = record.file_of(cell.config)
+    path = cost_cache.file_of(cell.config)
     assert path.name == f"{device_stem(torch.device('cpu'))}.json" and path.parent.name == "timing"
     assert first.model.seconds == pytest.approx(CostModel.fitted(made_up(proportional)).seconds, rel=1e-3)
     entry = json.loads(path.read_text())["pairs"][first.source["entry"]]
     assert entry["pair"] == cell.labels["pair"] and {"load_average", "git_commit", "versions"} <= set(entry)
-    record.measure_again(cell, quiet)
+    cost_cache.costs_of(cell, quiet, again=True)
     assert len(calls) == 2
 
 
@@ -186,9 +166,9 @@ def test_costs_without_a_verifier_are_measured_again(toy, monkeypatch):
     """They were taken for complete, and what needs the new one found no cost of it."""
     calls, [cell] = counted(monkeypatch), cells_of(toy)
     with monkeypatch.context() as before:
-        before.setattr(record, "METHODS", {"iid": ("standard",)})
-        record.costs_of(cell, quiet)
-    record.costs_of(cell, quiet)
+        before.setattr(cost_cache, "METHODS", {"iid": ("standard",)})
+        cost_cache.costs_of(cell, quiet)
+    cost_cache.costs_of(cell, quiet)
     assert len(calls) == 2
 
 
@@ -197,12 +177,12 @@ def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, monk
     overrides = ("seed=7", "temperature=0.3", "num_threads=2", "dtype=bfloat16")
     cells = [cells_of([*toy, override])[0] for override in overrides]
     for cell in cells:
-        record.costs_of(cell, quiet)
+        cost_cache.costs_of(cell, quiet)
     assert len(calls) == 3  # neither seed nor temperature counts
-    path = record.file_of(cells[0].config)
-    assert len(record.read(path)) == 3
-    record.write(path, "other", entry_of(made_up(flat)))
-    assert len(record.read(path)) == 4 and "other" in record.read(path)
+    path = cost_cache.file_of(cells[0].config)
+    assert len(cost_cache.read(path)) == 3
+    cost_cache.write(path, "other", entry_of(made_up(flat)))
+    assert len(cost_cache.read(path)) == 4 and "other" in cost_cache.read(path)
 
 
 def test_threads_that_are_torch_s_choice_are_told_apart_by_what_it_heeds(toy, monkeypatch):
@@ -212,7 +192,7 @@ def test_threads_that_are_torch_s_choice_are_told_apart_by_what_it_heeds(toy, mo
         monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
         if threads:
             monkeypatch.setenv("OMP_NUM_THREADS", threads)
-        chosen.append(record.key_of(cell.config))
+        chosen.append(cost_cache.key_of(cell.config))
     assert len(set(chosen)) == 3
 
 
@@ -227,11 +207,11 @@ def test_threads_that_are_torch_s_choice_are_told_apart_by_what_it_heeds(toy, mo
 )
 def test_a_damaged_file_is_one_line_and_stays(toy, text, message, monkeypatch):
     calls, [cell] = counted(monkeypatch), cells_of(toy)
-    path = record.file_of(cell.config)
+    path = cost_cache.file_of(cell.config)
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(InvalidInput, match=message) as error:
-        record.costs_of(cell, quiet)
+        cost_cache.costs_of(cell, quiet)
     assert "delete it" in str(error.value) and str(path) in str(error.value)
     assert not calls and path.read_text() == text
 
@@ -239,10 +219,10 @@ def test_a_damaged_file_is_one_line_and_stays(toy, text, message, monkeypatch):
 @pytest.mark.parametrize("steps", [[], [{"draws": "iid"}], [{}], None, [{"step_s": "long"}]])
 def test_a_damaged_entry_is_one_line(toy, steps):
     [cell] = cells_of(toy)
-    path, key = record.file_of(cell.config), record.key_of(cell.config)
-    record.write(path, key, entry_of(made_up(flat)) | {"steps": steps})
+    path, key = cost_cache.file_of(cell.config), cost_cache.key_of(cell.config)
+    cost_cache.write(path, key, entry_of(made_up(flat)) | {"steps": steps})
     with pytest.raises(InvalidInput, match=f"entry {key} is damaged"):
-        record.costs_of(cell, quiet)
+        cost_cache.costs_of(cell, quiet)
 
 
 def test_steps_survive_the_file():
@@ -253,24 +233,3 @@ def test_steps_survive_the_file():
         )
     with pytest.raises(ValueError, match="allowed: positive seconds"):
         Timed.of(replace(one, step_s=0.0).facts)
-
-
-# Searches.
-
-
-@pytest.mark.parametrize(
-    ("search", "overrides"),
-    [
-        (BestShapeSearch(num_prompts=15, num_levels=4), ["tree=best_16"]),
-        (GrowMapSearch(num_prompts=4, num_levels=4), ["decoder=sequoia", "tree=growmap_64"]),
-    ],
-)
-def test_searches_use_the_recorded_costs_and_time_nothing(toy, search, overrides, monkeypatch):
-    calls, [cell] = counted(monkeypatch), cells_of([*toy, *overrides])
-    save_costs(cell.config, proportional)
-    search(cell.tree_file, [cell], quiet)
-    about = json.loads(cell.tree_file.read_text())["about"]
-    size = str(cell.config["tree"]["num_nodes"])
-    assert about["target_s"] == {"1": 1e-3, size: pytest.approx(1e-3 * int(size))}
-    assert about["draft_s"] == pytest.approx(1e-4, rel=0.01)
-    assert about["costs"]["entry"] == record.key_of(cell.config) and not calls

@@ -11,12 +11,12 @@ from toy_runs import run_here, save_toys, toy_overrides
 from toys import table_pair
 
 from analysis import metrics
-from analysis.figure3.table import FIELDS
-from experiments.plan import cells_of
+from analysis.figure3 import FIELDS
+from experiments.grid import cells_of
 from experiments.store import CellStore, parse
 from experiments.tasks.base import Workload
 from experiments.tasks.decode import Decode
-from experiments.tasks.profile import Profile, ProfileRow
+from experiments.tasks.step_breakdown import Profile, ProfileRow
 from resispec import timing
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
@@ -25,6 +25,8 @@ from resispec.trees import complete
 from resispec.verifiers import ResiSpec, Standard, get_verifier
 
 NAP = 1000.0
+
+
 DRAFTER = DraftModel(complete(3, 2), Draws.IID)
 
 
@@ -150,26 +152,3 @@ def test_profiled_cells_are_apart_from_timed_ones(cells):
     names = {field.name for field in fields(ProfileRow)}
     assert "decode_s" in set(metrics.fields()) - names
     assert set(FIELDS) <= names and not set(FIELDS) <= {field.name for field in fields(plain[0])}
-
-
-@pytest.mark.parametrize(
-    ("profile", "dataset", "pairs"),
-    [
-        ("embedded", "embedded_reference", ("embedded", "embedded_eagle")),
-        ("paper", "cnn_dm", ("llama2_7b__jf68m", "llama2_7b_chat__eagle")),
-    ],
-)
-def test_figure3_asks_for_both_rules_of_three_decoders(profile, dataset, pairs):
-    expected = {
-        "specinfer": ("specinfer", "d5b3", pairs[0]),
-        "sequoia": ("sequoia", "growmap_64", pairs[0]),
-        "eagle": ("eagle_softmax", "eagle2", pairs[1]),
-    }
-    for part, names in expected.items():
-        found = cells_of([f"experiment=figure3/{part}", f"profile={profile}"])
-        assert [cell.labels["verifier"] for cell in found] == ["standard", "resispec"]
-        for cell in found:
-            assert tuple(cell.labels[key] for key in ("decoder", "tree", "pair")) == names
-            assert (cell.labels["dataset"], cell.labels["temperature"]) == (dataset, 1.0)
-            assert cell.config["task"] == {"_target_": "experiments.tasks.profile.Profile"}
-            assert cell.config["warmup_prompts"] > 0

@@ -7,15 +7,14 @@ from tokenizers import Tokenizer
 from toy_runs import messages, rows, run, run_here, save_toys, toy_overrides
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from experiments.cells import Cell
-from experiments.configuration.schema import CHAT
-from experiments.plan import cells_of
+from experiments.cell import Cell
+from experiments.grid import cells_of
+from experiments.schema import CHAT
 from experiments.store import RowLog, parse
 from experiments.tasks.decode import PromptRow
 from experiments.worker import CellFailed, encode
 from resispec.errors import InvalidInput
-from resispec.models.causal import TransformersTokenizer
-from resispec.models.chat import chat_tokens
+from resispec.models import TransformersTokenizer
 
 QUESTIONS = [
     {"question_id": 7, "category": "qa", "turns": ["abc def gh a", "abc"]},
@@ -109,9 +108,9 @@ def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
     inner = tokenizer_with(folder, "{{ strftime_now('%a %d %b %Y') }} {{ messages[0].content }}").inner
     said = []
     inner.encode = lambda chat, **_: said.append(chat) or []
-    chat_tokens(inner, "abc")
+    TransformersTokenizer(inner).encode_chat("abc")
     inner.chat_template = "\n  {% if strftime_now is defined %}\nx {% endif %}"
-    chat_tokens(inner, "abc")
+    TransformersTokenizer(inner).encode_chat("abc")
     assert said == ["Fri 26 Jul 2024 abc", "\nx "]
 
 

@@ -10,7 +10,7 @@ from toy_layouts import cached, write_eagle, write_layout
 from toy_runs import run_here
 
 from experiments import provenance
-from experiments.plan import cells_of
+from experiments.grid import cells_of
 
 
 def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The task of Figure 2 against recursions and sums worked out by hand, and as a cell."""
+"""The task of Figure 2 against recursions and sums worked out by hand."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from toy_runs import save_toys, toy_overrides
 from toys import TableModel, ToyTokenizer, table_pair
 
-from experiments.plan import cells_of
 from experiments.store import parse
 from experiments.tasks.base import Workload
 from experiments.tasks.residuals import ResidualRow, Residuals
-from experiments.worker import measured
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law
-from resispec.audit.first_token import rule_of
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import NoDraft
 from resispec.draws import Draws
@@ -94,7 +91,7 @@ def test_the_optimal_residual_is_what_its_proxy_leaves_by_hand() -> None:
 
 
 @pytest.mark.parametrize("verifier", ["standard", "optimal", "resispec"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier: str, seed: int) -> None:
     pair = table_pair(vocab=5, seed=seed, gap=1.5)
     setting = workload(verifier, pair)
@@ -141,19 +138,3 @@ def test_models_that_agree_leave_nothing_to_reject() -> None:
 def test_parameters_out_of_range_are_refused(values: tuple[int, ...], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         Residuals(*values)
-
-
-def test_figure2_asks_for_three_cells_and_each_is_a_row_a_prompt(tmp_path) -> None:
-    overrides = toy_overrides(save_toys(tmp_path), tmp_path / "results")
-    cells = cells_of(["experiment=figure2", "task.num_tuples=16", "task.num_prefixes=2", *overrides])
-    assert [cell.labels["verifier"] for cell in cells] == ["standard", "resispec", "optimal"]
-    assert {cell.labels["temperature"] for cell in cells} == {1.0}
-    for cell in cells:
-        rows = measured(cell, lambda *_: None)
-        assert [(row.prompt_index, row.seed, row.num_prefixes) for row in rows] == [
-            (index, index, 2) for index in range(3)
-        ]
-        assert all(len(row.residual) == 2 and len(row.residual[0]) == 4 for row in rows)
-        assert cell.config["task"]["num_siblings"] == 3
-        # the prompts begin alike, so that their first contexts do
-        assert rows[0].context[0] and rows[0].context[0] == rows[1].context[0]

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from toys import same_everywhere, table_pair
+from toys import table_pair
 
 from experiments.search.candidates import (
     Value,
@@ -21,32 +21,15 @@ from experiments.search.candidates import (
     regular,
     spread,
 )  # fmt: skip
-from experiments.search.measuring import mean_and_error
 from experiments.tasks.base import Workload
-from experiments.tasks.drafted import Root, part
-from experiments.tasks.prefixes import written_prefixes
+from experiments.tasks.prefix_laws import written_prefixes
 from experiments.tasks.shapes import Shapes
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
-from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Warp
-from resispec.trees import chain, complete, from_child_counts, from_widths, parallel_chains, root_only, union
-from resispec.trees.search import Winner, expected_tokens, search, winners
+from resispec.trees import complete, from_child_counts, from_widths, parallel_chains, root_only, union
+from resispec.trees.search import expected_tokens, search, winners
 from resispec.verifiers import get_verifier
-
-
-def test_widths_spread_children_evenly_and_narrower_levels_go_on_below_the_first_nodes():
-    #        0
-    #   1    2    3
-    #  4 5  6 7   8
-    #  9 10
-    assert from_widths([3, 5, 2]).parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)
-    assert from_widths([3, 9, 27, 81]) == complete(5, 3) and from_widths([4, 4, 4]) == parallel_chains(4, 3)
-    assert from_widths([1, 1]) == chain(2) and from_widths([]) == root_only()
-    assert from_widths([8, *[16] * 7]).num_nodes == 121
-    with pytest.raises(InvalidInput, match=r"are \[3, 0\]; allowed: a list of whole numbers from 1"):
-        from_widths([3, 0])
 
 
 def test_a_union_holds_every_shape_and_no_more():
@@ -58,37 +41,6 @@ def test_a_union_holds_every_shape_and_no_more():
     assert union([complete(3, 2), parallel_chains(2, 2), root_only()]) == complete(3, 2)
     with pytest.raises(InvalidInput, match="at least one topology; found none"):
         union([])
-
-
-def chi_square_bound(degrees: int) -> float:
-    return degrees + 4 * (2 * degrees) ** 0.5  # 4 standard deviations
-
-
-@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.POINT_MASS])
-def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
-    """A root with children a, b and a's child c: frequencies against the product of the sibling laws."""
-    pair, generator, count = table_pair(vocab=4, seed=3), torch.Generator().manual_seed(0), 4000
-    q = torch.softmax(pair.draft.logits, -1)
-    shape = from_widths([2, 1])
-    whole = union([shape, from_widths([3, 1]), from_widths([1, 2, 2])])
-    root, found = Root(pair, [1], Warp()), Counter()
-    for _ in range(count):
-        drafted, _ = part(draft := root.draft(whole, generator, draws), draft.probs, shape)
-        found[tuple(drafted.tree.tokens[1:].tolist())] += 1
-    assert drafted.tree.draws is draws and torch.allclose(drafted.probs[:2], q[drafted.tree.tokens[:2]])
-    if draws is Draws.POINT_MASS:
-        first, second = q[1].topk(2).indices.tolist()
-        assert set(found) == {(first, second, int(q[first].argmax()))}
-        return
-    expected = {}
-    for a, b in itertools.product(range(4), repeat=2):
-        both = float(draws.weights(q[1][None], torch.tensor([[a, b]])))
-        for c in range(4):
-            expected[a, b, c] = both * float(q[a, c]) * count
-    possible = {tokens: value for tokens, value in expected.items() if value > 0}
-    assert set(found) <= set(possible)
-    statistic = sum((found[tokens] - value) ** 2 / value for tokens, value in possible.items())
-    assert statistic < chi_square_bound(len(possible) - 1)
 
 
 def workload(pair, verifier="traversal_optimal", prompts=1, length=1, draws="iid", new_tokens=8):
@@ -111,29 +63,6 @@ def test_prefixes_are_even_steps_of_what_the_target_writes():
     assert [
         len(tokens) for tokens in written_prefixes(workload(setting.pair, new_tokens=3), 0, generator, 8)
     ] == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("verifier", "draws"),
-    [
-        ("traversal_optimal", "iid"), ("traversal", "iid"), ("standard", "iid"),
-        ("traversal", "without_replacement"), ("naive", "point_mass"),
-    ],
-)  # fmt: skip
-def test_expected_tokens_are_what_decoding_emits(verifier, draws):
-    pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
-    task, setting = (
-        comparing(candidates),
-        workload(pair, verifier, prompts=300, new_tokens=1, draws=draws),
-    )
-    rows = [task(setting, index) for index in range(300)]
-    mean, error = mean_and_error(rows, "emitted")
-    for place, widths in enumerate(candidates):
-        decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
-        done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
-        emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
-        both = (error[place] ** 2 + float(emitted.var()) / len(emitted)) ** 0.5
-        assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
 
 
 def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
@@ -171,7 +100,7 @@ def test_shapes_are_filled_at_the_bottom():
     assert filled((5, 10), 12) == (5, 7) and filled((5, 10, 10), 5) == (5,) and filled((3,), 7) == (3, 3, 1)
 
 
-@pytest.mark.parametrize("num_nodes", [4, 16, 64, 121])
+@pytest.mark.parametrize("num_nodes", [16, 121])
 def test_regular_shapes_fill_the_budget(num_nodes):
     found = regular(num_nodes, 12, 6)
     assert len(set(found)) == len(found) and all(sum(shape) + 1 == num_nodes for shape in found)
@@ -193,7 +122,7 @@ def test_neighbours_keep_the_budget_and_the_limit_of_levels():
 
 def test_winners_against_brute_force():
     generator = torch.Generator().manual_seed(0)
-    for _ in range(200):
+    for _ in range(60):
         count = int(torch.randint(1, 9, (1,), generator=generator))
         levels = torch.randint(1, 13, (count,), generator=generator).tolist()
         shapes = [(level, 1 + float(torch.rand(1, generator=generator)) * level) for level in levels]
@@ -204,19 +133,6 @@ def test_winners_against_brute_force():
             rates = [tokens / (1 + ratio * (level - 1)) for level, tokens in shapes]
             [win] = [win for win in found if win.from_ratio <= ratio < win.to_ratio]
             assert rates[win.index] == pytest.approx(max(rates), rel=1e-12)
-
-
-def test_winners_by_hand():
-    # 4 / (1 + 3 r) = 3 / (1 + r) at r = 0.2, and 3 / (1 + r) = 1 at r = 2; (3, 3.1) is below at both sides.
-    assert winners([(1, 1.0), (4, 4.0), (2, 3.0), (3, 3.1), (2, 3.0)]) == [
-        Winner(1, 0.0, pytest.approx(0.2)),
-        Winner(2, pytest.approx(0.2), pytest.approx(2)),
-        Winner(0, pytest.approx(2), float("inf")),
-    ]
-    assert winners([(5, 2.0), (3, 2.0)]) == [Winner(1, 0.0, float("inf"))]  # as many tokens from fewer levels
-    for bad in ([], [(0, 1.0)], [(2, 0.0)], [(2, float("nan"))]):
-        with pytest.raises(InvalidInput, match="at least one, each of at least 1 level and positive tokens"):
-            winners(bad)
 
 
 def test_leaders_and_the_fastest_of_what_was_found():

@@ -1,4 +1,4 @@
-"""Tasks that measure laws, against sums and recursions of their own, and as cells."""
+"""Tasks that measure laws, against sums and recursions of their own, and their rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from toys import save_prompts, save_tiny_pair, table_pair
+from toys import TableModel, ToyTokenizer, table_pair
 
-from experiments.plan import cells_of
 from experiments.store import parse
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
@@ -17,20 +16,20 @@ from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
-from experiments.tasks.prefixes import prefix_lengths
-from experiments.tasks.profile import Profile
+from experiments.tasks.prefix_laws import prefix_lengths
+from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
-from experiments.worker import measured
+from experiments.tasks.step_breakdown import Profile
+from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
-from resispec.audit.first_token import rule_of
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Pair
-from resispec.trees import complete
+from resispec.models import Pair, Warp
+from resispec.trees import complete, parallel_chains
 from resispec.verifiers import get_verifier
 
 TEMPERATURE = 0.8
@@ -95,51 +94,6 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
         assert all(abs(value) < 1e-6 for value in getattr(row, name))
 
 
-def emitted_in_closed_form(target, draft, shape, token, depth=0):
-    """1 + sum over tokens of Pr(accepted as a child) times what follows.
-
-    The standard rule's residual never hits a child.
-    """
-    children = shape(depth)
-    if not children:
-        return 1.0
-    p, q = target[token], draft[token]
-    total, alive = 1.0, 1.0
-    for law in residuals(p, q, children):
-        accepted = torch.minimum(law, q)
-        for child, mass in enumerate(alive * accepted):
-            total += float(mass) * emitted_in_closed_form(target, draft, shape, child, depth + 1)
-        alive *= float(1 - accepted.sum())
-    return total
-
-
-def test_scaling_of_the_standard_rule_is_its_closed_recursion():
-    pair = table_pair(vocab=4, seed=1)
-    setting = workload(prompts=100, pair=pair)
-    task = Scaling(num_prefixes=1, num_candidates=[1, 3], num_levels=3, rollouts=1)
-    rows = [task(setting, index) for index in range(100)]
-    assert rows[0].arrangement == ["complete", "complete", "chains", "chains"] and rows[0].num_candidates == [
-        1,
-        3,
-        1,
-        3,
-    ]
-    assert rows[0].num_nodes == [3, 13, 3, 7]
-    # one candidate is a chain in both arrangements
-    assert all(row.emitted[0] == row.emitted[2] for row in rows)
-    target, draft = bigram_rows(pair)
-    shapes = [
-        lambda depth: (1, 1, 0)[depth],
-        lambda depth: (3, 3, 0)[depth],
-        None,
-        lambda depth: (3, 1, 0)[depth],
-    ]
-    for place, shape in ((0, shapes[0]), (1, shapes[1]), (3, shapes[3])):
-        expected = [emitted_in_closed_form(target, draft, shape, index % 3) for index in range(100)]
-        differences = torch.tensor([row.emitted[place] for row in rows]) - torch.tensor(expected)
-        assert abs(float(differences.mean())) < 4 * float(differences.std()) / 100**0.5
-
-
 def test_a_pair_without_a_draft_is_refused():
     pair = table_pair()
     for task in (Kl(1, 2, 8), Decay(1, 2, 8)):
@@ -160,13 +114,12 @@ TASKS = [
 ]
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
 @pytest.mark.parametrize(
     "task", TASKS, ids=[f"{type(task).__name__}{place}" for place, task in enumerate(TASKS)]
 )
-def test_every_task_makes_a_row_and_a_progress_text(task, verifier, seed):
-    pair = table_pair(vocab=5, seed=seed, gap=3.0)
+def test_every_task_makes_a_row_and_a_progress_text(task, verifier):
+    pair = table_pair(vocab=5, gap=3.0)
     setting = workload(verifier, prompts=2, pair=pair, length=6)
     setting = replace(setting, decoder=Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier(verifier)))
     rows = [task(setting, index) for index in range(2)]
@@ -207,40 +160,63 @@ def test_parameters_out_of_range_are_refused_when_a_task_is_made(make, message):
         make()
 
 
-@pytest.mark.parametrize(
-    ("profile", "dataset", "pairs"), [("embedded", "embedded_reference", 1), ("paper", "cnn_dm", 2)]
-)
-def test_what_the_paper_reports_for_one_data_set_or_two_pairs(profile, dataset, pairs):
-    cells = cells_of(["experiment=table5", f"profile={profile}"])
-    assert {cell.labels["dataset"] for cell in cells} == {dataset} and len(cells) == 2
-    given = ["temperature=1.0", "dataset=jsonl", "dataset.path=x", "verifier=standard"]
-    assert len(cells_of(["experiment=figure1", f"profile={profile}", *given])) == pairs
+def test_positions_follow_the_prompt_and_laws_belong_to_what_was_written():
+    """The target counts up, the draft is right after odd tokens only: every other first child is accepted."""
+    vocab = 6
+    target = torch.full((vocab, vocab), -1e9)
+    target[torch.arange(vocab), (torch.arange(vocab) + 1) % vocab] = 0.0
+    draft = target.clone()
+    draft[::2] = draft[::2].roll(1, dims=1)
+    workload = Workload(
+        Pair(TableModel(target), TableModel(draft), ToyTokenizer()),
+        Decoder(NoDraft(), get_verifier("standard")),
+        Sampling(1.0, 9, 64),
+        [("p0", [3, 4, 5])],
+        seed=0,
+    )
+    row = Acceptance(1, "without_replacement")(workload, 0)
+    # After 5, 1, 3, 5, 1 of 5, 0, 1, 2, 3, 4, 5, 0, 1.
+    assert row.num_prefixes == 9 and row.selected == [5.0]
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """Overrides that make any cell a toy: tiny models and prompts from local folders."""
-    folder = tmp_path_factory.mktemp("pair")
-    save_tiny_pair(folder)
-    save_prompts(folder, 3)
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
-        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
-        "prompt_tokens=12", "num_threads=1",
-        "sampling.max_length=40", f"results={folder}/results",
-    ]  # fmt: skip
+# Drafted trees.
+
+WARP = Warp(temperature=TEMPERATURE)
 
 
-@pytest.mark.parametrize(
-    ("task", "smaller"),
-    [("kl", "task.num_tuples=16"), ("decay", "task.num_tuples=4"), ("scaling", "task.num_candidates=[1,2]")],
-)
-@pytest.mark.parametrize("verifier", ["standard", "resispec"])
-def test_every_task_runs_as_a_cell(task, smaller, verifier, toy):
-    values = [f"task={task}", smaller, "task.num_prefixes=2", f"verifier={verifier}", "warmup_prompts=0"]
-    [cell] = cells_of([*values, *toy])
-    told = []
-    rows = measured(cell, lambda *facts: told.append(facts))
-    assert [(row.prompt_index, row.seed) for row in rows] == [(0, 0), (1, 1), (2, 2)]
-    assert [facts[1:] for facts in told] == [(0, 3), (1, 3), (2, 3), (3, 3)]
-    assert measured(cell, lambda *_: None) == rows
+def test_laws_at_nodes_and_parts_of_a_tree():
+    """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
+    pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
+    root = Root(pair, [0, 3], WARP)
+    whole = root.draft(complete(3, 3), generator)
+    target, _ = bigram_rows(pair)
+    laws = root.laws(pair.target, whole.tree)
+    assert torch.allclose(laws[:4], target[whole.tree.tokens[:4]])
+    assert torch.allclose(laws[4:], torch.tensor(0.2).double())
+    # of nodes 0; 1 2 3; 4 to 12: 0; 1 2; first children 4 and 7
+    drafted, rows = part(whole, laws, parallel_chains(2, 2))
+    assert drafted.tree.tokens.tolist() == whole.tree.tokens[[0, 1, 2, 4, 7]].tolist()
+    assert torch.equal(rows, laws[[0, 1, 2, 4, 7]])
+    with pytest.raises(IndexError):
+        part(whole, laws, complete(2, 4))
+
+
+def test_a_bound_needs_independent_siblings():
+    for drafter in (DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT), NoDraft()):
+        setting = replace(workload(), decoder=Decoder(drafter, get_verifier("standard")))
+        with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
+            Bound(num_prefixes=1, rollouts=1)(setting, 0)
+
+
+def test_trees_are_the_same_for_every_verifier_and_repeatable():
+    task = Scaling(num_prefixes=2, num_candidates=[1, 2], num_levels=3, rollouts=2)
+    one, two, again = (task(workload(name, length=6), 0) for name in ("standard", "resispec", "standard"))
+    assert (
+        one == again
+        and one.tree_log_ratios == two.tree_log_ratios
+        and one.rollout_log_ratios == two.rollout_log_ratios
+    )
+    assert two.emitted[1] > one.emitted[1]
+    assert [
+        len(level) for level in (one.tree_log_ratios, one.tree_log_ratios[0], one.rollout_log_ratios)
+    ] == [4, 2, 4]

@@ -62,11 +62,8 @@ class _Hub(BaseHTTPRequestHandler):
     def _send(self, status: int, content: Any, headers: dict[str, str]) -> None:
         body = json.dumps(content).encode()
         self.send_response(status)
-        for name, value in {
-            "Content-Type": "application/json",
-            "Content-Length": len(body),
-            **headers,
-        }.items():
+        described = {"Content-Type": "application/json", "Content-Length": len(body), **headers}
+        for name, value in described.items():
             if value:
                 self.send_header(name, str(value))
         self.end_headers()

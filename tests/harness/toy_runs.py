@@ -10,13 +10,11 @@ import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from toys import save_prompts, save_tiny_pair, tiny_eagle
 
-from experiments.cells import Cell
-from experiments.configuration.command import run_command
-from experiments.run import run_job
+from experiments.cell import Cell
+from experiments.run import main
 from experiments.worker import measure
 from resispec.models import save_eagle
 
@@ -48,15 +46,12 @@ def run(*overrides: str) -> subprocess.CompletedProcess[str]:
     try:
         sys.argv = ["run", *overrides]
         with redirect_stdout(out), redirect_stderr(err):
-            try:
-                code: Any = run_command(run_job)
-            except SystemExit as stop:
-                code = stop.code
+            code = main()
     finally:
         sys.argv = arguments
         signal.signal(signal.SIGTERM, handler)
         os.environ.pop("HYDRA_FULL_ERROR", None)
-    return subprocess.CompletedProcess(["run", *overrides], int(code or 0), out.getvalue(), err.getvalue())
+    return subprocess.CompletedProcess(["run", *overrides], code, out.getvalue(), err.getvalue())
 
 
 def run_apart(*overrides: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:

@@ -1,13 +1,19 @@
-"""Prompts from files, and what a user is told when there are none."""
+"""Prompts from files, from the hub and of benchmarks, and what a user is told when there are none."""
 
+import gzip
+import hashlib
 import json
 import pickle
 import sys
 from dataclasses import replace
 
 import pytest
+from huggingface_hub import HfApi, constants
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
-from resispec.data import HubDataset, JsonlDataset
+from experiments.schema import CONF
+from resispec.data import HubDataset, JsonlDataset, QuestionDataset
 from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
 
@@ -20,20 +26,10 @@ def write(path, *lines):
 
 
 def test_lines_in_order_with_ids(tmp_path):
-    lines = [
-        {"text": "one", "id": "a"},
-        {"text": "two"},
-        {"text": "three", "id": 7},
-        {"text": "four", "id": None},
-    ]
+    names = ("a", None, 7)
+    lines = [{"text": "one", "id": name} for name in names] + [{"text": "two"}]
     path = write(tmp_path / "x.jsonl", *lines, "never read")
-    prompts = JsonlDataset(path).prompts(4)
-    assert [(prompt.id, prompt.text) for prompt in prompts] == [
-        ("a", "one"),
-        ("1", "two"),
-        ("7", "three"),
-        ("3", "four"),
-    ]
+    assert [prompt.id for prompt in JsonlDataset(path).prompts(4)] == ["a", "1", "7", "3"]
 
 
 def test_a_file_may_begin_with_a_byte_order_mark_and_end_without_a_line_break(tmp_path):
@@ -50,34 +46,19 @@ def test_a_local_path_replaces_the_hub(tmp_path):
 GOOD = b'{"text": "fine"}\n'
 FAULTS = {
     "not JSON": (b"{broken", "line 1 is not JSON .*: '{broken'"),
-    "no such field": (
-        GOOD + b'{"body": "x"}',
-        "line 2 has no text: expected an object with a non-empty 'text'",
-    ),
-    "no text": (b'{"text": ""}', "line 1 has no text"),
+    "no such field": (GOOD + b'{"body": "x"}', "line 2 has no text: expected an object with a non-empty 'te"),
     "white space": (GOOD + b'{"text": " \\n\\t "}', "line 2 has no text.*found {'text': ' "),
     "no object": (GOOD + b"[1, 2]", r"line 2 has no text.*found \[1, 2\]"),
-    "a text alone": (b'"text"', "line 1 has no text"),
     "a number": (b'{"text": 7}', "line 1 has no text"),
     "an empty line": (GOOD + b"\n" + GOOD, "line 2 is empty; allowed: one JSON object a line"),
-    "an empty file": (b"", "2 prompts were asked for and .*x.jsonl has 0; lower num_prompts"),
     "too short": (GOOD, "2 prompts were asked for and .*x.jsonl has 1; lower num_prompts"),
-    "binary": (bytes(range(256)), r"line 1 is not .*: "),
     "pickled": (pickle.dumps({"text": "x"}), r"line 1 is not text in UTF-8 \(byte 0\): b'.x80"),
     "Latin-1": (GOOD + '{"text": "café"}'.encode("latin-1"), r"line 2 is not text in UTF-8 \(byte 13\)"),
-    "UTF-16": ('{"text": "x"}'.encode("utf-16"), "line 1 is not text in UTF-8"),
-    "half a character, escaped": (GOOD + b'{"text": "a\\ud83d b"}', "line 2 holds half of a character"),
-    "half a character, raw": (GOOD + b'{"text": "a\xed\xa0\xbd"}', "line 2 is not text in UTF-8"),
+    "half a character": (GOOD + b'{"text": "a\\ud83d b"}', "line 2 holds half of a character"),
     "half a character in an id": (b'{"text": "a", "id": "\\udc00"}', "line 1 holds half of a character"),
-    "two of an id": (
-        b'{"text": "a", "id": "x"}\n' * 2,
-        "line 2 has the id 'x' of line 1; allowed: one of its own",
-    ),
-    "a line's number as an id": (b'{"text": "a", "id": 1}\n{"text": "b"}', "line 2 has the id '1' of line 1"),
-    "an id that is none": (
-        b'{"text": "a", "id": [1]}',
-        r"line 1 has the id \[1\]; allowed: a text or a whole",
-    ),
+    "two of an id": (b'{"text": "a", "id": "x"}\n' * 2, "line 2 has the id 'x' of line 1; allowed: one of"),
+    "a line's number": (b'{"text": "a", "id": 1}\n{"text": "b"}', "line 2 has the id '1' of line 1"),
+    "an id that is none": (b'{"text": "a", "id": [1]}', r"line 1 has the id \[1\]; allowed: a text or a"),
     "nested without end": (b"[" * 100_000, "line 1 is not JSON"),
 }
 
@@ -112,21 +93,15 @@ def test_only_whole_numbers_from_one_can_be_asked_for(tmp_path, count):
             data.prompts(count)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (
-            [{"article": "a"}, {"highlights": "b"}],
-            "document 1 has no text: expected an object with a non-empty 'article'",
-        ),
-        ([{"article": "a", "id": 5}, {"article": "b", "id": 5}], "document 1 has the id '5' of document 0"),
+def test_documents_of_the_hub_are_checked_as_well(monkeypatch):
+    for rows, message in (
+        ([{"article": "a"}, {"highlights": "b"}], "document 1 has no text: .*a non-empty 'article'"),
+        ([{"article": "a", "id": 5}] * 2, "document 1 has the id '5' of document 0"),
         ([{"article": "a"}], "2 prompts were asked for and data set abisee/cnn_dailymail .test. has 1"),
-    ],
-)
-def test_documents_of_the_hub_are_checked_as_well(monkeypatch, rows, message):
-    monkeypatch.setattr(HubDataset, "_rows", lambda _: rows)
-    with pytest.raises(InvalidInput, match=message):
-        CNN.prompts(2)
+    ):
+        monkeypatch.setattr(HubDataset, "_rows", lambda _, rows=rows: rows)
+        with pytest.raises(InvalidInput, match=message):
+            CNN.prompts(2)
 
 
 def test_a_hub_that_breaks_off_is_one_line(monkeypatch):
@@ -150,21 +125,15 @@ def test_without_the_datasets_library_the_way_to_get_it_is_named(monkeypatch):
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path):
+def test_a_missing_file_is_named_and_without_a_hub_the_ways_out(tmp_path):
     with pytest.raises(InvalidInput, match="nothing.jsonl does not exist"):
         JsonlDataset(str(tmp_path / "nothing.jsonl")).prompts(1)
-
-
-def test_without_a_hub_the_ways_out_are_named():
-    with pytest.raises(
-        InvalidInput, match="abisee/cnn_dailymail.*not cached.*ways out: .*HF_HOME.*dataset.path=FILE.jsonl"
-    ):
+    ways = "abisee/cnn_dailymail.*not cached.*ways out: .*HF_HOME.*dataset.path=FILE.jsonl"
+    with pytest.raises(InvalidInput, match=ways):
         CNN.prompts(1)
 
 
 def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch):
-    from huggingface_hub import HfApi, constants
-
     def unreachable(*_arguments, **options):
         assert options["timeout"] <= 5
         raise ConnectionError("Name or service not known")
@@ -173,3 +142,115 @@ def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch):
     monkeypatch.setattr(HfApi, "repo_info", unreachable)
     with pytest.raises(InvalidInput, match="cannot be reached .Name or service not known."):
         CNN.prompts(1)
+
+
+# Questions of benchmarks, on small files in the formats of the real ones
+
+SPEC_BENCH = [
+    {"question_id": 81, "category": "writing", "turns": ["Write.", "Again, shorter."]},
+    {"question_id": 82, "category": "writing", "turns": ["Describe.", "Now in verse."]},
+    {"question_id": 83, "category": "writing", "turns": ["Rewrite.", "Once more."]},
+    {"question_id": 401, "category": "math_reasoning", "turns": ["2 + 2?"], "reference": ["4"]},
+    {"question_id": 402, "category": "math_reasoning", "turns": ["3 + 3?"], "reference": ["6"]},
+    {"question_id": 481, "category": "rag", "turns": ["By these pages, who?"], "reference": [["she"], 7]},
+]
+GSM8K = [{"question": "How many ducks?", "answer": "#### 18"}, {"question": "How far?", "answer": "#### 3"}]
+HUMANEVAL = [
+    {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    return x\n", "test": ""}
+]
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """The data set of a file of conf/dataset, whose url is that of a small file of the same format."""
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+
+    def make(name, rows, **changed):
+        node = OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / f"{name}.yaml"))
+        content = "\n".join(map(json.dumps, rows)).encode()
+        file = tmp_path / node["url"].rpartition("/")[2]
+        file.write_bytes(gzip.compress(content) if file.suffix == ".gz" else content)
+        given = {"url": file.as_uri(), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        node.pop("label", None)
+        return instantiate(node | given | changed)
+
+    return make
+
+
+def found(data, count):
+    return [(prompt.id, prompt.category, prompt.text) for prompt in data.prompts(count)]
+
+
+def test_categories_take_turns_and_a_question_is_its_first_turn(published):
+    data = published("spec_bench", SPEC_BENCH)
+    assert found(data, 6) == [
+        ("81", "writing", "Write."),
+        ("401", "math_reasoning", "2 + 2?"),
+        ("481", "rag", "By these pages, who?"),
+        ("82", "writing", "Describe."),
+        ("402", "math_reasoning", "3 + 3?"),
+        ("83", "writing", "Rewrite."),
+    ]
+    assert found(data, 2) == found(data, 6)[:2]
+    assert [name for name, *_ in found(published("mt_bench", SPEC_BENCH[:3]), 3)] == ["81", "82", "83"]
+
+
+def test_questions_without_a_category_of_their_own_have_their_data_set_s(published):
+    assert found(published("gsm8k", GSM8K), 2) == [
+        ("0", "math_reasoning", "How many ducks?"),
+        ("1", "math_reasoning", "How far?"),
+    ]
+    assert found(published("humaneval", HUMANEVAL), 1) == [("HumanEval/0", "coding", "def f(x):\n")]
+
+
+def test_categories_can_be_chosen_and_unknown_ones_are_refused_with_the_known(published):
+    data = published("spec_bench", SPEC_BENCH, categories=["rag", "writing"])
+    assert [name for name, *_ in found(data, 4)] == ["481", "81", "82", "83"]
+    known = "allowed: writing, math_reasoning, rag$"
+    for asked, message in (
+        (["rag", "cooking"], f"no category 'cooking'; {known}"),
+        ("rag", f"categories is 'rag'; expected a list like .qa,rag.; {known}"),
+        ([], f"categories is .*; expected a list like .qa,rag.; {known}"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            published("spec_bench", SPEC_BENCH, categories=asked).prompts(1)
+    with pytest.raises(InvalidInput, match="5 prompts were asked for and file:.* has 4; lower num_prompts"):
+        data.prompts(5)
+    bare = [{"question_id": 1, "turns": ["What?"]}]
+    with pytest.raises(InvalidInput, match="no category 'rag'; its questions have no categories"):
+        published("spec_bench", bare, categories=["rag"]).prompts(1)
+
+
+def test_a_file_is_fetched_once_and_known_by_its_checksum(published, tmp_path):
+    data = published("spec_bench", SPEC_BENCH)
+    first = found(data, 3)
+    (tmp_path / "question.jsonl").unlink()
+    assert found(data, 3) == first
+    other = published("spec_bench", SPEC_BENCH[:2], sha256="0" * 64)
+    with pytest.raises(InvalidInput, match="another file than the pinned one: SHA-256 .*expected 0000"):
+        other.prompts(1)
+    (tmp_path / "question.jsonl").unlink()
+    with pytest.raises(InvalidInput, match="cannot be fetched .*ways out: .*dataset.path=FILE.jsonl"):
+        other.prompts(1)
+
+
+def test_a_local_file_takes_the_place_of_the_web(tmp_path):
+    lines = [*SPEC_BENCH[:1], {"id": "mine", "text": "hello", "category": "own"}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=str(tmp_path / "q.jsonl"))
+    assert found(data, 2) == [("81", "writing", "Write."), ("mine", "own", "hello")]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"question_id": 1, "turns": []}, "line 1 has no text: expected an object with a non-empty 'turns'"),
+        ({"question_id": 1, "turns": [["a"]]}, "line 1 has no text"),
+        ({"question_id": 1, "turns": ["a"], "category": ["x"]}, r"line 1 has the category \['x'\]; allowed"),
+        ({"question_id": [1], "turns": ["a"]}, r"line 1 has the id \[1\]; allowed: a text or a whole number"),
+        ([1], "line 1 has no text"),
+    ],
+)
+def test_a_bad_question_is_named(published, row, message):
+    with pytest.raises(InvalidInput, match=f"question.jsonl, {message}"):
+        published("spec_bench", [row]).prompts(1)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
+
 import pytest
 import torch
 from toys import ToyTokenizer, save_tiny_pair, table_pair, tiny_eagle, tiny_llama
 
 import resispec
+from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -14,7 +18,7 @@ from resispec.errors import InvalidInput
 from resispec.models import EagleModel
 from resispec.trees import chain, complete, grow_map, root_only
 from resispec.trees.named import find
-from resispec.verifiers import get_verifier
+from resispec.verifiers import Law, available, get_verifier
 
 PAIR = table_pair(vocab=8, seed=1, eos=7)
 
@@ -75,11 +79,8 @@ def test_trees_have_names(tmp_path):
     grow_map.save(complete(3, 3), tmp_path / "own.json")
     assert find(tmp_path / "own.json", "iid") == complete(3, 3)
     published = "results/published/embedded/growmap/embedded.{}.T1.0.best_{}.json"
-    for draws, decoder in (
-        ("iid", "specinfer"),
-        ("without_replacement", "sequoia"),
-        ("point_mass", "sequoia"),
-    ):
+    decoders = {"iid": "specinfer", "without_replacement": "sequoia", "point_mass": "sequoia"}
+    for draws, decoder in decoders.items():
         for size in (16, 64, 121):
             assert find(f"best_{size}", draws) == grow_map.load(published.format(decoder, size), size)
 
@@ -94,14 +95,11 @@ def test_trees_have_names(tmp_path):
         ("12", {}, "the prompt is text; give its tokenizer"),
         ([], {}, "at least one token"),
         ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, top_p"),
-        ([1], {"top_p": 0}, "generate: top_p is 0; allowed"),
+        ([1], {"top_p": 0}, "sampling: top_p is 0; allowed"),
         ([1], {"max_new_tokens": 0}, "max_new_tokens must be at least 1; found 0"),
+        ([1], {"repetition_penalty": 1.2}, "repetition_penalty is 1.2, which would be another law at every"),
         ([1], {"max_new_tokens": 5000}, "exceeds the models' context of 4096"),
-        (
-            [1],
-            {"tree": "best_65"},
-            "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best_64",
-        ),
+        ([1], {"tree": "best_65"}, "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best"),
         ([1], {"verifier": "none"}, "unknown verifier 'none'"),
         ([1], {"draws": "some"}, "unknown draws 'some'"),
     ],
@@ -124,3 +122,44 @@ def test_draws_and_verifier_follow_from_how_is_sampled():
     speculator = resispec.Speculator(PAIR.target, PAIR.draft, "d3b2")
     drawn = [speculator._decoders[is_greedy].drafter.draws for is_greedy in (False, True)]
     assert drawn == [Draws.IID, Draws.POINT_MASS]
+
+
+def sampled_warnings(times=1, **options):
+    """What Python shows of the warnings of calls."""
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(times):
+            generate([1], max_new_tokens=2, tree="d2b2", **options)
+    return [str(warning.message) for warning in shown]
+
+
+def test_a_biased_verifier_warns_once_with_what_it_emits():
+    [sentence] = sampled_warnings(3, verifier="resispec")
+    assert sentence.startswith("ResiSpec is biased with draws iid: where the target's law is (0.5, 0.3, 0.2)")
+    assert "(0.344, 0.406, 0.250), a total variation of 0.156" in sentence
+    [sentence] = sampled_warnings(verifier=DraftsAlone())
+    assert "DraftsAlone is biased" in sentence and "(0.200, 0.400, 0.400)" in sentence
+    assert not sampled_warnings(verifier="resispec", allow_biased=True)
+    assert not sampled_warnings(verifier="resispec", temperature=0)
+    assert not sampled_warnings(verifier="resispec", draws="point_mass")
+
+
+@dataclass(frozen=True)
+class DraftsAlone:
+    """Somebody's rule that emits the first sibling. most: siblings that it is defined for."""
+
+    most: int = 8
+
+    def law(self, target_probs, _, siblings, __):
+        if siblings.shape[-1] > self.most:
+            raise InvalidInput(f"{self.most} siblings at most")
+        select = torch.zeros_like(siblings, dtype=target_probs.dtype)
+        select[..., 0] = 1.0
+        return Law(select, target_probs)
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+def test_only_resispec_is_biased_on_three_tokens(draws):
+    """Of our verifiers; those of chains alone are judged with one sibling."""
+    biased = [name for name in available() if shown_bias(get_verifier(name), draws) is not None]
+    assert biased == ([] if draws == Draws.POINT_MASS else ["resispec"])

@@ -11,7 +11,7 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
-from resispec.verifiers.transport import win_masses
+from resispec.verifiers.max_score_transport import win_masses
 
 UNEVEN = Topology((-1, 0, 0, 0, 1, 1, 2, 4))
 
@@ -35,34 +35,38 @@ def expected_tokens(verifier, topology, target, draft):
     return total
 
 
-@pytest.mark.parametrize("sizes", [(256, 32), (2, 2), (16, 5)])
+@pytest.mark.parametrize("sizes", [(256, 32), (2, 2)])
 @pytest.mark.parametrize(
     ("vocab", "topology"),
-    [(3, from_widths((2, 2))), (2, from_widths((3, 3))), (2, complete(3, 2)), (2, UNEVEN), (4, chain(2))],
+    [(3, from_widths((2, 2))), (2, complete(3, 2)), (2, UNEVEN), (4, chain(2))],
 )
 def test_the_emitted_law_is_the_target_s(vocab, topology, sizes):
-    for seed in range(3):
-        target, draft = rows(vocab, seed, (0.2, 1.0, 3.0)[seed])
+    for seed, sharpness in enumerate((0.2, 3.0)):
+        target, draft = rows(vocab, seed, sharpness)
         law = tree_law(LevelOptimal(*sizes), topology, target, draft, Draws.IID)
         assert float((law - chain_law(target, topology.num_levels)).abs().max()) < 1e-12
 
 
-def test_tokens_without_mass_change_nothing():
+def test_it_is_exact_wherever_weights_are_cut_off_and_tokens_have_no_mass(monkeypatch):
     """In the target, in the draft, and in both."""
     target, draft = rows(4, 0)
     target[:, 1] = draft[:, 2] = target[:, 3] = draft[:, 3] = 0
     target, draft = (law / law.sum(-1, keepdim=True) for law in (target, draft))
-    law = tree_law(LevelOptimal(), from_widths((2, 2)), target, draft, Draws.IID)
-    assert float((law - chain_law(target, 3)).abs().max()) < 1e-12
+    for least in (module.LEAST_WEIGHT, 0.3):
+        monkeypatch.setattr(module, "LEAST_WEIGHT", least)
+        law = tree_law(LevelOptimal(), from_widths((2, 2)), target, draft, Draws.IID)
+        assert float((law - chain_law(target, 3)).abs().max()) < 1e-12
 
 
-def test_it_is_exact_wherever_weights_are_cut_off(monkeypatch):
-    monkeypatch.setattr(module, "LEAST_WEIGHT", 0.3)
-    target, draft = rows(3, 1)
-    target[:, 2] = 0
-    target /= target.sum(-1, keepdim=True)
-    law = tree_law(LevelOptimal(), from_widths((2, 2)), target, draft, Draws.IID)
-    assert float((law - chain_law(target, 3)).abs().max()) < 1e-12
+def test_drafts_of_next_to_no_mass_leave_a_law():
+    """Drafts of mass 1e-322 were refused; nothing was kept for that, and the walk stopped nowhere."""
+    q = torch.tensor([1, 1e-322, 1e-322], dtype=torch.float64)
+    for p in (q, q.flip(0), torch.tensor([1.0, 0, 0], dtype=torch.float64)):
+        for topology in (complete(2, 2), complete(3, 2), chain(3)):
+            tree = Tree(topology, torch.ones(topology.num_nodes, dtype=torch.int64), Draws.IID)
+            laws = (law.expand(topology.num_nodes, 3) for law in (p, q))
+            outcomes = LevelOptimal().outcomes(tree, *laws)
+            assert abs(outcomes.stop.sum() - 1) < 1e-9 and (outcomes.final.sum(-1) - 1).abs().max() < 1e-9
 
 
 def test_on_a_chain_it_is_block_verification():
@@ -91,9 +95,8 @@ def test_at_one_node_it_attains_the_ceiling(siblings):
         assert -1e-12 < losses[1] < 2e-3 and losses[1] <= losses[0] < 0.02
 
 
-@pytest.mark.parametrize("topology", [from_widths((2, 2)), from_widths((3, 3)), UNEVEN])
-def test_it_emits_more_than_from_the_leaves_up(topology):
-    gains = []
+def test_it_emits_more_than_from_the_leaves_up():
+    topology, gains = from_widths((2, 2)), []
     for seed in range(4):
         target, draft = rows(2, seed, 1.0)
         draft = (draft + target) / 2
@@ -118,8 +121,8 @@ def test_chances_to_win_are_those_of_independent_scores():
 def test_a_large_vocabulary_in_float32():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        topology = from_widths((14,) * 4)
-        logits = 3 * torch.randn(topology.num_nodes, 2000)
+        topology = from_widths((14,) * 3)
+        logits = 3 * torch.randn(topology.num_nodes, 1000)
         target, draft = logits.softmax(-1), (logits + torch.randn_like(logits)).softmax(-1)
         parents = torch.tensor((0, *topology.parents[1:]))
         tokens = torch.multinomial(draft[parents], 1)[:, 0]
@@ -134,16 +137,16 @@ def test_a_large_vocabulary_in_float32():
 
 
 @pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])
-@pytest.mark.parametrize("topology", [from_widths((3, 3, 3)), complete(4, 2), UNEVEN, chain(3)])
+@pytest.mark.parametrize("topology", [from_widths((3, 3, 3)), UNEVEN])
 def test_a_walk_follows_the_law_of_the_whole_tree(topology, least, monkeypatch):
     """With the same uniform numbers `verify`, which leaves nodes out, and a draw from `outcomes` agree."""
     monkeypatch.setattr(module, "LEAST_WEIGHT", least)
     verifier, stopped = LevelOptimal(), set()
-    for seed in range(20):
+    for seed in range(12):
         target, draft = rows(6, seed)
         tokens = torch.randint(6, (topology.num_nodes,), generator=rng(seed))
         given = Tree(topology, tokens, Draws.IID), target[tokens], draft[tokens]
-        for draw in range(8):
+        for draw in range(4):
             numbers = draw_outcome(verifier, *given, rng(draw)).tolist()
             wanted = read_verdict(numbers, topology, target.dtype)
             assert verifier.verify(*given, rng(draw)) == wanted
@@ -174,14 +177,10 @@ def test_a_walk_looks_at_nodes_that_compete_only(monkeypatch):
         LevelOptimal().verify(given, *laws, rng(0))
 
 
-@pytest.mark.parametrize("options", [{"bins": 1}, {"classes": 0}])
-def test_too_few_groups_are_refused(options):
-    [(name, found)] = options.items()
-    with pytest.raises(InvalidInput, match=f"level_optimal: {found} {name}; allowed: at least 2"):
-        LevelOptimal(**options)
-
-
-def test_other_draws_are_refused():
+def test_too_few_groups_and_other_draws_are_refused():
+    for name, number in (("bins", 1), ("classes", 0)):
+        with pytest.raises(InvalidInput, match=f"level_optimal: {number} {name}; allowed: at least 2"):
+            LevelOptimal(**{name: number})
     tree = Tree(chain(1), torch.tensor([0, 1]), Draws.WITHOUT_REPLACEMENT)
     target, draft = rows(2, 0)
     with pytest.raises(InvalidInput, match="level_optimal is not exact for draws"):

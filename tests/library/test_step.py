@@ -7,26 +7,21 @@ import torch
 from toys import ToyTokenizer, eagle3_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
 
 from experiments.bench.counts import counting, counts_of
-from resispec import capture, decode
-from resispec.core import Tree
+from resispec import cuda_graphs, decode
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
 from resispec.models import EagleModel, Pair
 from resispec.timing import OuterStopwatch, Stopwatch
 from resispec.trees import chain, complete, from_child_counts
-from resispec.verifiers import draw_outcome, get_verifier, read_verdict
+from resispec.verifiers import get_verifier
 
 D5B3, UNEVEN = complete(5, 3), from_child_counts([[3], [2, 0, 1], [1, 0, 2]])
 SAMPLING = Sampling(1.0, 24, 128, ignore_eos=True)
 TREES = {
     **{
         f"d5b3 {name}": (DraftModel(D5B3), name)
-        for name in ("standard", "resispec", "kseq", "naive", "optimal")
-    },
-    **{
-        f"d5b3 {name}": (DraftModel(D5B3), name)
-        for name in ("traversal", "traversal_optimal", "level_optimal")
+        for name in ("resispec", "kseq", "naive", "traversal_optimal", "level_optimal")
     },
     "d5b3 without replacement": (DraftModel(D5B3, Draws.WITHOUT_REPLACEMENT), "traversal"),
     "uneven": (DraftModel(UNEVEN, Draws.WITHOUT_REPLACEMENT), "standard"),
@@ -70,13 +65,13 @@ def test_eagle_s_steps_wait_twice_at_most(name, make_pair):
 @pytest.mark.parametrize(("kind", "is_a_unit"), [(OuterStopwatch, True), (Stopwatch, False)])
 def test_a_verdict_is_a_unit_unless_parts_inside_of_it_are_timed(kind, is_a_unit):
     """Costs of verifiers were timed without being captured, which decoding on a GPU does."""
-    found = []
+    units = []
     for watch in (None, kind(torch.device("cpu"))):
         decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
         with counting() as counts:
             decoder.generate(llama_pair(), [1, 2, 3], SAMPLING, torch.Generator().manual_seed(0), watch)
-        found.append(counts.units)
-    assert (found[0] == found[1]) is is_a_unit
+        units.append(counts.units)
+    assert (units[0] == units[1]) is is_a_unit
 
 
 def test_whatever_reads_a_tensor_is_counted_as_a_wait():
@@ -97,57 +92,16 @@ def test_whatever_reads_a_tensor_is_counted_as_a_wait():
     assert {step.waits for step in steps} == {6}
 
 
-@pytest.mark.parametrize("name", ["standard", "traversal_optimal", "naive"])
-@pytest.mark.parametrize("seed", range(3))
-def test_what_is_drawn_follows_the_whole_law(name, seed):
-    generator, topology = torch.Generator().manual_seed(seed), complete(3, 2)
-    laws = torch.rand(2, topology.num_nodes, 4, generator=generator, dtype=torch.float64) ** 2
-    p, q = laws / laws.sum(-1, keepdim=True)
-    tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
-    for parents, children in topology.families:
-        tokens[children] = Draws.IID.draw(q[parents], children.shape[1], generator)
-    tree, verifier = Tree(topology, tokens, Draws.IID), get_verifier(name)
-    outcomes = verifier.outcomes(tree, p, q)
-    count = 1500
-    found = Counter(
-        read_verdict(draw_outcome(verifier, tree, p, q, generator).tolist(), topology, p.dtype)
-        for _ in range(count)
-    )
-    for verdict, times in found.items():
-        node = verdict.path[-1] if verdict.path else 0
-        assert verdict.tokens[:-1] == tuple(tokens[list(verdict.path)].tolist())
-        chance = float(outcomes.stop[node] * outcomes.final[node, verdict.tokens[-1]])
-        assert abs(times / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
-
-
-@pytest.mark.parametrize("broken", ["nan", "negative", "short"])
-def test_a_law_that_is_none_is_not_drawn_from(broken):
-    class Broken:
-        def outcomes(self, tree, target_probs, draft_probs):
-            law = get_verifier("naive").outcomes(tree, target_probs, draft_probs)
-            {"nan": law.stop.fill_, "negative": law.stop.sub_, "short": law.stop.mul_}[broken](
-                {"nan": float("nan"), "negative": 0.5, "short": 0.9}[broken]
-            )
-            return law
-
-    tree = Tree(chain(1), torch.tensor([0, 1]), Draws.IID)
-    laws = torch.full((2, 4), 0.25)
-    drawn = draw_outcome(Broken(), tree, laws, laws, torch.Generator().manual_seed(0))
-    with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to"):
-        read_verdict(drawn.tolist(), tree.topology, laws.dtype)
-
-
 @pytest.mark.usefixtures("as_on_a_device")
-@pytest.mark.parametrize("name", ["standard", "traversal_optimal"])
-def test_decoding_as_on_a_device_has_the_target_s_law(name):
-    pair, count = table_pair(vocab=3, seed=1), 3000
-    decoder, sampling = Decoder(DraftModel(complete(3, 2)), get_verifier(name)), Sampling(1.0, 3, 64)
-    found = Counter(
+def test_decoding_as_on_a_device_has_the_target_s_law():
+    pair, count = table_pair(vocab=3, seed=1), 700
+    decoder, sampling = Decoder(DraftModel(complete(3, 2)), get_verifier("standard")), Sampling(1.0, 2, 64)
+    counts = Counter(
         decoder.generate(pair, [0, 1], sampling, torch.Generator().manual_seed(seed)).tokens
         for seed in range(count)
     )
-    for tokens, chance in sequence_law(pair.target, 1, 3, 1.0).items():
-        assert abs(found[tokens] / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
+    for tokens, chance in sequence_law(pair.target, 1, 2, 1.0).items():
+        assert abs(counts[tokens] / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
 
 
 def tokens_of(decoder, pair, prompts, device="cpu"):
@@ -160,7 +114,7 @@ def tokens_of(decoder, pair, prompts, device="cpu"):
 PROMPTS = [[1, 2, 3], [4], [5, 6, 7, 8, 9, 10, 11], [1, 2, 3]]
 
 
-@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("name", ["d5b3 without replacement", "uneven", "chain", "root"])
 def test_room_that_is_not_used_changes_no_token(name, monkeypatch):
     """Caches twenty times as large as needed, and caches that other prompts have filled before."""
     drafter, verifier = TREES[name]
@@ -194,5 +148,5 @@ def test_captured_units_change_no_token(name, monkeypatch):
     pair = Pair(type(made.target)(made.target.module.cuda()), draft, made.tokenizer)
     drafter, verifier = TREES.get(name) or (EAGLES[name], "naive")
     captured = tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda")
-    monkeypatch.setattr(capture, "KINDS", {})
+    monkeypatch.setattr(cuda_graphs, "KINDS", {})
     assert tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda") == captured

@@ -23,12 +23,11 @@ from resispec.trees import (
 from resispec.verifiers.base import families_on
 
 
-@pytest.mark.parametrize(
-    ("depth", "branching", "num_nodes"), [(5, 3, 121), (7, 2, 127), (4, 5, 156), (3, 11, 133), (4, 4, 85)]
-)
-def test_the_papers_verification_costs(depth, branching, num_nodes):
-    topology = complete(depth, branching)
-    assert (topology.num_nodes, topology.num_levels) == (num_nodes, depth)
+def test_the_papers_verification_costs():
+    costs = {(5, 3): 121, (7, 2): 127, (4, 5): 156, (3, 11): 133, (4, 4): 85}
+    for (depth, branching), num_nodes in costs.items():
+        topology = complete(depth, branching)
+        assert (topology.num_nodes, topology.num_levels) == (num_nodes, depth)
 
 
 def test_a_drawn_tree():
@@ -40,20 +39,12 @@ def test_a_drawn_tree():
     assert topology.children == ((1, 2, 3), (4,), (), (5, 6), (), (), ())
     assert topology.depths.tolist() == [0, 1, 1, 1, 2, 2, 2]
     assert topology.levels == (range(0, 1), range(1, 4), range(4, 7))
-    assert topology.ancestors.int().tolist() == [
-        [1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0],
-        [1, 0, 1, 0, 0, 0, 0],
-        [1, 0, 0, 1, 0, 0, 0],
-        [1, 1, 0, 0, 1, 0, 0],
-        [1, 0, 0, 1, 0, 1, 0],
-        [1, 0, 0, 1, 0, 0, 1],
-    ]
-    assert [(parents.tolist(), children.tolist()) for parents, children in topology.families] == [
-        ([1], [[4]]),
-        ([3], [[5, 6]]),
-        ([0], [[1, 2, 3]]),
-    ]
+    seen = [[0], [0, 1], [0, 2], [0, 3], [0, 1, 4], [0, 3, 5], [0, 3, 6]]
+    assert [row.nonzero().flatten().tolist() for row in topology.ancestors] == seen
+    families = [(parents.tolist(), children.tolist()) for parents, children in topology.families]
+    assert families == [([1], [[4]]), ([3], [[5, 6]]), ([0], [[1, 2, 3]])]
+    by_level = [parents.tolist() for parents, _ in topology.families_by_level]
+    assert by_level == [[0], [1], [3]]
 
 
 def test_tensors_on_a_device_live_as_long_as_their_topology():
@@ -65,34 +56,18 @@ def test_tensors_on_a_device_live_as_long_as_their_topology():
         families_on(chain(count), device)
         inner_levels(chain(count), device)
     assert families_on(topology, device) is families and inner_levels(topology, device) is levels
+    for copy in (pickle.loads(pickle.dumps(topology)), deepcopy(topology)):
+        assert copy == topology and vars(copy) == {"parents": topology.parents}
     tensor = weakref.ref(levels[0].nodes)
     del topology, families, levels
     assert tensor() is None
 
 
-def test_a_copy_is_made_from_the_parents_alone():
-    topology = complete(3, 2)
-    families_on(topology, torch.device("cpu"))
-    for copy in (pickle.loads(pickle.dumps(topology)), deepcopy(topology)):
-        assert copy == topology and vars(copy) == {"parents": topology.parents}
-
-
-def test_chain_and_root_are_complete_trees():
-    assert chain(3).parents == (-1, 0, 1, 2)
+def test_chains_widths_and_the_root():
+    assert chain(3).parents == (-1, 0, 1, 2) and parallel_chains(2, 2).parents == (-1, 0, 0, 1, 2)
+    assert from_widths([3, 5, 2]).parents == (-1, 0, 0, 0, 1, 1, 2, 2, 3, 4, 5)
     assert torch.equal(chain(3).ancestors, torch.ones(4, 4, dtype=torch.bool).tril())
     assert root_only().parents == (-1,) and root_only().num_levels == 1 and root_only().families == ()
-
-
-@pytest.mark.parametrize("parents", [(), (0,), (-1, 1), (-1, 0, 0, 2, 1), (-1, -1)])
-def test_a_numbering_that_is_not_breadth_first_is_refused(parents):
-    with pytest.raises(InvalidInput):
-        Topology(parents)
-
-
-@pytest.mark.parametrize(("depth", "branching"), [(0, 3), (5, 0), (-1, 1)])
-def test_a_tree_without_levels_or_branches_is_refused(depth, branching):
-    with pytest.raises(InvalidInput, match=f"depth {depth}, branching {branching}"):
-        complete(depth, branching)
 
 
 def test_levels_are_those_of_the_depths():
@@ -102,67 +77,54 @@ def test_levels_are_those_of_the_depths():
             assert set(topology.depths[level.start : level.stop].tolist()) == {depth}
 
 
+@pytest.mark.parametrize("parents", [(), (0,), (-1, 1), (-1, 0, 0, 2, 1), (-1, -1)])
+def test_a_numbering_that_is_not_breadth_first_is_refused(parents):
+    with pytest.raises(InvalidInput):
+        Topology(parents)
+
+
 TOO_LARGE = {
-    "12 levels of 4": (lambda: complete(12, 4), "complete tree of depth 12, branching 4 has 5592405 nodes"),
-    "one too many": (lambda: complete(2, MAX_NODES), f"branching {MAX_NODES} has {MAX_NODES + 1} nodes"),
-    "deep": (lambda: complete(10**9, 1), "depth 1000000000, branching 1 has 1000000000 nodes"),
-    "beyond numbers": (lambda: complete(10**6, 10**6), r"has over 10\^15 nodes"),
-    "chain": (lambda: chain(MAX_NODES), f"chain of {MAX_NODES} drafted tokens has {MAX_NODES + 1} nodes"),
-    "chains": (
-        lambda: parallel_chains(10**6, 10**6),
-        "1000000 chains of 1000000 tokens has 1000000000001 nodes",
-    ),
-    "widths": (lambda: from_widths([10, 10**9]), "these widths has 1000000011 nodes"),
-    "child counts": (
-        lambda: from_child_counts([[2], [10**12, 3]]),
-        "these child counts has 1000000000006 nodes",
-    ),
-    "parents": (lambda: Topology((-1, *[0] * MAX_NODES)), f"a topology has {MAX_NODES + 1} nodes"),
+    "12 levels of 4": (lambda: complete(12, 4), "complete tree of depth 12, branching 4"),
+    "one too many": (lambda: complete(2, MAX_NODES), f"branching {MAX_NODES}"),
+    "deep": (lambda: complete(10**9, 1), "depth 1000000000, branching 1"),
+    "beyond numbers": (lambda: complete(10**6, 10**6), "branching 1000000"),
+    "chain": (lambda: chain(MAX_NODES), f"chain of {MAX_NODES} drafted tokens"),
+    "chains": (lambda: parallel_chains(10**6, 10**6), "1000000 chains of 1000000 tokens"),
+    "widths": (lambda: from_widths([10, 10**9]), "these widths"),
+    "child counts": (lambda: from_child_counts([[2], [10**12, 3]]), "these child counts"),
+    "parents": (lambda: Topology((-1, *[0] * MAX_NODES)), "a topology"),
     "union": (
         lambda: union([complete(2, MAX_NODES - 1), from_child_counts([[1], [2]])]),
-        f"these child counts has {MAX_NODES + 2} nodes",
+        "these child counts",
     ),
 }
 
 
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_a_topology_that_is_too_large_is_refused_before_it_is_built(name):
-    build, message = TOO_LARGE[name]
-    with pytest.raises(
-        InvalidInput, match=f"{message}; allowed: at most {MAX_NODES}, the root counted"
-    ) as caught:
+    build, shape = TOO_LARGE[name]
+    with pytest.raises(InvalidInput, match=f"{shape} has too many nodes; allowed: at most {MAX_NODES}, .*$"):
         build()
-    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "build",
-    [lambda: complete(2, MAX_NODES - 1), lambda: chain(MAX_NODES - 1), lambda: from_widths([MAX_NODES - 1])],
-)
-def test_the_largest_topologies_are_built(build):
-    assert build().num_nodes == MAX_NODES
+def test_the_largest_topologies_are_built():
+    for largest in (complete(2, MAX_NODES - 1), chain(MAX_NODES - 1), from_widths([MAX_NODES - 1])):
+        assert largest.num_nodes == MAX_NODES
 
 
-@pytest.mark.parametrize("wrong", ["five", 2.5, True, None, [3]])
+@pytest.mark.parametrize("wrong", ["five", 2.5, True, None, [3], -2])
 def test_a_size_that_is_no_whole_number_is_refused_in_one_line(wrong):
     attempts = [
         (
             lambda: complete(wrong, 2),
-            r"a complete tree takes whole numbers from 1; found depth .*, branching 2",
+            "a complete tree takes whole numbers from 1; found depth .*, branching 2",
         ),
         (
             lambda: complete(2, wrong),
-            r"a complete tree takes whole numbers from 1; found depth 2, branching .*",
+            "a complete tree takes whole numbers from 1; found depth 2, branching .*",
         ),
         (lambda: chain(wrong), "a chain takes whole numbers from 0; found num_drafted .*"),
-        (
-            lambda: parallel_chains(wrong, 2),
-            "parallel chains takes whole numbers from 1; found num_chains .*",
-        ),
-        (
-            lambda: parallel_chains(2, wrong),
-            "parallel chains takes whole numbers from 1; found .*num_drafted .*",
-        ),
+        (lambda: parallel_chains(2, wrong), "parallel chains takes whole numbers from 1; found .*drafted .*"),
         (lambda: from_widths([2, wrong]), "widths of levels are .*; allowed: a list of whole numbers from 1"),
         (
             lambda: from_child_counts([[wrong]]),
@@ -176,13 +138,7 @@ def test_a_size_that_is_no_whole_number_is_refused_in_one_line(wrong):
 
 
 @pytest.mark.parametrize("wrong", ["35", 35, None, {3: 5}])
-def test_what_is_no_list_is_refused_in_one_line(wrong):
+def test_an_object_that_is_no_list_is_refused_in_one_line(wrong):
     for build in (from_widths, from_child_counts, Topology, lambda rows: from_child_counts([rows])):
         with pytest.raises(InvalidInput, match="allowed: a list of whole numbers"):
             build(wrong)
-
-
-@pytest.mark.parametrize("num_drafted", [-1, -7])
-def test_a_chain_is_not_shorter_than_its_root(num_drafted):
-    with pytest.raises(InvalidInput, match=f"found num_drafted {num_drafted}"):
-        chain(num_drafted)

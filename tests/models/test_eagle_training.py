@@ -1,219 +1,229 @@
-"""Training an EAGLE drafter: the loss, resuming, and the command, on toy pairs."""
+"""Training of EAGLE and EAGLE-3 drafters: the losses, the checkpoints, and the checks of the command."""
 
 import dataclasses
-import json
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-from test_embedded import TARGET
+from omegaconf import OmegaConf
 from torch.nn import functional
-from toys import save_tiny_pair, tiny_eagle, tiny_llama
+from toys import save_tiny_pair, tiny_eagle, tiny_eagle3, tiny_llama
 
 from experiments import train_eagle
+from experiments.schema import CONF
 from resispec import embedded
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import Eagle
 from resispec.errors import InvalidInput
-from resispec.models import Eagle3Model, load_eagle_pair
+from resispec.files import locked
+from resispec.training import CHECKPOINT, checkpoints, new_training
 from resispec.training.base import Sequences
-from resispec.training.eagle import EagleTraining, losses, new_drafter
-from resispec.training.recipe import EagleRecipe
-from resispec.trees import chain
-from resispec.verifiers import get_verifier
+from resispec.training.eagle import losses, new_drafter
+from resispec.training.eagle3 import frequent_tokens, law_losses, new_eagle3
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
-RECIPE = EagleRecipe(steps=60, batch_size=4, learning_rate=2e-2, warmup_steps=5)
+EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
+EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 SEQUENCES = Sequences(
     [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
 )
 
 
-def training(recipe=RECIPE, target=None):
-    module = (target or tiny_llama()).module
-    return EagleTraining(module, new_drafter(module, recipe.seed), SEQUENCES, recipe)
+def training(recipe=EAGLE, seed=0, data=SEQUENCES):
+    return new_training(tiny_llama(layers=4, seed=seed).module, data, recipe)
 
 
-def test_the_loss_is_the_papers():
-    """Row by row: feature t and token t + 1 in, feature t + 1 and the law of token t + 2 out; no padding."""
-    module, head = tiny_eagle(), torch.randn(64, 32, generator=torch.Generator().manual_seed(0)) / 5
+# Losses
+
+
+def rows():
+    """Two rows of six tokens, of which the second has two of padding."""
     generator = torch.Generator().manual_seed(1)
     tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)
+    return generator, tokens, lengths, torch.arange(6) < torch.tensor(lengths)[:, None]
+
+
+def test_the_loss_of_eagle_is_the_papers():
+    """Row by row: feature t and token t + 1 in, feature t + 1 and the law of token t + 2 out; no padding."""
+    module, head = tiny_eagle(), torch.randn(64, 32, generator=torch.Generator().manual_seed(0)) / 5
+    generator, tokens, lengths, is_real = rows()
     true, noisy = (torch.randn(2, 6, 32, generator=generator) for _ in range(2))
-    is_real = torch.arange(6) < torch.tensor(lengths)[:, None]
     regressions, laws = [], []
     for row, length in enumerate(lengths):
-        predicted = module(
+        [predicted] = module(
             tokens[row, 1:length][None], noisy[row, : length - 1][None], torch.arange(length - 1)[None]
-        )[0]
+        )
         for place in range(length - 1):
             wanted = true[row, place + 1]
             regressions.append(functional.smooth_l1_loss(predicted[place], wanted))
-            laws.append(
-                -(torch.softmax(head @ wanted, 0) * torch.log_softmax(head @ predicted[place], 0)).sum()
-            )
-    found = losses(module, head, tokens, (true, noisy), is_real)
-    assert torch.allclose(found[0], torch.stack(regressions).mean(), rtol=1e-4)
-    assert torch.allclose(found[1], torch.stack(laws).mean(), rtol=1e-4)
+            target, draft = torch.softmax(head @ wanted, 0), torch.log_softmax(head @ predicted[place], 0)
+            laws.append(-(target * draft).sum())
+    regression, law = losses(module, head, tokens, (true, noisy), is_real)
+    assert torch.allclose(regression, torch.stack(regressions).mean(), rtol=1e-4)
+    assert torch.allclose(law, torch.stack(laws).mean(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_training_lowers_both_losses_and_leaves_target_embeddings_and_random_state_alone(seed):
-    target, random_state = tiny_llama(seed=seed), torch.get_rng_state()
-    before = {name: weight.clone() for name, weight in target.module.state_dict().items()}
-    under_way = training(target=target)
-    history = [under_way.step() for _ in range(RECIPE.steps)]
-    regression, law = torch.tensor(history[-5:]).mean(0).tolist()
-    # an untrained target's entropy is 4.0 of 4.2 nats
-    assert regression < 0.6 * history[0][0] and law < history[0][1] - 0.15
-    assert all(torch.equal(weight, before[name]) for name, weight in target.module.state_dict().items())
-    assert torch.equal(under_way.module.embed_tokens.weight, target.module.get_input_embeddings().weight)
-    assert torch.equal(torch.get_rng_state(), random_state)
+@torch.inference_mode()
+def test_the_loss_of_eagle3_is_the_papers():
+    """Row by row: after s tokens on its own outputs the law of the token behind them; unlikely ones apart."""
+    module = tiny_eagle3(tuple(range(0, 64, 2)))
+    generator, tokens, lengths, is_real = rows()
+    features = torch.randn(2, 6, 96, generator=generator)
+    logits = 3 * torch.randn(2, 6, 64, generator=generator)
+    expected = [[], [], []]
+    for row, length in enumerate(lengths):
+        for start in range(length - 1):
+            read, fused = tokens[row, 1 : start + 2].tolist(), module.fc(features[row, : start + 1])
+            for step, place in enumerate(range(start + 1, min(start + 4, length))):
+                out = module(torch.tensor([read]), fused[None], torch.arange(len(read))[None])[0, -1:]
+                wanted = logits[row, place]
+                if int(wanted.argmax()) % 2 == 0:
+                    drafted = torch.log_softmax(module.draft_logits(out)[0], 0)
+                    expected[step].append(-(torch.softmax(wanted[::2], 0) * drafted).sum())
+                if place + 1 < length:
+                    read.append(int(tokens[row, place + 1]))
+                    fused = torch.cat((fused, out))
+    assert [len(of_step) > 1 for of_step in expected] == [True] * 3
+    for of_step, loss in zip(expected, law_losses(module, tokens, features, logits, is_real, 3), strict=True):
+        assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_a_trained_drafter_is_accepted_more_often(seed):
-    """The chance that one sampled candidate is accepted, sum of min(p, q), on held-out sequences."""
-    target = tiny_llama(seed=seed)
-    under_way = training(target=target)
-    tokens = torch.tensor(
-        [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 12))] for start in range(30, 60)]
-    )
-
-    @torch.inference_mode()
-    def acceptance(module):
-        features = target.module.base_model(input_ids=tokens).last_hidden_state
-        predicted = module(tokens[:, 1:], features[:, :-1], torch.arange(11)[None])
-        p, q = (torch.softmax(target.head(rows) / 0.3, -1) for rows in (features[:, 1:], predicted))
-        return float(torch.minimum(p, q).sum(-1).mean())
-
-    untrained = acceptance(under_way.module)
-    while under_way.done < RECIPE.steps:
-        under_way.step()
-    assert acceptance(under_way.module) > untrained + 0.1
+def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
+    sequences = Sequences([[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]], torch.tensor([3.0, 1.0]))
+    assert frequent_tokens(sequences, 8, 3).tolist() == [2, 5, 7]  # drawn 6, 6 and 5 times
+    assert frequent_tokens(dataclasses.replace(sequences, weights=None), 8, 1).tolist() == [7]
+    with pytest.raises(InvalidInput, match="a drafter of 9 tokens was asked for; its target has 8"):
+        frequent_tokens(sequences, 8, 9)
 
 
-def test_a_training_that_was_stopped_ends_as_one_that_was_not(tmp_path):
-    whole = training()
-    train_eagle.train(whole, RECIPE.steps, tmp_path / "whole", save_every=1000)
-    stopped = training()
-    train_eagle.train(stopped, 20, tmp_path / "stopped", save_every=10)
-    again = training()
-    assert again.done == 0
-    train_eagle.train(again, RECIPE.steps, tmp_path / "stopped", save_every=7)
-    assert again.done == RECIPE.steps
-    weights = again.module.state_dict()
-    assert all(torch.equal(weights[name], weight) for name, weight in whole.module.state_dict().items())
-    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == (
-        tmp_path / "stopped" / "model.safetensors"
-    ).read_bytes()
-    before = (tmp_path / "whole" / "model.safetensors").read_bytes()
-    train_eagle.train(training(), RECIPE.steps, tmp_path / "whole", save_every=1000)  # nothing is left to do
-    assert (tmp_path / "whole" / "model.safetensors").read_bytes() == before
-    other = training(dataclasses.replace(RECIPE, law_weight=1.0))
-    with pytest.raises(InvalidInput, match="the checkpoint was made with .*'law_weight': 0.1"):
-        train_eagle.train(other, RECIPE.steps, tmp_path / "whole", save_every=10)
+def test_targets_and_text_that_teach_nothing_are_refused():
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-
-@pytest.mark.parametrize("field", ["seed", "noise", "law_weight", "learning_rate"])
-def test_the_result_depends_on_the_recipe(field):
-    changed = dataclasses.replace(RECIPE, **{field: getattr(RECIPE, field) + 1})
-    weights = []
-    for recipe in (RECIPE, changed):
-        under_way = training(recipe)
-        under_way.step()
-        under_way.step()
-        weights.append(under_way.module.fc.weight)
-    assert not torch.equal(*weights)
-
-
-EAGLE3 = ["recipe=eagle3", "recipe.num_draftable=40", "recipe.depth=2"]
-
-
-@pytest.fixture
-def toy(tmp_path):
-    """The overrides that train a toy drafter."""
-    save_tiny_pair(tmp_path, layers=3)
-    lines = [json.dumps({"text": "abc def gh " * 4 + "abcdefgh"[index % 8]}) for index in range(8)]
-    (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
-    return [
-        f"output={tmp_path}/drafter", "documents=8", "document_tokens=24", "recipe.steps=3",
-        "recipe.warmup_steps=1", "pair=llama2_7b_chat__eagle", f"pair.target={tmp_path}/target",
-        "dataset=jsonl", f"dataset.path={tmp_path}/text.jsonl", "device=cpu", "num_threads=1",
-    ]  # fmt: skip
-
-
-def command(overrides):
-    """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.train_eagle", *overrides],
-        cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("recipe", "num_draftable"), [([], 64), (EAGLE3, 40)])
-def test_the_command_trains_a_drafter_that_loads(toy, tmp_path, recipe, num_draftable):
-    done = command([*toy, *recipe, "prompt_template='gh {text} abc'"])
-    assert done.returncode == 0 and "written:" in done.stdout, done.stderr
-    pair = load_eagle_pair(str(tmp_path / "target"), str(tmp_path / "drafter"))
-    assert pair.num_draftable == num_draftable and isinstance(pair.draft, Eagle3Model) == bool(recipe)
-    result = Decoder(Eagle(chain(2)), get_verifier("standard")).generate(
-        pair, [1, 2, 3], Sampling(1.0, 9, 64), torch.Generator().manual_seed(0)
-    )
-    assert len(result.tokens) == 9
-    assert torch.load(tmp_path / "drafter" / "checkpoint.pt", weights_only=True)["done"] == 3
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("recipe.steps=0", "steps and batch_size are at least 1"),
-        ("recipe=eagle3", "a drafter of 32000 tokens was asked for; its target has 64"),
-        ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
-        ("document_tokens=500", "document_tokens is 500; the target has 256 positions"),
-        ("documents=9", "9 prompts were asked for"),
-        ("first_prompt=1", "9 prompts were asked for"),
-        ("dataset=nope", "unknown dataset 'nope'"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_in_one_line(toy, tmp_path, change, message):
-    done = command([*toy, "prompt_template=null", change])
-    assert done.returncode == 1 and not (tmp_path / "drafter").exists()
-    [line] = [line for line in done.stderr.splitlines() if line.strip()]
-    assert line.startswith("error:") and message in line
-
-
-def test_too_short_sequences_are_refused():
+    with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
+        new_drafter(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+    with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
+        new_eagle3(tiny_llama(layers=2).module, SEQUENCES, EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):
         with pytest.raises(InvalidInput, match="at least three tokens"):
             Sequences(tokens)
 
 
-def test_only_llamas_are_taught():
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
-        new_drafter(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+# Checkpoints
 
 
-def test_the_embedded_drafter_is_trained_once_and_named_by_what_decides_it(tmp_path, monkeypatch):
-    recipe = EagleRecipe(steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1)
-    threads = torch.get_num_threads()
-    folder = embedded.ensure_eagle(TARGET, recipe, tmp_path)
-    target_folder = embedded.ensure_model(TARGET, cache_root=tmp_path)
-    assert folder.name == embedded.eagle_fingerprint(TARGET, recipe) != target_folder.name
-    assert torch.get_num_threads() == threads
-    pair = load_eagle_pair(str(target_folder), str(folder))
-    assert pair.draft.vocab_size == TARGET.text.vocab_size
-    with monkeypatch.context() as patch:
-        # the cache is opened, nothing is trained
-        patch.setattr("resispec.embedded.eagle.train_drafter", None)
-        assert embedded.ensure_eagle(TARGET, recipe, tmp_path) == folder
-    again = embedded.ensure_eagle(TARGET, recipe, tmp_path / "again")
-    assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
-    others = {
-        embedded.eagle_fingerprint(TARGET, dataclasses.replace(recipe, seed=1)),
-        embedded.eagle_fingerprint(dataclasses.replace(TARGET, seed=1), recipe),
-    }
-    assert len(others | {folder.name}) == 3
+def stopped_at(number, recipe):
+    """A training whose user stops it instead of letting it make a step."""
+    under_way = training(recipe)
+    step = under_way.step
+
+    def interrupted():
+        if under_way.done == number:
+            raise KeyboardInterrupt
+        return step()
+
+    under_way.step = interrupted
+    return under_way
+
+
+@pytest.mark.parametrize("recipe", [EAGLE, EAGLE3])
+def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, monkeypatch):
+    whole = training(recipe)
+    train_eagle.train(whole, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(checkpoints, "_SAVE_EVERY_S", 0.0)
+        patch.setattr(checkpoints, "_SAVING_SHARE", 1e9)
+        train_eagle.train(stopped_at(2, recipe), tmp_path / "stopped")
+    again = training(recipe)
+    train_eagle.train(again, tmp_path / "stopped")
+    assert again.history == whole.history and len(whole.history) == 4
+    written = [tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped")]
+    assert written[0].read_bytes() == written[1].read_bytes()
+    train_eagle.train(stopped_at(0, recipe), tmp_path / "whole")  # nothing is left to do
+
+
+def test_the_checkpoint_of_another_training_and_a_damaged_one_are_refused(tmp_path):
+    train_eagle.train(training(), tmp_path)
+    checkpoint = tmp_path / CHECKPOINT
+    for changed, difference in (
+        (training(dataclasses.replace(EAGLE, law_weight=1.0)), "EagleRecipe.law_weight was 0.1, is 1.0"),
+        (training(seed=1), "target was [0-9a-f]{16}, is [0-9a-f]{16}"),
+        (training(data=Sequences(SEQUENCES.tokens[1:])), "data was [0-9a-f]{16}, is [0-9a-f]{16}"),
+    ):
+        with pytest.raises(
+            InvalidInput, match=rf"^checkpoint .* another training's \({difference}\); remove"
+        ):
+            train_eagle.train(changed, tmp_path)
+    content = checkpoint.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    for damaged in (b"", content[:middle], flipped):
+        checkpoint.write_bytes(damaged)
+        with pytest.raises(InvalidInput, match=rf"^checkpoint {checkpoint} is damaged: .*; remove it.*$"):
+            train_eagle.train(training(), tmp_path)
+
+
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    with locked(tmp_path / ".lock"), pytest.raises(InvalidInput, match="another process is training there$"):
+        train_eagle.train(training(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+# The checks of the command before it loads a model
+
+
+def config(**changed):
+    composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
+    own = {name: composed[name] for name in ("documents", "document_tokens")}
+    run = {
+        "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
+        "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
+        "seed": 0, "num_threads": None, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
+        "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
+    }  # fmt: skip
+    nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
+    return run | own | nodes | {"recipe": recipe("eagle")} | changed
+
+
+def recipe(name, **changed):
+    return OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / f"{name}.yaml")) | changed
+
+
+def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, monkeypatch):
+    save_tiny_pair(tmp_path)
+    folder_of = {True: tmp_path / "target", False: tmp_path / "draft"}
+    monkeypatch.setattr(embedded.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
+    node = {"target": "2m", "draft": "80k", "fingerprint": embedded.pair_fingerprint("2m", "80k")}
+    given = config(pair=dict(node))
+    train_eagle.checked(given)
+    pair = embedded.load_pair(**given["pair"])
+    assert pair.draft is None and pair.target.vocab_size == 64
+    assert embedded.load_pair(**node).draft is not None
+    with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
+        embedded.load_pair(**(node | {"draft": None}))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("eagle", EagleRecipe), ("eagle3", Eagle3Recipe)])
+def test_a_recipes_file_has_its_defaults(name, kind):
+    assert train_eagle.checked(config(recipe=recipe(name))) == kind()
+    fields = {field.name for field in dataclasses.fields(kind) if field.init}
+    assert set(recipe(name)) - {"_target_"} == fields
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"output": "???"}, "output must be given"),
+        ({"dataset": {"path": "???"}}, "dataset.path must be given"),
+        ({"pair": {}}, "pair must be given"),
+        ({"documents": 0}, "documents is 0; allowed: from 1"),
+        ({"document_tokens": 2}, "document_tokens is 2; allowed: from 3"),
+        ({"recipe": recipe("eagle", steps="many")}, "recipe.steps: .* found 'many'"),
+        ({"recipe": recipe("eagle3", steps=1.5)}, "recipe.steps: .* found 1.5"),
+        ({"recipe": recipe("eagle3", depth=0)}, "depth is 0; allowed: positive and finite"),
+        ({"recipe": recipe("eagle", learning_rate=float("nan"))}, "learning_rate is nan; allowed: positive"),
+        ({"recipe": recipe("eagle", noise=float("inf"))}, "noise is inf; allowed: not negative and finite"),
+        ({"recipe": None}, "recipe is a None; allowed: .*EagleRecipe, .*Eagle3Recipe"),
+        ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: "),
+        ({"device": "abacus"}, "device is 'abacus'"),
+    ],
+)
+def test_wrong_values_are_refused_in_one_line(changed, message):
+    with pytest.raises(InvalidInput, match=f"{message}.*$"):
+        train_eagle.checked(config(**changed))

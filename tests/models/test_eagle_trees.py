@@ -5,14 +5,14 @@ import itertools
 import pytest
 import torch
 
-from experiments.configuration.build import build
-from experiments.plan import cells_of
+from experiments.cell import build
+from experiments.grid import cells_of
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle import fill, filled
 from resispec.drafters.eagle_trees import Growth, connect
 from resispec.errors import InvalidInput
 from resispec.models import Warp
-from resispec.trees import chain, complete, from_child_counts
+from resispec.trees import chain, from_child_counts
 
 EAGLE1 = from_child_counts([[4], [3, 2, 2, 1], [3, 2, 2, 1], [3], [2]])
 
@@ -87,12 +87,8 @@ def test_depth_counts_forwards_of_the_beam():
     assert paths(grown) == [(1,), (2,), (3,)] and grown.nodes.tolist() == [0]
     drafter, growing = growth(HAND)
     grown = connect(*DynamicTree(total_token=100, depth=4, top_k=1).grow(growing))
-    assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)] and drafter.forwarded == [
-        [1],
-        [3],
-        [0],
-        [1],
-    ]
+    assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)]
+    assert sum(drafter.forwarded, []) == [1, 3, 0, 1]
 
 
 def published(logits, tree):
@@ -112,10 +108,10 @@ def published(logits, tree):
     return sorted(pool.items(), key=lambda item: -item[1])[: tree.total_token - 1]
 
 
-@pytest.mark.parametrize("sizes", [(60, 5, 10), (60, 5, 15), (8, 3, 2), (30, 2, 4), (500, 2, 3), (2, 5, 3)])
+@pytest.mark.parametrize("sizes", [(60, 5, 10), (8, 3, 2), (500, 2, 3), (2, 5, 3)])
 def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
     tree = DynamicTree(*sizes)
-    for seed in range(8):
+    for seed in range(4):
         logits = 3 * torch.randn(20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         _, growing = growth(logits)
         grown = connect(*tree.grow(growing))
@@ -133,15 +129,8 @@ def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
         )
 
 
-def test_the_largest_tree_has_the_promised_sizes():
-    assert (DynamicTree(60, 5, 10).largest.num_nodes, DynamicTree(60, 5, 10).largest.num_levels) == (60, 7)
-    assert (DynamicTree(4, 5, 10).largest.num_nodes, DynamicTree(4, 5, 10).largest.num_levels) == (4, 4)
-    assert (DynamicTree(60, 1, 2).largest.num_nodes, DynamicTree(60, 1, 2).largest.num_levels) == (7, 3)
-
-
-@pytest.mark.parametrize("total_token", range(2, 14))
 @pytest.mark.parametrize("kind", ["certain", "uniform", "two", "half"])
-def test_ties_at_the_cut_do_not_break_the_tree(kind, total_token):
+def test_ties_at_the_cut_do_not_break_the_tree(kind):
     """A certain token has log-probability exactly 0, so that its node ties with its parent."""
     logits = {
         "certain": torch.eye(6).roll(1, 1) * 1e4,
@@ -149,13 +138,13 @@ def test_ties_at_the_cut_do_not_break_the_tree(kind, total_token):
         "two": torch.zeros(6, 6).index_fill(1, torch.tensor([1, 2]), 200.0),
         "half": (torch.eye(6).roll(1, 1) * 30).half(),
     }[kind]
-    _, growing = growth(logits)
-    grown = connect(*DynamicTree(total_token, depth=3, top_k=3).grow(growing))
-    kept = set(paths(grown))
-    assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
-    assert all(path[:-1] in kept or len(path) == 1 for path in kept)
-    if kind == "certain":
-        assert {(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)} >= kept or len(kept) > 4
+    for total_token in range(2, 14):
+        grown = connect(*DynamicTree(total_token, depth=3, top_k=3).grow(growth(logits)[1]))
+        kept = set(paths(grown))
+        assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
+        assert all(path[:-1] in kept or len(path) == 1 for path in kept)
+        if kind == "certain":
+            assert {(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)} >= kept or len(kept) > 4
 
 
 def test_a_law_of_nan_is_not_a_tree():
@@ -195,54 +184,20 @@ def test_the_fixed_tree_is_eagle_1s():
     assert torch.allclose(torch.cat(growing.laws), expected)
 
 
-def test_candidates_do_not_depend_on_the_temperature_and_laws_do():
-    logits = torch.randn(20, 20, generator=torch.Generator().manual_seed(1))
-    for tree in (complete(3, 4), DynamicTree(20, 2, 4)):
-        grown, laws = [], []
-        for temperature in (1.0, 1e-5):  # where all but the first candidate have probability 0
-            growing = growth(logits, temperature)[1]
-            fixed = not isinstance(tree, DynamicTree)
-            grown.append(
-                paths(
-                    filled(tree, fill(tree, growing, Reading.SOFTMAX, torch.Generator()))
-                    if fixed
-                    else connect(*tree.grow(growing))
-                )
-            )
-            laws.append(torch.cat(growing.laws))
-        assert grown[0] == grown[1] and not torch.allclose(laws[0], laws[1])
-
-
-def test_sampled_candidates_are_distinct_and_follow_the_law_at_the_temperature():
-    logits, generator = torch.tensor([[2.0, 1.0, 0.0, -1.0]]).repeat(4, 1), torch.Generator().manual_seed(0)
-    counts, runs = torch.zeros(4, 4), 4000
-    for _ in range(runs):
-        first, second = fill(complete(2, 2), growth(logits, 0.5)[1], Reading.SAMPLED, generator).tolist()
-        counts[first, second] += 1
-    q = torch.softmax(logits[0] / 0.5, -1)
-    expected = q[:, None] * q / (1 - q)[:, None] * (1 - torch.eye(4))
-    assert counts.diagonal().sum() == 0
-    assert (counts / runs - expected).abs().max() < 4 * 0.5 / runs**0.5
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
+def test_what_gives_no_tree_is_refused():
+    whole = "allowed: whole numbers up to 16384"
+    tree = DynamicTree(60, 5, 10)
+    for make, message in (
         (lambda: DynamicTree(1, 5, 10), "total_token >= 2, depth >= 0 and top_k >= 1; found DynamicTree"),
-        (lambda: DynamicTree(60, -1, 10), "depth >= 0"),
-        (lambda: DynamicTree("60", 5, 10), "total_token='60', .*; allowed: whole numbers up to 16384"),
-        (lambda: DynamicTree(60, 2.5, 10), "depth=2.5, .*; allowed: whole numbers up to 16384"),
-        (lambda: DynamicTree(60, 5, True), "top_k=True.; allowed: whole numbers up to 16384"),
-        (lambda: DynamicTree(10**9, 5, 10), "total_token=1000000000, .*; allowed: whole numbers up to 16384"),
-        (lambda: DynamicTree(60, 5, 0), "top_k >= 1"),
-        (lambda: Eagle(DynamicTree(60, 5, 10), "sampled"), "sampled candidates need a tree of fixed shape"),
+        (lambda: DynamicTree("60", 5, 10), f"total_token='60', .*; {whole}"),
+        (lambda: DynamicTree(60, 5, True), f"top_k=True.; {whole}"),
+        (lambda: DynamicTree(10**9, 5, 10), f"total_token=1000000000, .*; {whole}"),
+        (lambda: Eagle(tree, "sampled"), "sampled candidates need a tree of fixed shape"),
         (
             lambda: Eagle(chain(3), "greedy"),
-            "unknown reading 'greedy'; allowed: point_mass, softmax, sampled",
+            "unknown reading 'greedy'; allowed: point_mass, softmax",
         ),
-        (lambda: DraftModel(DynamicTree(60, 5, 10)), "fills a tree of fixed shape; found DynamicTree"),
-    ],
-)
-def test_what_gives_no_tree_is_refused(make, message):
-    with pytest.raises(InvalidInput, match=message):
-        make()
+        (lambda: DraftModel(tree), "fills a tree of fixed shape; found DynamicTree"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            make()

@@ -8,10 +8,8 @@ from dataclasses import asdict, replace
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 from toy_inflated import HEADS, LARGE, VOCAB, large_of, llama, pairs, tokens
 
-from resispec.audit.z_score import surprisal_terms, z_score
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
@@ -35,11 +33,10 @@ def tree_laws(module, topology, prompt: Tensor) -> Tensor:
     return logits.float().softmax(-1)
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("name", HEADS)
-def test_the_law_is_the_small_models_on_chains_and_trees(name, tied):
+def test_the_law_is_the_small_models_on_chains_and_trees(name):
     heads, shape = HEADS[name]
-    small = llama(*heads, tied=tied)
+    small = llama(*heads, tied=name == "32 in 64")
     large = large_of(small, shape)
     assert distance(small, large, tokens()) < 1e-5
     laws = [tree_laws(module, complete(4, 3), tokens(20)) for module in (small, large)]
@@ -49,7 +46,7 @@ def test_the_law_is_the_small_models_on_chains_and_trees(name, tied):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ["32 in 128", "in larger groups"])
 def test_in_half_precision_it_is_as_near_as_the_small_models_own_copy(name, dtype):
     """Within 1.5 times the copy's mean total variation from the small model in float32."""
     heads, shape = HEADS[name]
@@ -77,46 +74,18 @@ def test_padded_tokens_have_no_mass_and_are_read_as_others(dtype):
     torch.testing.assert_close(alias, logits, rtol=0, atol=0)
 
 
-def decoded(pair: Pair, seed: int, count: int, temperature: float = 1.0, shape: tuple[int, int] = (5, 3)):
-    decoder = Decoder(DraftModel(complete(*shape)), get_verifier("standard"))
+def decoded(pair: Pair, seed: int, count: int, temperature: float):
+    decoder = Decoder(DraftModel(complete(4, 2)), get_verifier("standard"))
     sampling = Sampling(temperature=temperature, max_new_tokens=count, max_length=250)
     return decoder.generate(pair, tokens(12, seed).tolist(), sampling, torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0])
-def test_the_same_seed_gives_the_same_tokens_in_as_many_steps(temperature):
+def test_the_same_seed_gives_the_same_tokens_in_as_many_steps():
     small, large = pairs()
-    for seed in range(2):
-        own, inflated = (decoded(pair, seed, 24, temperature) for pair in (small, large))
+    for seed, temperature in enumerate((0.6, 1.0)):
+        own, inflated = (decoded(pair, seed, 20, temperature) for pair in (small, large))
         assert inflated.tokens == own.tokens and inflated.num_emitted == own.num_emitted
         assert len(set(own.tokens)) > 5
-
-
-def test_what_an_inflated_pair_emits_has_the_law_of_the_small_target():
-    small, large = pairs(seed=8)
-    target = small.target.module
-    deviations, variances = [], []
-    for seed in range(6):
-        prompt, found = tokens(12, seed), decoded(large, seed, 100, shape=(3, 2)).tokens
-        ids = torch.cat((prompt, torch.tensor(found)))
-        with torch.inference_mode():
-            laws = target(input_ids=ids[None]).logits[0, len(prompt) - 1 : -1].softmax(-1)
-        deviation, variance = surprisal_terms(laws, torch.tensor(found))
-        deviations.append(deviation)
-        variances.append(variance)
-    total = torch.cat(deviations)
-    assert len(total) == 600
-    assert abs(z_score(float(total.sum()), float(torch.cat(variances).sum()), len(total)).z) < 4
-
-
-def test_the_seed_decides_every_weight_and_nobody_elses_randomness_is_touched():
-    small = llama(2, 2, 32)
-    before, state = copy.deepcopy(small.state_dict()), torch.get_rng_state()
-    one, same, other = (large_of(small, seed=seed).state_dict() for seed in (0, 0, 1))
-    assert torch.equal(torch.get_rng_state(), state)
-    assert all(torch.equal(before[name], weight) for name, weight in small.state_dict().items())
-    assert all(torch.equal(one[name], same[name]) for name in one)
-    assert any(not torch.equal(one[name], other[name]) for name in one)
 
 
 def test_no_kernel_finds_anything_to_skip():
@@ -133,78 +102,37 @@ def test_no_kernel_finds_anything_to_skip():
         )
 
 
-class Largest(TorchDispatchMode):
-    """The most elements of a float32 tensor that was computed, outside of the meta device."""
-
-    elements = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if isinstance(result, Tensor) and result.dtype == torch.float32 and result.device.type != "meta":
-            self.elements = max(self.elements, result.numel())
-        return result
-
-
-def test_nothing_large_is_made_in_float32():
-    small, shape = llama(2, 2, 32), replace(LARGE, intermediate_size=4000, vocab_size=20_000)
-    with Largest() as largest:
-        large = large_of(small, shape, torch.bfloat16)
-    assert largest.elements <= shape.vocab_size * small.config.hidden_size < large.lm_head.weight.numel() / 5
+REFUSED = [
+    ({"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
+    ({"num_hidden_layers": 1}, "num_hidden_layers is 1; allowed: from 2, to hold the small model"),
+    ({"num_key_value_heads": 0}, "num_key_value_heads is 0; allowed: from 1, to hold the small model"),
+    ({"num_key_value_heads": 2}, "num_attention_heads is 3; allowed: a multiple of num_key_value_heads, 2"),
+    (
+        {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
+        "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
+        "the small model's 32, so that rotary frequencies are the same",
+    ),
+    (
+        {"num_key_value_heads": 1},
+        "num_key_value_heads is 1; allowed: from 2, for the small model's 2 query heads in groups of 3",
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
-        ({"intermediate_size": 47}, "intermediate_size is 47; allowed: from 48, to hold the small model"),
-        ({"num_hidden_layers": 1}, "num_hidden_layers is 1; allowed: from 2, to hold the small model"),
-        ({"vocab_size": 59}, "vocab_size is 59; allowed: from 60, to hold the small model"),
-        ({"num_key_value_heads": 0}, "num_key_value_heads is 0; allowed: from 1, to hold the small model"),
-        (
-            {"num_key_value_heads": 2},
-            "num_attention_heads is 3; allowed: a multiple of num_key_value_heads, 2",
-        ),
-        (
-            {"hidden_size": 192, "num_attention_heads": 4},
-            "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
-            "the small model's 32, so that rotary frequencies are the same",
-        ),
-        (
-            {"num_key_value_heads": 1},
-            "num_key_value_heads is 1; allowed: from 2, for the small model's 2 query heads in groups of 3",
-        ),
-    ],
-)
-def test_shapes_that_cannot_hold_the_small_model_are_refused_in_one_line(changed, message):
-    if "num_attention_heads" in changed:
-        changed["num_key_value_heads"] = 4
-    with pytest.raises(InvalidInput) as refused:
-        large_of(llama(2, 2, 32), replace(LARGE, **changed))
-    assert str(refused.value) == message
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line():
+    for changed, message in REFUSED:
+        with pytest.raises(InvalidInput) as refused:
+            large_of(llama(2, 2, 32), replace(LARGE, **changed))
+        assert str(refused.value) == message
+    scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
+    sizes = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    for options, message in (
         ({"attention_bias": True}, "a model with attention_bias True cannot be inflated; allowed: False"),
-        (
-            {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}},
-            "a model with rope_type 'linear' cannot be inflated; allowed: 'default'",
-        ),
-    ],
-)
-def test_models_that_are_no_plain_llama_are_refused_in_one_line(options, message):
-    small = build_llama(
-        vocab_size=60,
-        hidden_size=64,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        **options,
-    )
-    with pytest.raises(InvalidInput) as refused:
-        large_of(small)
-    assert str(refused.value) == message
+        (scaled, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            large_of(build_llama(intermediate_size=48, **sizes, **options))
+        assert str(refused.value) == message
 
 
 @pytest.mark.cuda

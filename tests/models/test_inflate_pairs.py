@@ -12,7 +12,7 @@ import torch
 from toy_inflated import TOY, large_of, pairs, tokens
 from toys import save_tiny_pair
 
-from experiments.configuration.single import run_single
+from experiments.cli import run_single
 from experiments.inflate import run_inflating
 from resispec import embedded
 from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
@@ -52,7 +52,7 @@ def toy_shape(monkeypatch):
 def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
     small, large = pairs()
     asked = []
-    monkeypatch.setattr(embedded, "load_pair", lambda *names: asked.append(names) or small)
+    monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
     expected = embedded.inflated_fingerprint("toy", "800k", "80k")
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer

@@ -1,7 +1,5 @@
 """Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
 
-import json
-
 import httpx
 import pytest
 import torch
@@ -12,7 +10,8 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
-from test_architectures import distance
+from huggingface_hub.utils import filter_repo_objects
+from toy_architectures import distance
 from toy_layouts import LAYOUTS, build, cached, write_eagle, write_layout
 
 from resispec import hub
@@ -49,7 +48,7 @@ def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
     is_tied = found["lm_head.weight"].data_ptr() == found["model.embed_tokens.weight"].data_ptr()
     assert is_tied == config["tie_word_embeddings"]
     assert pair.tokenizer.encode("abc d") == [1, 3, 13, 3, 7] and pair.tokenizer.eos_token_id == 2
-    assert pair.commits() == {"target": COMMIT, "draft": None}
+    assert pair.commits() == {"target": COMMIT, "draft": None} and pair.end_token_ids == {2}
 
 
 def test_a_pair_comes_by_hub_names_from_the_cache(cache):
@@ -60,7 +59,7 @@ def test_a_pair_comes_by_hub_names_from_the_cache(cache):
         pair = load_pair(target, draft, draft_revision=revision)
         assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
         assert pair.draft.vocab_size == 64
-    with pytest.raises(InvalidInput, match=f"model {target} is not cached at revision {'a' * 40}"):
+    with pytest.raises(InvalidInput, match=f"model {target} at revision {'a' * 40} is not cached"):
         load_pair(target, draft, target_revision="a" * 40)
 
 
@@ -76,73 +75,29 @@ def test_an_eagle_pair_comes_by_hub_names_from_the_cache(cache):
     assert all(torch.equal(found[key], weights[key].float()) for key in weights)
 
 
-def edited(**changes):
-    def change(folder):
-        content = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(content | changes))
-
-    return change
-
-
-def without_head(folder):
-    for file in folder.glob("pytorch_model*.bin"):
-        state = torch.load(file, weights_only=True)
-        torch.save({key: value for key, value in state.items() if key != "lm_head.weight"}, file)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (without_head, "the weights: they lack lm_head.weight"),
-        (
-            edited(is_encoder_decoder=True, model_type="bart"),
-            "it is an encoder-decoder .bart.; allowed: causal",
-        ),
-        (
-            edited(quantization_config={"quant_method": "gptq", "bits": 4}),
-            "quantised .gptq.; allowed: weights in",
-        ),
-        (lambda folder: (folder / "tokenizer.json").unlink(), "pip install sentencepiece protobuf"),
-    ],
-)
-def test_what_is_not_a_whole_causal_model_is_refused_by_name(tmp_path, change, message, monkeypatch):
-    monkeypatch.setattr("resispec.models.checkpoint.is_sentencepiece_available", lambda: False)
-    write_layout("JackFram/llama-68m", tmp_path / "model")
-    change(tmp_path / "model")
-    with pytest.raises(InvalidInput, match=message) as caught:
-        load_pair(str(tmp_path / "model"), None)
-    assert "\n" not in str(caught.value)
-
-
 def answered(kind, status):
     response = httpx.Response(status, request=httpx.Request("GET", "https://hub/api/models/o/m"))
     return kind("said\n\nmore", response=response)
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (
-            answered(GatedRepoError, 403),
-            "it is gated; ask for access at https://huggingface.co/o/m and log in",
-        ),
-        (answered(RepositoryNotFoundError, 404), "there is no such repository, or it is private; check"),
-        (answered(RevisionNotFoundError, 404), "it has no revision v2"),
-        (
-            answered(HfHubHTTPError, 401),
-            "the token is not valid; log in with `hf auth login` or set HF_TOKEN",
-        ),
-    ],
-)
+REFUSALS = {
+    "it is gated; ask for access at https://huggingface.co/o/m and log in": (GatedRepoError, 403),
+    "there is no such repository, or it is private; check": (RepositoryNotFoundError, 404),
+    "it has no revision v2": (RevisionNotFoundError, 404),
+    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (HfHubHTTPError, 401),
+}
+
+
+@pytest.mark.parametrize("message", REFUSALS)
 @pytest.mark.parametrize("is_late", [False, True])
-def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, error, message, is_late):
+def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, message, is_late):
     """At once, or only where files are asked for, as a gated repository does."""
 
     class Info:
         sha, siblings = COMMIT, ()
 
     def refuse(*_, **__):
-        raise error
+        raise answered(*REFUSALS[message])
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(HfApi, "repo_info", (lambda *_, **__: Info) if is_late else refuse)
@@ -160,8 +115,8 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(monkeypatch, cache):
         sha = COMMIT
         siblings = [type("File", (), {"rfilename": name}) for name in ("config.json", "model.safetensors")]
 
-    def download(name, revision, allow_patterns):
-        asked.append((name, revision, allow_patterns))
+    def download(name, revision, **_):
+        asked.append((name, revision))
         if len(asked) == 1:
             raise httpx.ReadError("connection reset")
         return cached(cache, name, COMMIT, lambda folder: write_layout("JackFram/llama-68m", folder))
@@ -172,21 +127,34 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(monkeypatch, cache):
     with pytest.raises(InvalidInput, match="downloaded: connection reset; files that have arrived are kept"):
         load_pair("o/m", None)
     assert load_pair("o/m", None).commits()["target"] == COMMIT
-    assert asked == [("o/m", COMMIT, ["model.safetensors", "config.json"])] * 2
+    assert asked == [("o/m", COMMIT)] * 2
 
 
-def test_only_files_that_loading_takes_are_downloaded():
+def test_only_files_that_loading_takes_are_downloaded(monkeypatch):
+    """Of two copies of the weights one, and nothing of other folders and formats."""
     small = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt"]
     copies = [
-        "original/consolidated.00.pth",
+        "original/config.json",
         "consolidated.safetensors",
         "x.gguf",
         "README.md",
-        "LICENSE.txt",
+        "sub/model.safetensors",
     ]
     shards = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     pickles = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
-    indices = ["model.safetensors.index.json", "pytorch_model.bin.index.json"]
-    both = hub.needed_files([*small, *copies, *shards, *pickles, *indices])
-    assert set(both) - {"LICENSE.txt"} == {*small, *shards, *indices}
-    assert set(hub.needed_files([*small, *pickles, indices[1]])) == {*small, *pickles, indices[1]}
+    for weights, expected in (([*shards, *pickles], shards), (pickles, pickles)):
+        files, taken = [*small, *copies, *weights], []
+
+        class Info:
+            sha = COMMIT
+            siblings = [type("File", (), {"rfilename": name}) for name in files]
+
+        def download(_, revision, files=files, taken=taken, **patterns):
+            taken += filter_repo_objects(files, **patterns)
+            return revision
+
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(HfApi, "repo_info", lambda *_, found=Info, **__: found)
+        monkeypatch.setattr(hub, "snapshot_download", download)
+        hub.model_folder("o/m", None)
+        assert set(taken) == {*small, *expected}

@@ -48,11 +48,7 @@ LAYOUTS = {
     "meta-llama/Llama-2-7b-chat-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
     "JackFram/llama-68m": (LLAMA | {"torch_dtype": "float32"}, "bin", ONE, {}, "both"),
     "lmsys/vicuna-7b-v1.3": (LLAMA, "bin", SHARDS, {"temperature": 0.9, "top_p": 0.6}, "both"),
-    "princeton-nlp/Sheared-LLaMA-2.7B": (LLAMA | OLD, "bin", SHARDS, {}, "both"),
-    "princeton-nlp/Sheared-LLaMA-1.3B": (LLAMA | OLD, "bin", ONE, {}, "both"),
-    "TinyLlama/TinyLlama_v1.1": (LLAMA, "bin", ONE, {"max_length": 2048}, "both"),
     "Jiayi-Pan/Tiny-Vicuna-1B": (LLAMA | {"vocab_size": 72}, "bin", ONE, {"max_length": 2048}, "both"),
-    "meta-llama/Llama-3.1-8B-Instruct": (LLAMA | LLAMA3, "safetensors", SHARDS, SAMPLED, "json"),
     "meta-llama/Llama-3.2-1B-Instruct": (
         LLAMA | LLAMA3 | {"tie_word_embeddings": True}, "safetensors", ONE, SAMPLED, "json",
     ),
@@ -130,20 +126,13 @@ def _write_weights(folder: Path, state: dict[str, torch.Tensor], kind: str, shar
 def _write_tokenizer(folder: Path, files: str) -> None:
     """A Llama tokenizer of a few words: tokenizer.json, and beside it a sentencepiece model's name."""
     words = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"]
-    tokenizer = Tokenizer(
-        models.BPE(
-            {word: index for index, word in enumerate(words)},
-            [("a", "b"), ("ab", "c")],
-            unk_token="<unk>",
-            fuse_unk=True,
-        )
-    )
-    tokenizer.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]
-    )
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    )
+    vocabulary = {word: index for index, word in enumerate(words)}
+    pairs = [("a", "b"), ("ab", "c")]
+    tokenizer = Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", fuse_unk=True))
+    space = "\u2581"
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(space), normalizers.Replace(" ", space)])
+    spaced = [decoders.Replace(space, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(spaced)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
     )

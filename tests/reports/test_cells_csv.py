@@ -1,4 +1,4 @@
-"""results.csv: one row a cell, with the labels, metrics and verdicts that the tables have."""
+"""results.csv and the tables of categories: a row a cell, the numbers that the tables have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from toy_cells import (
+    METHODS,
     STANDARD,
     ToyCell,
     decay_rows,
@@ -19,9 +20,8 @@ from toy_cells import (
     write_plan,
 )
 
-from analysis import cells as script
-from analysis import metrics, table1
-from analysis.cells import FIRST, LAST, main, tidy
+from analysis import audits, categories, metrics, table1
+from analysis.cells import FIRST, LAST, METRICS, main
 
 
 def read(results: Path, *artefacts: str) -> pd.DataFrame:
@@ -33,15 +33,15 @@ def read(results: Path, *artefacts: str) -> pd.DataFrame:
 def test_a_row_has_what_the_table_has(tmp_path: Path) -> None:
     """Every metric, interval and audit is the long table's own number."""
     cells = save_methods(tmp_path)
-    audits = [make_audit(cell, 2000, 0.001) for cell in cells[1:]]
-    plan = planned(tmp_path, "table1", [*cells, *audits])
+    audited = [make_audit(cell, 2000, 0.001) for cell in cells[1:]]
+    plan = planned(tmp_path, "table1", [*cells, *audited])
     frame, [long] = read(tmp_path), [table.frame for table in table1.make(plan).tables]
     assert list(frame) == [*FIRST, *LAST] and len(frame) == 3
-    assert set(long.quantity) == {*(metric.name for metric in metrics.METRICS), *script.audits.QUANTITIES}
+    assert set(long.quantity) == {*(metric.name for metric in metrics.METRICS), *audits.QUANTITIES}
     for row in frame.to_dict("records"):
         for one in long[long.cell_id == row["cell_id"]].to_dict("records"):
             found = {"": "value", "_lower": "lower", "_upper": "upper"}
-            if one["quantity"] in script.audits.QUANTITIES:
+            if one["quantity"] in audits.QUANTITIES:
                 found = {"": "value"}
             for bound, column in found.items():
                 assert row[one["quantity"] + bound] == pytest.approx(one[column], nan_ok=True)
@@ -49,16 +49,11 @@ def test_a_row_has_what_the_table_has(tmp_path: Path) -> None:
     by_verifier = frame.set_index("verifier")
     assert by_verifier.accepted_length["resispec"] == pytest.approx(16 / 6)
     assert by_verifier.accepted_length_gain["resispec"] == pytest.approx((16 / 6) / (13 / 7))
-    assert by_verifier.verdict["standard"] == "exact" and by_verifier.audited_tokens["standard"] == 4000
+    assert (
+        by_verifier.verdict["standard"] == "no bias seen" and by_verifier.audited_tokens["standard"] == 4000
+    )
+    assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in METRICS)
     assert set(frame.command) == {"python -m experiments.run experiment=table1 profile=embedded"}
-
-
-def test_what_is_not_done_is_a_row_with_its_reason(tmp_path: Path) -> None:
-    failed = save(make_cell(tmp_path, "standard"), None, "failed", "too large")
-    write_plan(tmp_path, "table1", [failed, make_cell(tmp_path, "resispec")])
-    frame = read(tmp_path)
-    assert frame.status.tolist() == ["failed", "missing"] and frame.reason[0] == "too large"
-    assert frame.num_prompts.tolist() == [0, 0] and frame.accepted_length.isna().all()
 
 
 def test_every_sweep_has_its_rows_and_its_labels(tmp_path: Path) -> None:
@@ -94,7 +89,7 @@ def test_an_audit_without_a_timed_cell_has_a_row_of_its_own(tmp_path: Path) -> N
     [_, standard, _] = save_methods(tmp_path)
     write_plan(tmp_path, "frontier", [make_audit(standard, 2000, 0.001)], part="long")
     [row] = read(tmp_path).to_dict("records")
-    assert row["is_audit"] and row["verdict"] == "exact" and row["audited_tokens"] == 4000
+    assert row["is_audit"] and row["verdict"] == "no bias seen" and row["audited_tokens"] == 4000
     assert pd.isna(row["tokens_per_s"])
 
 
@@ -126,8 +121,43 @@ def test_what_is_wrong_is_one_line_and_the_file_stays(
     pd.testing.assert_frame_equal(before, after)
 
 
-def test_numbers_are_numbers(tmp_path: Path) -> None:
-    write_plan(tmp_path, "table1", save_methods(tmp_path))
-    frame = tidy("embedded", tmp_path)
-    assert frame.temperature.tolist() == [1.0] * 3
-    assert all(pd.api.types.is_numeric_dtype(frame[name]) for name in script.METRICS)
+def labelled(results: Path, method: str, dataset: str = "spec_bench") -> ToyCell:
+    """The toy cell of a method, whose two prompts are of two categories."""
+    rows = rows_of(METHODS[method])
+    for row, name in zip(rows, ("qa", "rag"), strict=True):
+        row["category"] = name
+    return save(make_cell(results, method, dataset), rows)
+
+
+def test_a_category_is_its_prompts_alone(tmp_path: Path) -> None:
+    made = [labelled(tmp_path, method) for method in METHODS]
+    table = categories.of(planned(tmp_path, "table1", made))
+    assert table is not None and table.stem == "table1_categories"
+    assert list(table.shown) == ["Method", "qa", "rag", "all prompts"]
+    assert table.shown["qa"].tolist() == ["1.00", "1.67", "3.00"]  # 4/4, 5/3 and 6/2
+    assert table.shown["rag"].tolist() == ["1.00", "2.00", "2.50"]  # 8/8, 8/4 and 10/4
+    assert [text.split()[0] for text in table.shown["all prompts"]] == ["1.00", "1.86", "2.67"]
+    found = table.frame.set_index(["verifier", "category", "quantity"])
+    assert found.value["resispec", "qa", "accepted_length_gain"] == pytest.approx(3 / (5 / 3))
+    assert found.value["resispec", "rag", "speedup"] == pytest.approx((10 / 0.5) / (8 / 1.0))
+    assert found.num_prompts["resispec", "qa", "speedup"] == 1
+    assert found.num_prompts["resispec", "all prompts", "speedup"] == 2
+
+
+def test_only_data_sets_with_categories_have_lines_and_gaps_are_shown(tmp_path: Path) -> None:
+    plain = [save(make_cell(tmp_path, method), rows_of(rows)) for method, rows in METHODS.items()]
+    assert categories.of(planned(tmp_path, "table1", plain)) is None
+    failed = save(make_cell(tmp_path, "resispec", "spec_bench"), None, "failed", "too large")
+    own = labelled(tmp_path, "standard")
+    gsm8k = save(
+        make_cell(tmp_path, "standard", "gsm8k"),
+        [row | {"category": "math_reasoning"} for row in rows_of(METHODS["standard"])],
+    )
+    table = categories.of(
+        planned(tmp_path, "table1", [*plain, own, make_audit(own, 600, 0.0), failed, gsm8k])
+    )
+    assert table is not None
+    by_dataset = table.shown.set_index("Data set")
+    assert by_dataset.index.tolist() == ["Spec-Bench", "Spec-Bench", "GSM8K"]
+    assert by_dataset["qa"].tolist() == ["1.67", "failed: too large", "–"]
+    assert by_dataset["math reasoning"]["GSM8K"].startswith("1.86 ")

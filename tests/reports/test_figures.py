@@ -1,25 +1,58 @@
-"""Figures read in colour and in grey, and what they say is computed."""
+"""Figures from toy cells and from published rows: looks, names at the ends of lines, bars, and choices."""
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import toy_artefacts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
+from toy_cells import RESISPEC, make_cell, planned, rows_of, save
 
-from analysis import figure1, figures
-from analysis.frontier import figure
+from analysis import (
+    figure1,
+    figure2,
+    figure3,
+    figures,
+    frontier,
+    frontier_shapes,
+    speed,
+)
+from analysis.artefact import Artefact
+from analysis.figure2 import SAID, Place, typical
+from analysis.load import read_plan
+from analysis.metric_table import CEILING
+from resispec.errors import InvalidInput
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
 
 
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Artefact]:
+    """What a script makes of its toy cells."""
+
+    def make(module) -> Artefact:
+        name = module.__name__.rpartition(".")[2]
+        toy_artefacts.ARTEFACTS[name](tmp_path)
+        return module.make(read_plan(name, "embedded", tmp_path))
+
+    return make
+
+
+def texts(figure: Figure) -> list[str]:
+    return [text.get_text().strip() for text in figure.findobj(lambda one: hasattr(one, "get_text"))]
+
+
 @pytest.fixture(scope="module")
-def frontier() -> pd.DataFrame:
+def published() -> pd.DataFrame:
     frame = pd.read_csv(PUBLISHED / "frontier.csv")
     return frame.fillna(dict.fromkeys(("tree", "verifier", "verdict"), ""))
 
@@ -31,7 +64,7 @@ def test_markers_are_distinct_and_colours_are_okabe_and_itos() -> None:
     assert len({look.marker for look in (*every, *figures.OTHERS)}) == len(every) + len(figures.OTHERS)
     assert len({look.colour for look in every}) == len(every)
     # those that stand side by side in the figures also differ in lightness or in the line
-    for one, other in itertools.combinations(("standard", "resispec", figures.CEILING, "optimal"), 2):
+    for one, other in itertools.combinations(("standard", "resispec", CEILING, "optimal"), 2):
         first, second = figures.LOOKS[one], figures.LOOKS[other]
         assert first.line != second.line or abs(lightness(first) - lightness(second)) > 0.1
 
@@ -57,8 +90,8 @@ def test_names_move_apart_as_little_as_needed() -> None:
         assert (np.diff(places) >= (heights[1:] + heights[:-1]) / 2 - 1e-12).all()
 
 
-def test_the_frontiers_lines_are_named_without_overlaps(frontier: pd.DataFrame) -> None:
-    drawn = figure.draw(frontier)
+def test_the_frontiers_lines_are_named_without_overlaps(published: pd.DataFrame) -> None:
+    drawn = frontier.draw(published)
     canvas = FigureCanvasAgg(drawn)
     canvas.draw()
     width, height = canvas.get_width_height()
@@ -72,39 +105,25 @@ def test_the_frontiers_lines_are_named_without_overlaps(frontier: pd.DataFrame) 
     assert titles[1:] == ["Python reference, 121 positions", "Python reference, T = 1"]
 
 
-def test_the_frontiers_title_says_what_the_data_say(frontier: pd.DataFrame) -> None:
-    own = frontier[(frontier.dataset == "embedded_reference") & (frontier.temperature == 1.0)]
+def test_the_frontiers_title_says_what_the_data_say(published: pd.DataFrame) -> None:
+    own = published[(published.dataset == "embedded_reference") & (published.temperature == 1.0)]
 
     def best(rows: pd.DataFrame) -> float:
-        return rows[(rows.quantity == "accepted_length_gain") & (rows.verdict == "exact")].value.max()
+        return rows[(rows.quantity == "accepted_length_gain") & (rows.verdict == "no bias seen")].value.max()
 
     said = f"Exact verification reaches {best(own):.1f}× SpecInfer's accepted length at 121 positions"
-    assert figure.message(own) == f"{said}; ResiSpec's gain is bias"
-    assert figure.message(own[own.verifier != "resispec"]) == said
+    assert frontier.message(own) == f"{said}; ResiSpec's gain is bias"
+    assert frontier.message(own[own.verifier != "resispec"]) == said
     lower = own[(own.tree != "best_121") & (own.decoder == "specinfer")]
     said = f"Exact verification reaches {best(lower):.1f}× SpecInfer's accepted length at 64"
-    assert figure.message(lower).startswith(said)
+    assert frontier.message(lower).startswith(said)
     unaudited = own.assign(verdict="")
-    assert figure.message(unaudited) == "Accepted length of exact verification, and of ResiSpec"
+    assert frontier.message(unaudited) == "Accepted length of exact verification, and of ResiSpec"
 
 
-def test_positions_are_in_a_trees_name() -> None:
-    names = [
-        "d5b3",
-        "d7b2",
-        "d4b5",
-        "d3b11",
-        "best_64",
-        "growmap_121",
-        "chain",
-        "complete(branching=3, depth=5)",
-    ]
-    assert [figure.positions(name) for name in names] == [121, 127, 156, 133, 64, 121, None, None]
-
-
-def test_figures_of_few_cells_are_drawn(frontier: pd.DataFrame) -> None:
-    for frame in (frontier.iloc[:0], frontier[frontier.decoder == "autoregressive"], frontier.iloc[:40]):
-        figure.draw(frame).draw_without_rendering()
+def test_figures_of_few_cells_are_drawn(published: pd.DataFrame) -> None:
+    for frame in (published.iloc[:0], published[published.decoder == "autoregressive"], published.iloc[:40]):
+        frontier.draw(frame).draw_without_rendering()
 
 
 def test_figure1_has_a_panel_for_every_setting() -> None:
@@ -115,3 +134,136 @@ def test_figure1_has_a_panel_for_every_setting() -> None:
     assert len(titles) == 6 and titles[0] == "Python reference, T = 1"
     [legend] = drawn.legends
     assert [text.get_text() for text in legend.get_texts()] == ["standard", "ResiSpec", "ceiling"]
+
+
+def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first() -> None:
+    frame = pd.DataFrame({
+        "num_prefixes": [1, 2, 1],
+        "one": [[[0.0]], [[0.5], [0.4]], [[1.0]]],
+        "two": [[[0.0, 9.0]], [[0.5, 5.0], [0.5, 5.2]], [[1.0, 1.0]]],
+    })  # fmt: skip
+    # medians .45, .5, 5.1: both prefixes of the second prompt are .112 away
+    assert typical(frame, ("one", "two")) == Place(1, 0)
+    assert typical(frame.iloc[::-1], ("one", "two")) == Place(1, 0)
+    assert typical(frame, ("two",)) == Place(1, 0)
+    assert typical(pd.DataFrame({"num_prefixes": [3], "one": [[[9.0], [2.0], [0.0]]]}), ("one",)) == Place(
+        0, 1
+    )
+
+
+def test_the_picture_of_residuals_says_its_numbers_in_words(made: Callable[..., Artefact]) -> None:
+    artefact = made(figure2)
+    figure = artefact.figures["figure2"]
+    assert {
+        *("after 1 rejection (20 % of drafts)", "after 2 rejections (10 % of drafts)"),
+        *("overlap of target and draft: 40 %", "overlap with the draft: 10 %"),
+        *("The next token after “text 2 0”", "60 % here", "25 % too much", "25 % too little", "␣$x⏎"),
+        *("failed: out of memory: 50 % of #1 & more than $2_000 {a} <b…", "standard: " + SAID["standard"]),
+    } <= set(texts(figure))
+    [models], *strips = [part.axes for part in figure.subfigs]
+    drawn = [[[bar.get_height() for bar in axes.containers[0]] for axes in strip] for strip in strips[:2]]
+    assert [bar.get_height() for bar in models.containers[0]] == [0.1, 0.2, 0.4, 0.3]
+    assert drawn[1][:2] == [[0.2, 0.4, 0.3, 0.1], [0.1, 0.5, 0.25, 0.15]]
+    assert drawn[0][2] == pytest.approx([0] * 4) and drawn[1][2] == pytest.approx([0.25, 0, 0, -0.25])
+    bars = artefact.tables[1].frame
+    assert bars.text.tolist()[:4] == ["␣$x⏎", "all others", "|", "all others"]
+    assert figure2._rare(0.0004) == "< 1 %" and figure2._rare(0.38) == "38 %"
+
+
+def test_without_the_standard_rule_another_decides(
+    tmp_path: Path,
+) -> None:
+    row = toy_artefacts.residual_row(0, [0.5, 0.25], [[0.1, 0.2, 0.4, 0.3]] * 3, 0.0)
+    own = save(make_cell(tmp_path, "my_rule"), [row])
+    artefact = figure2.make(planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard")]))
+    assert "of the my rule rule" in " ".join(artefact.tables[0].notes)
+    none = figure2.make(planned(tmp_path, "figure2", [make_cell(tmp_path, "standard")]))
+    assert not none.figures and len(none.tables) == 1
+
+
+def test_a_steps_parts_sum_to_it_and_are_as_long_as_drawn(made: Callable[..., Artefact]) -> None:
+    artefact = made(figure3)
+    frame = artefact.tables[0].frame
+    for verifier in ("standard", "resispec"):
+        rows = frame[(frame.verifier == verifier) & (frame.quantity == "ms_per_step")].set_index("part").value
+        assert sum(rows[part] for part in figure3.STEP) == pytest.approx(rows["step"])
+        assert sum(rows[part] for part in figure3.SHAPING) == pytest.approx(rows["shaping"])
+    figure = artefact.figures["figure3"]
+    figure.draw_without_rendering()
+    left, right = figure.axes
+    widths = [bar.get_width() for bar in left.patches[:5]]
+    assert widths == pytest.approx([6, 8, 4, 1, 1])  # of 20 ms: draft, target, verification, shaping, other
+    assert [bar.get_width() for bar in right.patches] == pytest.approx([20 / 3, 50 / 3, 20 / 3, 70])
+    assert [text.get_text().strip() for text in left.texts].count("failed") == 1
+    assert [text.get_text() for text in right.texts].count("not split") == 1
+    figure3.draw(frame[frame.status != "done"], ["tree"]).draw_without_rendering()
+
+
+def test_cells_whose_throughput_was_measured_are_refused(tmp_path: Path) -> None:
+    cell = save(make_cell(tmp_path, "resispec"), rows_of(RESISPEC))
+    with pytest.raises(InvalidInput, match="its rows lack num_timed, profiled_s, draft_s"):
+        figure3.make(planned(tmp_path, "figure3", [cell]))
+
+
+def test_the_frontiers_ceilings_and_shapes_by_hand(made: Callable[..., Artefact]) -> None:
+    """A rollout's ratio lies above all of d5b3's trees and below those of the other: A_1 is 0, and 1."""
+    tables = {table.stem: table.shown for table in made(frontier).tables}
+    ceilings = tables["frontier"].set_index(["Data set", "Tree", "Method"]).Ceiling
+    assert ceilings["Python code", "d5b3", "SpecInfer (standard)"] == "1.00 [1.00, 1.00]"
+    best = "SpecInfer + traversal, optimal weights"
+    assert ceilings["Python code", "best of 121", best] == "2.00 [2.00, 2.00]"
+    shapes = tables["frontier_shapes"].values.tolist()
+    assert shapes[0] == [
+        *("1", "Sequoia + traversal", "9", "3", "1, 3, 5", "2.00 (0.10)", "2.00", "from 0.200"),
+    ]
+    assert frontier_shapes.by_cost([]) == []
+
+
+@pytest.mark.parametrize("kept", [["bound"], ["long"], ["best", "bound"]])
+def test_any_part_of_the_frontier_alone_makes_a_table(tmp_path: Path, kept: list[str]) -> None:
+    toy_artefacts.frontier(tmp_path)
+    for path in (tmp_path / "embedded" / "plans" / "frontier").iterdir():
+        if path.stem not in kept:
+            path.unlink()
+    table = frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0]
+    assert len(table.shown) == (3 if "best" in kept else 0)
+
+
+def test_speeds_by_hand(made: Callable[..., Artefact]) -> None:
+    """Seconds a token: d5b3 (1 + 4 r) / 3, the chain (1 + 2 r) / 2.25, which meet at r = 1/4; one token 1."""
+    artefact = made(speed)
+    frame = artefact.tables[0].frame
+    got = {(row.entry, row.quantity): row.value for row in frame.itertuples()}
+    assert got["fastest", "tokens_per_s"] == 16 / 2.5 and got["chain 3", "tokens_per_s"] == 8
+    assert got["fastest", "accepted_length"] == 2.25 and got["fastest", "share_of_best"] == pytest.approx(0.8)
+    assert got["fastest", "decoded_per_s"] == 18 / 2 and got["fastest", "step_ms"] == pytest.approx(2e3 / 8)
+    assert math.isnan(got["generate", "accepted_length"])
+    ranges = {row.entry: (row.wins_from_ratio, row.wins_up_to_ratio) for row in frame.itertuples()}
+    assert ranges["d5b3 standard"] == (0.0, pytest.approx(0.25))
+    assert ranges["one_token"] == (pytest.approx(0.625), math.inf) and math.isnan(ranges["fastest"][0])
+    # The chain: expected 2 / 0.2 = 10 tokens a second; measured 18 / 1.6, 8 steps of 200 ms.
+    chain = artefact.tables[1].frame.query("entry == 'chain 3'").set_index("quantity")
+    assert chain.expected.to_dict() == {"decoded_per_s": 10.0, "step_ms": 200.0, "accepted_length": 2.0}
+    assert chain.measured.to_list() == pytest.approx([18 / 1.6, 200, 2.25])
+    names = artefact.figures["speed"].axes[0].get_legend_handles_labels()[1]
+    assert {"chain", "tree=fastest", "one token at a time", "d5b3, standard"} <= set(names)
+    assert speed.draw(frame[:0]).axes  # nothing measured yet
+
+
+def test_the_speeds_goal_is_said_in_words(tmp_path: Path) -> None:
+    entries = toy_artefacts.ENTRIES
+    cases = [
+        (entries | {"fastest": entries["one_token"], "chain 3": entries["d5b3 standard"]}, "no speculation"),
+        (entries, "0.80 [0.67, 1.00] of the fastest entry (chain 3, the same configuration)"),
+        (entries | {"fastest": entries["d5b3 standard"]}, "of the fastest entry (chain 3)"),
+    ]
+    for changed, said in cases:
+        race = make_cell(tmp_path, "autoregressive", decoder="fastest", tree="fastest")
+        cell = save(race, toy_artefacts.speed_rows(changed))
+        tables = speed.make(planned(tmp_path, "speed", [cell])).tables
+        assert any(said in note for note in tables[0].notes), said
+        assert tables[1].frame.empty  # without a file nothing was expected
+    path = tmp_path / "none.json"
+    path.write_text('{"about": {}}')
+    with pytest.raises(InvalidInput, match="does not say what was expected"):
+        speed.read_expected(path)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
+import importlib
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from toy_cells import (
-    AUTOREGRESSIVE,
-    METHODS,
     RESISPEC,
     STANDARD,
     ToyCell,
-    make_audit,
     make_cell,
     planned,
     rows_of,
@@ -23,9 +26,13 @@ from toy_cells import (
 )
 
 from analysis import load, metrics, table1
-from analysis.decoded import measure
+from analysis.load import read_plan
+from analysis.metric_table import measure
 from resispec.errors import InvalidInput
 from resispec.files import checksums
+
+ROOT = Path(__file__).parents[2]
+SCRIPTS = sorted(path.stem for path in (ROOT / "conf" / "experiment").iterdir())
 
 
 def read(results: Path, cells: list[ToyCell], part: str = "") -> load.Results:
@@ -35,35 +42,6 @@ def read(results: Path, cells: list[ToyCell], part: str = "") -> load.Results:
 @pytest.fixture
 def cells(tmp_path: Path) -> list[ToyCell]:
     return save_methods(tmp_path)
-
-
-def test_one_cell_asked_for_under_two_names_has_both_rows(tmp_path: Path, cells: list[ToyCell]) -> None:
-    """tree=d5b3 and tree=complete tree.depth=5 tree.branching=3 are one cell (defect B)."""
-    names = {"tree": "complete(branching=3, depth=5)"}
-    twins = [cell.labelled(**names) for cell in cells[1:]]
-    results = read(tmp_path, [*cells, *twins, twins[0]])
-    assert len(results.cells) == 5 and len(results.rows) == 3
-    frame = measure(results)
-    gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
-    assert gains.tree.tolist() == ["d5b3", "complete(branching=3, depth=5)"]
-    assert gains.value.tolist() == [pytest.approx((16 / 6) / (13 / 7))] * 2
-    [table] = table1.make(planned(tmp_path, "table1", [*cells, *twins])).tables
-    assert table.shown["Tree"].tolist()[1:] == ["d5b3"] * 2 + ["complete, branching=3, depth=5"] * 2
-
-
-def test_what_else_a_sweep_varies_tells_rows_apart(tmp_path: Path) -> None:
-    cells = []
-    for seed in (0, 100):
-        for method, measured in METHODS.items():
-            rows = [row | {"seed": row["seed"] + seed} for row in rows_of(measured)]
-            cells.append(save(make_cell(tmp_path, method, seed=seed), rows))
-    [table] = table1.make(planned(tmp_path, "table1", cells)).tables
-    assert table.shown.columns[:2].tolist() == ["seed", "Method"] and table.num_keys == 2
-    assert table.shown["seed"].tolist() == ["0"] * 3 + ["100"] * 3
-    assert table.shown["Gain"].tolist()[2].startswith("1.44") and table.shown["Gain"].tolist()[5].startswith(
-        "1.44"
-    )
-    assert "seed" in table.frame
 
 
 DAMAGE = {
@@ -76,8 +54,17 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("file", ["status.json", "cell.json", "provenance.json", "rows.jsonl"])
-@pytest.mark.parametrize("kind", list(DAMAGE))
+@pytest.mark.parametrize(
+    ("file", "kind"),
+    [
+        *(("status.json", kind) for kind in DAMAGE),
+        *(
+            (file, kind)
+            for file in ("cell.json", "provenance.json", "rows.jsonl")
+            for kind in ("empty", "deleted")
+        ),
+    ],
+)
 def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     file: str, kind: str, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,13 +124,13 @@ def test_a_missing_column_is_one_line(name: str, tmp_path: Path) -> None:
         read(tmp_path, [cell])
 
 
-@pytest.mark.parametrize("change", [{"prompt_index": 0}, {"prompt_id": "p0"}])
-def test_a_prompt_twice_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
-    rows = rows_of(STANDARD)
-    rows[1] |= change
-    cell = save(make_cell(tmp_path, "standard"), rows)
-    with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: .*a prompt twice"):
-        read(tmp_path, [cell])
+def test_a_prompt_twice_is_refused(tmp_path: Path) -> None:
+    for change in ({"prompt_index": 0}, {"prompt_id": "p0"}):
+        rows = rows_of(STANDARD)
+        rows[1] |= change
+        cell = save(make_cell(tmp_path, "standard"), rows)
+        with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: .*a prompt twice"):
+            read(tmp_path, [cell])
 
 
 def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[ToyCell]) -> None:
@@ -166,16 +153,6 @@ def test_rows_of_an_unfinished_cell_are_not_used(tmp_path: Path, state: str) -> 
     results = read(tmp_path, [cell])
     status = "interrupted" if state == "running" else state
     assert results.cells.status.tolist() == [status] and results.rows == {}
-    [table] = table1.make(planned(tmp_path, "table1", [cell])).tables
-    assert table.shown.iloc[0, 1].startswith(status)
-
-
-def test_an_ambiguous_baseline_is_refused(tmp_path: Path) -> None:
-    one = save(make_cell(tmp_path, "autoregressive"), rows_of(AUTOREGRESSIVE))
-    twin = save(ToyCell(tmp_path, "twin", one.labels), rows_of(AUTOREGRESSIVE))
-    cells = [one, twin, save(make_cell(tmp_path, "standard"), rows_of(STANDARD))]
-    with pytest.raises(InvalidInput, match="^cell twin: has the labels of"):
-        measure(read(tmp_path, cells))
 
 
 def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
@@ -185,16 +162,131 @@ def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
     assert table1.main(["--results", str(tmp_path)]) == 0
 
 
-def test_an_audit_of_other_tokens_is_refused(tmp_path: Path, cells: list[ToyCell]) -> None:
-    with pytest.raises(InvalidInput, match="decoded other tokens of prompt 0 than the timed cell"):
-        measure(read(tmp_path, [*cells, make_audit(cells[1], 600, 0.0, sha="other")]))
+def test_a_cell_is_read_once_a_command(
+    tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(load, "damage", lambda folder, _: hashed.append(folder))
+    write_plan(tmp_path, "table1", cells)
+    assert table1.main(["--results", str(tmp_path)]) == 0
+    assert len(hashed) == len(cells)
 
 
-def test_an_audit_without_a_statistic_is_refused(tmp_path: Path, cells: list[ToyCell]) -> None:
-    audit = make_audit(cells[1], 600, 0.0)
-    rows = [json.loads(line) for line in (audit.folder / "rows.jsonl").read_text().splitlines()]
-    save(audit, [{name: value for name, value in row.items() if name != "rank_variance"} for row in rows])
-    with pytest.raises(
-        InvalidInput, match=f"cell {audit.cell_id}: its rows lack the statistics rank_variance"
-    ):
-        measure(read(tmp_path, [*cells, audit]))
+def test_analysis_imports_nothing_from_experiments_and_no_torch() -> None:
+    for path in (ROOT / "analysis").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not any(name.split(".")[0] == "experiments" for name in names), path
+    heavy = "{'torch', 'transformers', 'matplotlib', 'scipy'}"
+    code = f"import sys, analysis.table1, analysis.table5; sys.exit(bool({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main = importlib.import_module(f"analysis.{name}").main
+    (tmp_path / "there").mkdir()
+    for results in (tmp_path / "nowhere", tmp_path / "there"):
+        assert main(["--profile", "embedded", "--results", str(results)]) == 1
+        captured = capsys.readouterr()
+        assert captured.out == "" and captured.err.count("\n") == 1
+        assert f"`make reproduce-{name} PROFILE=embedded RESULTS={results}`" in captured.err
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
+
+
+def test_the_usual_folder_needs_no_word_in_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="`make reproduce-table1 PROFILE=embedded` makes it"):
+        read_plan("table1", "embedded", Path("results"))
+
+
+def test_a_part_that_no_plan_asks_for_is_named(tmp_path: Path, cells: list[ToyCell]) -> None:
+    write_plan(tmp_path, "table2", cells[:1], part="chain")
+    stale = read_plan("table2", "embedded", tmp_path).stale
+    assert [line.split(" that ")[0] for line in stale if "no plan asks for yet" in line] == [
+        f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")
+    ]
+
+
+def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCell]) -> None:
+    write_plan(tmp_path, "table1_ablation", cells[:1])
+    write_plan(tmp_path, "table1_ablation", cells[:1], part="more")
+    with pytest.raises(InvalidInput, match="no plan"):
+        read_plan("table1", "embedded", tmp_path)
+    plan = planned(tmp_path, "table1", cells[1:2])
+    assert [one.cell_id for one in plan.requests] == [cells[1].cell_id]
+    plan = planned(tmp_path, "table1", cells[2:], part="more")  # a file of its own and a folder of parts
+    assert [(one.cell_id, one.part) for one in plan.requests] == [
+        (cells[1].cell_id, ""),
+        (cells[2].cell_id, "more"),
+    ]
+    assert len(plan.parts(lambda part: part == "more").requests) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{}", "[]", '{"cells": 3}', b"\xff\xfe", {"artefact": "table2"}, {"sources": 1}),
+        *({"cells": [{"cell_id": "a", "labels": {}}]}, {"cells": [{}]}),
+    ],
+)
+def test_a_damaged_plan_is_one_line(
+    content: Any, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_plan(tmp_path, "table1", cells, **(content if isinstance(content, dict) else {}))
+    if not isinstance(content, dict):
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert table1.main(["--results", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"plan {path} is damaged" in error and "make reproduce-table1" in error
+
+
+def test_a_plan_older_than_its_configuration_says_so(
+    tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(load, "ROOT", tmp_path)
+    (tmp_path / "same.yaml").write_text("a: 1")
+    (tmp_path / "changed.yaml").write_text("a: 2")
+    then = hashlib.sha256(b"a: 1").hexdigest()
+    sources = dict.fromkeys(("same.yaml", "changed.yaml", "gone.yaml"), then)
+    write_plan(tmp_path, "table1", cells, part="first", sources=sources)
+    assert table1.main(["--results", str(tmp_path)]) == 0
+    captured = capsys.readouterr()
+    said = "The plan of table1, part first, is older than changed.yaml, gone.yaml; `make reproduce-table1"
+    assert captured.err.startswith(f"table1: {said}") and captured.err.count("\n") == 1
+    assert said in (tmp_path / "embedded" / "table1.md").read_text()
+    write_plan(tmp_path, "table1", cells, part="first", sources={"same.yaml": then})
+    assert table1.main(["--results", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_artefact_is_made_by_make_and_a_slice_by_its_own_command(
+    tmp_path: Path, cells: list[ToyCell]
+) -> None:
+    told = "python -m experiments.run experiment=table1 profile=embedded num_prompts=2"
+    write_plan(tmp_path, "table1", cells)
+    assert read_plan("table1", "embedded", tmp_path).command == "make reproduce-table1 PROFILE=embedded"
+    write_plan(tmp_path, "table1@1a2b3c4d", cells, command=told, sources={"conf/run.yaml": "0" * 64})
+    plan = read_plan("table1@1a2b3c4d", "embedded", tmp_path)
+    assert plan.command == told
+    said = "The plan of table1@1a2b3c4d is older than conf/run.yaml; its sweep makes it anew."
+    assert plan.stale == (said,)
+
+
+def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(
+    tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, digest in enumerate(("1a2b3c4d", "1fffffff", "2fffffff")):
+        path = write_plan(tmp_path, f"table1@{digest}", cells)
+        os.utime(path, ns=(0, 10**9 * (number + 1)))
+    for given, taken in (([], "2fffffff"), (["1"], "1fffffff"), (["1a2b"], "1a2b3c4d")):
+        assert table1.main(["--results", str(tmp_path), "--slice", *given]) == 0
+        assert capsys.readouterr().out.startswith(f"**Slice {taken} of table1, not all of it: ")
+    assert table1.main(["--results", str(tmp_path), "--slice", "3"]) == 1
+    said = f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, 2fffffff"
+    assert capsys.readouterr().err == f"table1: {said}\n"

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.labels import interval, number
-from analysis.metrics import ACCEPTED_LENGTH, SPEEDUP, TOKENS_PER_S
+from analysis.metrics import ACCEPTED_LENGTH, SPEEDUP
 from analysis.stats import NUM_RESAMPLES, divide, paired_gain, ratio, resample
 
 
@@ -40,13 +39,6 @@ def test_intervals_equal_a_loop_over_resamples() -> None:
         (paired_gain(rates(prompts), rates(baseline), counts), gains),
     ):
         assert [found.lower, found.upper] == pytest.approx(np.quantile(looped, [0.025, 0.975]), rel=1e-12)
-
-
-def test_metrics_are_ratios_of_sums() -> None:
-    generator = np.random.default_rng(4)
-    prompts, baseline = (simulated(generator, 9, np.full(9, speed)) for speed in (80.0, 50.0))
-    assert TOKENS_PER_S.of(prompts) == ratio(*rates(prompts))
-    assert SPEEDUP.of(prompts, baseline) == paired_gain(rates(prompts), rates(baseline))
 
 
 def test_pairing_narrows_the_interval_of_correlated_cells() -> None:
@@ -86,13 +78,3 @@ def test_ratios_leave_out_resamples_with_nothing_to_divide_by() -> None:
     assert math.isnan(nothing.value) and math.isnan(nothing.lower)
     assert math.isnan(paired_gain(([1, 1], [0, 0]), ([1, 1], [1, 1])).value)
     assert divide([1, 2], [0, 4])[1] == 0.5 and math.isnan(divide([1, 2], [0, 4])[0])
-
-
-def test_numbers_as_printed() -> None:
-    assert [number(value, ".2f") for value in (1.234, -0.001, -1.0, math.nan)] == [
-        "1.23",
-        "0.00",
-        "-1.00",
-        "–",
-    ]
-    assert number(0.82, ".0%") == "82%" and interval(ratio([1, 3], [2, 2]), ".1f") == "1.0 [0.5, 1.5]"

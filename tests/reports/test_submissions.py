@@ -1,4 +1,4 @@
-"""Submissions: what is in them, what is refused, that a file shows what was done to it, and their page."""
+"""Submissions: their contents, what is refused, and that a file shows what was done to it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,60 @@ import pytest
 from test_published import measured
 from toy_cells import ToyCell, make_cell, rows_of, save, write_plan
 
+from analysis.load import EXPERIMENTS, part_names
 from analysis.submissions import __main__ as command
-from analysis.submissions import gather, page
-from analysis.submissions.schema import Submission, checked, read
+from analysis.submissions import gather
+from analysis.submissions.schema import Submission, checked, plan_hash, read
 from resispec.errors import InvalidInput
 
 Change = Callable[[dict[str, Any]], object]
 
 
+@pytest.fixture(scope="module")
+def submission(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The submission of three toy cells, two of them audited."""
+    folder = tmp_path_factory.mktemp("toy")
+    measured(folder)
+    return gather.measured("embedded", folder, "toy").model_dump_json()
+
+
 @pytest.fixture
-def content(tmp_path: Path) -> dict[str, Any]:
-    """What the submission of three toy cells holds, two of them audited."""
-    measured(tmp_path)
-    return json.loads(gather.measured("embedded", tmp_path, "toy").model_dump_json())
+def content(submission: str) -> dict[str, Any]:
+    """Its contents, to change."""
+    return json.loads(submission)
+
+
+@pytest.fixture
+def ours(content, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The toy submission in the place of what the repository has."""
+    monkeypatch.setattr(command, "SUBMITTED", tmp_path / "submissions")
+    put(content | {"name": "resispec"}, command.OURS)
+    return content
+
+
+def put(content: dict[str, Any], name: str) -> Path:
+    """Store a submission in the repository's folder."""
+    path = command.SUBMITTED / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(content))
+    return path
 
 
 def rows(content: dict[str, Any]) -> list[dict[str, Any]]:
     return content["artefacts"][0]["rows"]
+
+
+def planned_anew(content: dict[str, Any]) -> None:
+    """Give a changed submission the hash of its rows, as somebody would who means it."""
+    cells = [(row["cell_id"], row["labels"], False) for row in rows(content)]
+    cells += [(row["audit"]["cell_id"], row["labels"], True) for row in rows(content) if row["audit"]]
+    content["artefacts"][0]["plan_sha256"] = plan_hash(cells)
+
+
+def length(value: float, lower: float, upper: float) -> Change:
+    """Changes the standard rule's accepted length on d5b3."""
+    found = {"value": value, "lower": lower, "upper": upper}
+    return lambda one: rows(one)[1]["numbers"].update(accepted_length=found)
 
 
 def test_a_submission_holds_numbers_audits_and_where_they_are_from(content):
@@ -39,7 +76,7 @@ def test_a_submission_holds_numbers_audits_and_where_they_are_from(content):
         < standard["numbers"]["accepted_length"]["upper"]
     )
     assert baseline["audit"] is None and baseline["labels"]["verifier"] == ""
-    assert (standard["audit"]["verdict"], biased["audit"]["verdict"]) == ("exact", "biased")
+    assert (standard["audit"]["verdict"], biased["audit"]["verdict"]) == ("no bias seen", "biased")
     assert standard["audit"]["cell_id"] != standard["cell_id"] and standard["num_prompts"] == 10
     assert content["provenance"]["device"] == "test CPU"
     assert content["provenance"]["commit"] == "abc1234567890 (changed)"
@@ -57,8 +94,18 @@ def test_a_submission_holds_numbers_audits_and_where_they_are_from(content):
             "specinfer d5b3 standard: an exactness audit is absent",
         ),
         (lambda one: rows(one)[0]["numbers"].pop("accepted_length"), "it has no accepted_length"),
-        (lambda one: rows(one)[1]["audit"].update(verdict="fine"), "'exact', 'biased' or 'undecided'"),
-        (lambda one: rows(one)[0].update(num_prompts=0), "greater than or equal to 1"),
+        (lambda one: rows(one)[1]["audit"].update(verdict="exact"), "'biased', 'inconsistent', 'no bias"),
+        (lambda one: rows(one)[1]["audit"].update(audited_tokens=999), "no bias seen does not follow from z"),
+        (lambda one: rows(one)[1]["audit"].update(z_overdraft=-5.0), "no bias seen does not follow from z"),
+        (lambda one: rows(one)[2]["audit"].update(audited_tokens=0), "biased does not follow from 0 tokens"),
+        (lambda one: rows(one)[0].update(num_prompts=7), "greater than or equal to 8"),
+        (lambda one: rows(one)[0].update(num_prompts=9), "9 and 10 prompts of embedded_code"),
+        (length(500.0, 499.0, 1.0), "500 is not in its interval [499, 1]"),
+        (length(6.0, 5.5, 6.5), "accepted_length 6 [5.5, 6.5]; allowed: 1 to 5"),
+        (length(1.0, 0.5, 1.5), "allowed: 1 to 5"),
+        (lambda one: rows(one)[0]["numbers"]["accepted_length"].update(upper=1.5), "allowed: 1 to 1"),
+        (lambda one: rows(one)[1]["numbers"]["tokens_per_s"].update(lower=None), "should be a valid number"),
+        (lambda one: rows(one)[2]["numbers"]["accepted_length_gain"].update(lower=0.0), "greater than 0"),
         (lambda one: one.update(artefacts=[]), "table1"),
         (lambda one: one.update(more=1), "more: Extra inputs are not permitted"),
         (lambda one: one.update(name="<b>"), "name: String should match pattern"),
@@ -73,6 +120,42 @@ def test_what_was_done_to_a_file_shows_in_one_line(content, tmp_path, change: Ch
     with pytest.raises(InvalidInput) as error:
         read(tmp_path / "file.json")
     assert said in str(error.value) and "\n" not in str(error.value) and "file.json" in str(error.value)
+
+
+def test_a_grid_with_a_hole_is_refused_whatever_its_hash(content):
+    other = json.loads(json.dumps(rows(content)[2]))
+    other["labels"]["temperature"] = 0.6
+    rows(content).append(other)
+    planned_anew(content)
+    with pytest.raises(InvalidInput, match="grid, embedded 0.6 embedded_code autoregressive is missing"):
+        checked(content, "file.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda one: rows(one).pop(), "other: table1 is no whole grid, .* specinfer .* resispec is missing"),
+        (lambda one: [row.update(num_prompts=8) for row in rows(one)], "8 prompts of .* embedded has 10"),
+        (lambda one: (one.update(profile="paper"), rows(one).pop()), "grid, 1.0 specinfer d5b3 resispec is"),
+        (lambda one: [row["labels"].update(dataset="c4") for row in rows(one)], "embedded_code .* missing"),
+    ],
+)
+def test_a_submission_has_the_whole_grid_that_ours_has(ours, change: Change, said: str):
+    other = ours | {"name": "other"}
+    change(other)
+    planned_anew(other)
+    put(other, "other.json")
+    with pytest.raises(InvalidInput, match=said):
+        command.submitted()
+
+
+def test_another_profile_has_data_sets_and_prompts_of_its_own(ours):
+    other = ours | {"name": "other", "profile": "paper"}
+    for row in rows(other):
+        row["labels"]["dataset"], row["num_prompts"] = "c4", 200
+    planned_anew(other)
+    put(other, "other.json")
+    assert [one.name for one in command.submitted()] == ["resispec", "other"]
 
 
 def refused(results: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -97,12 +180,23 @@ def test_what_is_not_complete_is_refused_in_one_line(tmp_path, capsys):
     (cells[4].folder / "rows.jsonl").unlink()
     write_plan(tmp_path, "table1", cells)
     assert "its exactness audit is 'audit failed'" in refused(tmp_path, capsys)
+    write_plan(tmp_path, "table1", cells, sources={"conf/run.yaml": "0" * 64})
+    assert "The plan of table1 is older than conf/run.yaml; `make" in refused(tmp_path, capsys)
     assert plan.is_file()
+
+
+def test_few_cells_or_prompts_of_the_profile_are_refused_in_one_line(tmp_path, capsys):
+    """Compared with our own entry, which is the whole grid of the embedded profile."""
+    measured(tmp_path)
+    assert "grid, embedded embedded_reference 1.0 autoregressive is missing" in refused(tmp_path, capsys)
+    measured(tmp_path, num_prompts=2)
+    assert "num_prompts: Input should be greater than or equal to 8" in refused(tmp_path, capsys)
 
 
 def test_the_frontier_is_covered_without_its_temperature_curve(tmp_path):
     cells = measured(tmp_path)
-    write_plan(tmp_path, "frontier", cells, part="d5b3")
+    for part in part_names(EXPERIMENTS / "frontier.yaml"):
+        write_plan(tmp_path, "frontier", cells if part == "d5b3" else [], part=part)
     cold = save(make_cell(tmp_path, "standard", temperature=0.3), rows_of([(1.0, [1, 2])] * 10))
     write_plan(tmp_path, "frontier", [cold], part="temperature")  # it has no audit
     found = gather.measured("embedded", tmp_path, "")
@@ -112,27 +206,16 @@ def test_the_frontier_is_covered_without_its_temperature_curve(tmp_path):
     assert first.plan_sha256 == second.plan_sha256 and len(second.rows) == 3
 
 
-def test_the_command_writes_a_file_that_can_be_read_and_a_page_beside_ours(tmp_path, capsys):
-    measured(tmp_path)
+@pytest.mark.usefixtures("ours")
+def test_the_command_writes_a_file_that_can_be_read_and_says_what_agrees_with_ours(tmp_path, capsys):
+    measured(tmp_path, histogram=[4])
     assert command.main(["--results", str(tmp_path), "--name", "Toy (2 cores)"]) == 0
-    assert capsys.readouterr().out.count("wrote ") == 2
-    assert read(tmp_path / "embedded" / "submission.json").name == "Toy (2 cores)"
-    shown = (tmp_path / "embedded" / "submissions.html").read_text()
-    assert "Toy (2 cores)" in shown and ">resispec<" in shown and "differs" in shown
-
-
-def test_the_page_says_which_rows_agree(content):
-    first, second = checked(content, "first"), json.loads(json.dumps(content)) | {"name": "other"}
-    number = rows(second)[1]["numbers"]["accepted_length"]
-    number |= {key: value + 5 for key, value in number.items()}
-    table = page._rows("table1", [first, checked(second, "second")])
-    found = table.frame[table.frame.Submission == "other"].set_index("Method")["Beside the first"].to_dict()
-    assert found == {
-        "Autoregressive": "agrees",
-        "SpecInfer (standard)": "differs",
-        "SpecInfer + ResiSpec": "agrees",
-    }
-    assert list(table.frame.Submission) == ["toy", "other"] * 3  # rows of the same labels are neighbours
+    path = tmp_path / "embedded" / "submission.json"
+    line = "beside resispec: 2 of 3 accepted lengths agree"
+    assert capsys.readouterr().out == f"wrote {path}\n{line}\n" and read(path).name == "Toy (2 cores)"
+    put(json.loads(path.read_text()), "toy.json")
+    assert command.main(["--compare"]) == 0
+    assert capsys.readouterr().out == "resispec: ours\nToy (2 cores): 2 of 3 accepted lengths agree\n"
 
 
 def test_ours_is_what_is_published_and_the_schema_is_that_of_the_code(tmp_path):
@@ -149,4 +232,3 @@ def test_ours_is_what_is_published_and_the_schema_is_that_of_the_code(tmp_path):
         write_plan(tmp_path, entry.artefact, [*cells, *audits], part="d5b3" * (entry.artefact == "frontier"))
     assert gather.published("embedded", tmp_path, "resispec") == ours
     assert {entry.artefact: len(entry.rows) for entry in ours.artefacts} == {"table1": 18, "frontier": 114}
-    assert (command.SUBMITTED / command.COMPARISON).read_text() == page.render(command.submitted())

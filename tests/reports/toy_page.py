@@ -40,11 +40,8 @@ def write_results(results: Path) -> None:
     write_plan(results, "table4", kl)
     write_plan(results, "table5", [save(make_cell(results, "standard", temperature=0.5), SCALING_ROWS)])
     selected, tested = [[6.0, 0.9]] * 2, [[10.0, 4.0]] * 2
-    decay = [
-        save(make_cell(results, method, temperature=0.4), decay_rows(selected, tested))
-        for method in ("standard",)
-    ]
-    write_plan(results, "figure1", decay)
+    decay = save(make_cell(results, "standard", temperature=0.4), decay_rows(selected, tested))
+    write_plan(results, "figure1", [decay])
     write_plan(results, "frontier", [*cells, *audits], part="d5b3")
 
 
@@ -122,8 +119,13 @@ class Page(HTMLParser):
         if self._section:
             self.sections[self._section] += data
 
+    def cells(self, stem: str) -> list[list[Cell]]:
+        """The rows of a table, without its head and what is drawn in them."""
+        return [[cell for cell in row if "picture" not in cell.kind] for row in self.tables[stem][1:]]
+
     def rows(self, stem: str) -> list[dict[str, str]]:
-        """The texts of a table's rows by their headers; drawn bars have none."""
-        [head, *body] = [[cell for cell in row if "picture" not in cell.kind] for row in self.tables[stem]]
-        names = [cell.text.strip() for cell in head]
-        return [dict(zip(names, (cell.text.strip() for cell in row), strict=True)) for row in body]
+        """The texts of a table's rows by their headers."""
+        names = [cell.text.strip() for cell in self.tables[stem][0] if "picture" not in cell.kind]
+        return [
+            dict(zip(names, (cell.text.strip() for cell in row), strict=True)) for row in self.cells(stem)
+        ]

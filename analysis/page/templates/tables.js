@@ -2,14 +2,10 @@
 // Sorting and filtering. Without this script the tables are complete and plain.
 
 // A cell that holds no number is last, whichever way a column of numbers is sorted.
-function numberIn(text) {
-  return parseFloat(text.replace(/,/g, ""));
-}
-
-function compare(kind, direction) {
-  if (kind === "text") return (a, b) => direction * a.localeCompare(b, "en", { numeric: true });
+function compare(direction, areNumbers) {
+  if (!areNumbers) return (a, b) => direction * a.textContent.localeCompare(b.textContent, "en", { numeric: true });
   return (a, b) => {
-    const [first, second] = [numberIn(a), numberIn(b)];
+    const [first, second] = [parseFloat(a.dataset.value), parseFloat(b.dataset.value)];
     if (isNaN(first) || isNaN(second)) return isNaN(first) - isNaN(second);
     return direction * (first - second);
   };
@@ -17,18 +13,16 @@ function compare(kind, direction) {
 
 function sortBy(table, header) {
   const direction = header.getAttribute("aria-sort") === "ascending" ? -1 : 1;
-  const inOrder = compare(header.dataset.sort, direction);
-  const body = table.tBodies[0];
-  const rows = Array.from(body.rows, (row) => [row.cells[header.cellIndex].textContent.trim(), row]);
-  rows.sort(([a], [b]) => inOrder(a, b));
-  body.append(...rows.map(([, row]) => row));
+  const cells = Array.from(table.tBodies[0].rows, (row) => row.cells[header.cellIndex]);
+  cells.sort(compare(direction, cells.some((cell) => cell.dataset.value)));
+  table.tBodies[0].append(...cells.map((cell) => cell.parentElement));
   for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
   header.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
 }
 
 function addSorting(table) {
   for (const header of table.tHead.rows[0].cells) {
-    if (!header.dataset.sort) continue;
+    if (header.classList.contains("picture")) continue;
     const button = document.createElement("button");
     button.type = "button";
     button.append(...header.childNodes);

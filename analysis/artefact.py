@@ -1,0 +1,173 @@
+"""An artefact and its command: read the plan and its cells, make tables and figures, write and show them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pandas as pd
+
+from analysis import SLICE, labels, published, table
+from analysis.cli import profile_parser
+from analysis.load import ROOT, Plan, Results, find_slice, read_plan
+from analysis.published import ACCEPTED_LENGTHS, Compared
+from analysis.table import Column, Gaps, Key, Note, Notes, Picture, Source, Table
+from resispec.errors import InvalidInput, first_line
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+REPORT = "report.html"
+"""The page of all artefacts in a results folder."""
+REFERENCE = ROOT / "results" / "reference"
+"""The paper's numbers, one CSV per table of the paper."""
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """Tables and figures of an artefact. The first table is shown and compared with the published one.
+
+    suffixes: of the tables' files. compared: the numbers of the first table that are compared with the
+    published ones.
+    """
+
+    tables: tuple[Table, ...]
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    suffixes: tuple[str, ...] = ("csv", "md", "tex")
+    compared: Compared = ACCEPTED_LENGTHS
+
+
+Maker: TypeAlias = Callable[[Plan], Artefact]
+
+
+def command(name: str, make: Maker) -> Callable[..., int]:
+    """The command line of an artefact, `main(arguments=None)`, see `run`. arguments: without the program."""
+    return lambda arguments=None: run(name, make, arguments)
+
+
+def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
+    """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
+
+    A slice of it is written to `results/PROFILE/NAME@DIGEST/`, and every caption begins with saying so. The
+    last line says how far the numbers agree with the published ones.
+
+    name: the artefact's. make: reads the cells of the plan and makes the artefact.
+    """
+    description = f"Writes {name} from the cells that exist, running nothing."
+    options = profile_parser(f"analysis.{name}", description)
+    described = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
+    options.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=described)
+    chosen = options.parse_args(arguments)
+    plan_name, folder, opening = name, chosen.results / chosen.profile, ""
+    try:
+        if chosen.slice is not None:
+            plan_name = find_slice(name, chosen.slice, chosen.profile, chosen.results)
+            folder /= plan_name
+            opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
+        plan = read_plan(plan_name, chosen.profile, chosen.results)
+        sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
+        made = complete(make, plan)
+        agreement = published.compare(made.tables[0], plan.profile, made.compared)
+        tables = [replace(one, caption=opening + one.caption) for one in made.tables]
+        paths = [path for one in tables for path in table.write(one, folder, made.suffixes)]
+        if made.figures:  # a table takes no matplotlib
+            from analysis.figures import save_figure
+
+            for stem, figure in made.figures.items():
+                paths += save_figure(figure, folder / stem)
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"{name}: {first_line(error)}\n")
+        return 1
+    notes = "".join(f"{note}\n\n" for note in agreement.notes)
+    wrote = "".join(f"wrote {path}\n" for path in paths)
+    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{wrote}{agreement.summary}\n")
+    return 0
+
+
+def complete(make: Maker, plan: Plan) -> Artefact:
+    """An artefact of a plan, with the table of categories where prompts have them."""
+    from analysis import categories
+
+    made, table = make(plan), categories.of(plan)
+    return made if table is None else replace(made, tables=(*made.tables, table))
+
+
+def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
+    """A table of the paper. Raises InvalidInput when its file is missing or lacks one of `columns`."""
+    path = REFERENCE / f"{stem}.csv"
+    if not path.is_file():
+        raise InvalidInput(f"the paper's numbers {path} are missing; they are part of the repository")
+    frame = pd.read_csv(path)
+    missing = [column for column in columns if column not in frame]
+    if missing:
+        raise InvalidInput(f"the paper's numbers {path} lack columns {missing}; found {list(frame)}")
+    return frame
+
+
+def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
+    """The keys that tell rows apart, and the others as a sentence for the caption: " Pair: embedded pair."
+
+    An empty label (autoregressive decoding has no tree) is no value. "method" always tells rows apart.
+    """
+    values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
+    varying = [key for key in keys if key == "method" or len(values[key]) > 1]
+    fixed = [
+        f"{labels.header(key)}: {labels.text(key, found[0])}"
+        for key, found in values.items()
+        if key not in varying and found
+    ]
+    return varying, f" {', '.join(fixed)}." if fixed else ""
+
+
+def key_columns(keys: Iterable[str]) -> list[Column]:
+    """The columns of labels that name rows."""
+    return [Column(key, labels.header(key), "key") for key in keys]
+
+
+def key_cells(cell: Mapping[str, Any], keys: Iterable[str]) -> list[Key]:
+    """The labels that name a cell's row; "method" is its decoder with its verifier."""
+    return [
+        Key((cell["decoder"], cell["verifier"]), labels.method(cell["decoder"], cell["verifier"]))
+        if key == "method"
+        else Key(cell[key], labels.text(key, cell[key]))
+        for key in keys
+    ]
+
+
+def key_texts(cell: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """These values as printed."""
+    return [str(key) for key in key_cells(cell, keys)]
+
+
+def footer(
+    results: Results,
+    plan: Plan,
+    about: Sequence[Note],
+    definitions: Sequence[Note] = (),
+    picture: Picture | None = None,
+) -> Notes:
+    """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
+    done = results.cells[results.cells.status == "done"]
+    timed = results.cells[~results.cells.is_audit]
+    absent = int((timed.status != "done").sum())
+    source = Source(
+        plan.profile,
+        devices=distinct(done.device),
+        command=plan.command,
+        prompts=tuple(sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})),
+        commits=distinct(done.commit),
+    )
+    gaps = Gaps(absent, len(timed)) if absent else None
+    return Notes(tuple(about), picture, source, tuple(definitions), gaps, plan.stale)
+
+
+def distinct(values: Iterable[object]) -> tuple[str, ...]:
+    """Distinct values in their order, without None and empty ones."""
+    return tuple(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+
+
+def listed(values: Iterable[object]) -> str:
+    """The same, in one text."""
+    return ", ".join(distinct(values))

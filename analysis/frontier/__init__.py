@@ -1,1 +1,0 @@
-"""The frontier: what exact verification can reach. `python -m analysis.frontier` makes it."""

@@ -1,0 +1,125 @@
+"""Quotes: numbers of results/published in README and docs, renewed from its files.
+
+    <!-- frontier_summary -->                 a block: the tables of a page, in their order, and the
+    | Tree | Method | ...                     paragraphs that begin like one of the page; other prose stays
+    <!-- /frontier_summary -->
+
+    ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / --> tokens
+
+The second form is numbers in a sentence: an artefact, a quantity, and labels that choose rows of its CSV
+(pair, data set, temperature, decoder, tree, verifier), with commas where each of several gives a text of its
+own. Several rows give the range of their values, with the word `bounds` that of their intervals; a single row
+gives its value with its interval. The quantity `verdict` counts what the audits found. An artefact of another
+profile than embedded is called PROFILE/ARTEFACT.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pandas as pd
+
+from analysis import audits
+from analysis.load import LABELS
+from analysis.metrics import ACCEPTED_LENGTH, METRICS
+from analysis.table import Number, Paper
+from resispec.errors import InvalidInput, first_line
+from resispec.files import write_atomically
+
+BLOCK = re.compile(r"(<!-- ((?:\w+/)?\w+) -->\n)(.*?)(\n<!-- /\2 -->)", re.S)
+NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re.S)
+BOUNDS, VERDICT = "bounds", "verdict"
+SPECS = {metric.name: metric.spec for metric in METRICS}
+"""quantity -> how its numbers are printed; others with two decimals."""
+
+
+def pages(root: Path) -> list[Path]:
+    """The documents of a repository that may quote."""
+    return [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+
+
+def renew(root: Path) -> list[Path]:
+    """Renew the quotes in the documents of a repository; return the documents that changed.
+
+    Raises InvalidInput when a document quotes something that is not published.
+    """
+    changed = []
+    for page in pages(root):
+        text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        try:
+            renewed = renewed_text(text, root / "results" / "published")
+        except InvalidInput as error:
+            raise InvalidInput(f"{page.relative_to(root)} quotes {error}") from error
+        if renewed != text:
+            write_atomically(page, renewed)
+            changed.append(page)
+    return changed
+
+
+def renewed_text(text: str, published: Path) -> str:
+    """A document with its quotes as the files of results/published have them. Raises like `renew`."""
+    text = BLOCK.sub(lambda found: found[1] + block(found[3], found[2], published) + found[4], text)
+    return NUMBERS.sub(lambda found: found[1] + numbers(found[2], published) + found[4], text)
+
+
+def block(text: str, artefact: str, published: Path) -> str:
+    """A block with the tables of a page, in order, and its paragraphs that begin like one of the block.
+
+    A paragraph begins with "Profile:", or with its first two words. Raises InvalidInput without such a page.
+    """
+    path = _path(artefact, "md", published)
+    if not path.is_file():
+        raise InvalidInput(f"{artefact!r}, which is not published")
+    page = path.read_text(encoding="utf-8").split("\n\n")
+    tables = (part for part in page if part.lstrip().startswith("|"))
+
+    def opening(paragraph: str) -> tuple[str, ...]:
+        words = paragraph.split()
+        return tuple(words[: 1 if words and words[0].endswith(":") else 2])
+
+    openings = {opening(part): part for part in page}
+    parts = [
+        next(tables, part) if part.startswith("|") else openings.get(opening(part), part)
+        for part in text.split("\n\n")
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts)
+
+
+def numbers(query: str, published: Path) -> str:
+    """Numbers in a sentence as text: "levels accepted_length level_optimal d5b3 1.0" as "4.02–4.21".
+
+    Raises InvalidInput when no row is chosen.
+    """
+    artefact, quantity, *words = query.split()
+    try:
+        frame = pd.read_csv(_path(artefact, "csv", published), dtype=str, keep_default_na=False)
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{artefact!r}, whose CSV cannot be read ({first_line(error)})") from error
+    frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
+    texts = []
+    for chosen in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
+        rows = frame[frame.value != ""]
+        for label in chosen:
+            rows = rows[(rows[[name for name in LABELS if name in rows]] == label).any(axis=1)]
+        if rows.empty:
+            raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
+        texts.append(
+            audits.counted(rows.verdict) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
+        )
+    return " and ".join(texts)
+
+
+def _printed(rows: pd.DataFrame, quantity: str, of_bounds: bool) -> str:
+    values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
+    if of_bounds:
+        return str(Paper(values.lower.min(), values.upper.max(), spec))
+    if len(values) == 1:
+        return str(Number(*values.iloc[0], spec))
+    return str(Paper(values.value.min(), values.value.max(), spec))
+
+
+def _path(artefact: str, suffix: str, published: Path) -> Path:
+    profile, stem = f"embedded/{artefact}".split("/")[-2:]
+    return published / profile / f"{stem}.{suffix}"

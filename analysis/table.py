@@ -1,0 +1,341 @@
+"""Tables of typed cells, and their files: CSV for programs, Markdown for people and LaTeX for a paper.
+
+A cell is a value until a renderer prints it: `str(cell)` is its text in Markdown and LaTeX.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from tabulate import tabulate
+
+from resispec.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas as pd  # who plans cells takes labels and no pandas
+
+ABSENT = "–"
+"""Text of what is not there."""
+NAN = math.nan
+
+
+def number(value: float, spec: str) -> str:
+    """A printed number; "–" for none, and no minus sign before a zero."""
+    if math.isnan(value):
+        return ABSENT
+    printed = format(value, spec)
+    return printed if printed.strip("-0.") else printed.removeprefix("-")
+
+
+@dataclass(frozen=True)
+class Text:
+    """A cell of words; an empty one is "–"."""
+
+    text: str = ""
+
+    def __str__(self) -> str:
+        return self.text or ABSENT
+
+
+@dataclass(frozen=True)
+class Key:
+    """A cell that names its row. value: a label, a temperature, a count; text: its printed form."""
+
+    value: Any
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measured number, with its interval where it has one: "2.51 [2.43, 2.60]"; NaN is "–"."""
+
+    value: float
+    low: float = NAN
+    high: float = NAN
+    spec: str = ".2f"
+
+    @classmethod
+    def of(cls, measured: Any, spec: str) -> Number:
+        """The number of an `Interval`, or of a row with value, lower and upper."""
+        numbers = measured if isinstance(measured, Mapping) else vars(measured)
+        return cls(numbers["value"], numbers["lower"], numbers["upper"], spec)
+
+    def __str__(self) -> str:
+        if math.isnan(self.low):
+            return number(self.value, self.spec)
+        return (
+            f"{number(self.value, self.spec)} [{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
+        )
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A published number, or the range of several: "2.51" or "2.51–2.64"; NaN is "–"."""
+
+    low: float
+    high: float
+    spec: str = ".2f"
+
+    def __str__(self) -> str:
+        if self.low == self.high or math.isnan(self.low):
+            return number(self.low, self.spec)
+        return f"{self.low:{self.spec}}–{self.high:{self.spec}}"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict of an audit: "biased (z 9.7, 12.3; 1,536 tokens)".
+
+    verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without an audit.
+    z: of surprisal and overdraft, NaN where unknown. tokens: NaN where the audit did not finish.
+    """
+
+    verdict: str = ""
+    z: tuple[float, ...] = ()
+    tokens: float = NAN
+
+    def __str__(self) -> str:
+        if math.isnan(self.tokens):
+            return self.verdict or ABSENT
+        scores = ", ".join(f"{z:.1f}" for z in self.z if not math.isnan(z))
+        return f"{self.verdict} (z {scores}; {self.tokens:,.0f} tokens)"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The state of a cell that is not done, in place of its first number; the CSV has the whole reason."""
+
+    status: str
+    reason: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.status}: {self.reason}" if self.reason else self.status
+        return text if len(text) <= 60 else text[:59] + "…"
+
+
+Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column. key: the label or the quantity that it holds. header: as printed.
+
+    kind: "key" of the first columns, which name a row. of: the verifier whose number it is, where verifiers
+    stand side by side. A column of the paper's figures has the key and `of` of the numbers that it follows.
+    """
+
+    key: str
+    header: str
+    kind: Literal["key", "number", "paper", "audit", "text"]
+    of: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The origin of a table's numbers. prompts: counts per cell; None where that means nothing."""
+
+    profile: str
+    devices: tuple[str, ...]
+    command: str
+    prompts: tuple[int, ...] | None = None
+    commits: tuple[str, ...] | None = None
+
+    def __str__(self) -> str:
+        facts: dict[str, Sequence[Any] | None] = {
+            "Device": self.devices,
+            "Prompts per cell": self.prompts,
+            "Commit": self.commits,
+        }
+        printed = [
+            f"{name}: {', '.join(map(str, values)) or 'none'}."
+            for name, values in facts.items()
+            if values is not None
+        ]
+        return " ".join([f"Profile: {self.profile}.", *printed, f"Made by: {self.command}."])
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The count of cells that are missing, failed or interrupted, of those that were asked for."""
+
+    absent: int
+    asked: int
+
+    def __str__(self) -> str:
+        return f"Incomplete: {self.absent} of {self.asked} cells are missing, failed or interrupted."
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The figure of a table. alt: its content in words."""
+
+    alt: str
+    file: str
+
+    def __str__(self) -> str:
+        return f"![{self.alt}]({self.file})"
+
+
+Note: TypeAlias = str | Mapping[str, str]
+"""A paragraph of Markdown, or definitions: name -> meaning, a sentence without its full stop."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Notes below a table, in the order of print; iterating gives their texts.
+
+    about: the table's own. source: where its numbers are from. definitions: the columns' meanings and how
+    their brackets and audits are to be read. gaps, stale: what is missing, and what is older than its
+    configuration.
+    """
+
+    about: tuple[Note, ...] = ()
+    picture: Picture | None = None
+    source: Source | None = None
+    definitions: tuple[Note, ...] = ()
+    gaps: Gaps | None = None
+    stale: tuple[str, ...] = ()
+
+    def __iter__(self) -> Iterator[str]:
+        for part in (self.picture, *self.about, self.source, *self.definitions, self.gaps, *self.stale):
+            if isinstance(part, Mapping):
+                yield ". ".join(f"{name}: {meaning}" for name, meaning in part.items()) + "."
+            elif part is not None and str(part):
+                yield str(part)
+
+
+def _no_frame() -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame()
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table. stem: its files' name. frame: all numbers with all digits. caption: its subject.
+
+    rows: as many cells as columns each. The columns of kind "key" come first.
+    """
+
+    stem: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    caption: str
+    frame: pd.DataFrame = field(default_factory=_no_frame)
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def num_keys(self) -> int:
+        """The count of columns that name a row."""
+        return sum(column.kind == "key" for column in self.columns)
+
+    @property
+    def shown(self) -> pd.DataFrame:
+        """The printed table, of text."""
+        import pandas as pd
+
+        texts = [[str(cell) for cell in row] for row in self.rows]
+        return pd.DataFrame(texts, columns=[column.header for column in self.columns])
+
+
+def plain(
+    stem: str,
+    frame: pd.DataFrame,
+    caption: str,
+    notes: Notes | Sequence[Note] = (),
+    specs: Mapping[str, str] = {},
+    shown: pd.DataFrame | None = None,
+) -> Table:
+    """A table of a data frame, column by column.
+
+    specs: column -> how its numbers are printed; others are ".2f" for floats, and text as it is. NaN and None
+    are "–". The columns before the first one of numbers name a row. shown: the printed table instead, of
+    texts, whose index names its rows.
+    """
+    import pandas as pd
+
+    if shown is None:
+        shown = pd.DataFrame(index=frame.index)
+        for name in frame:
+            spec = specs.get(name, ".2f" if pd.api.types.is_float_dtype(frame[name]) else "")
+            shown[name] = [
+                ABSENT if pd.isna(value) else format(value, spec) for value in frame[name].tolist()
+            ]
+        is_number = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
+        num_keys = is_number.index(True) if any(is_number) else len(is_number)
+    else:
+        num_keys, shown = shown.index.nlevels, shown.reset_index()
+    columns = tuple(
+        Column(str(header), str(header), "key" if place < num_keys else "text")
+        for place, header in enumerate(shown)
+    )
+    rows = tuple(
+        (*(Key(text, str(text)) for text in row[:num_keys]), *(Text(str(text)) for text in row[num_keys:]))
+        for row in shown.to_numpy().tolist()
+    )
+    notes = notes if isinstance(notes, Notes) else Notes(tuple(notes))
+    return Table(stem, columns, rows, caption, frame, notes)
+
+
+def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
+    """Write `folder/stem.csv`, `.md` and `.tex`, each atomically; make the folder, return the paths."""
+    renderers = {"csv": lambda table: table.frame.to_csv(index=False), "md": markdown, "tex": latex}
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"{table.stem}.{suffix}" for suffix in suffixes]
+    for path in paths:
+        write_atomically(path, renderers[path.suffix[1:]](table))
+    return paths
+
+
+def markdown(table: Table) -> str:
+    """The caption, the padded table and the notes."""
+    rows = [[str(cell).replace("|", "\\|") for cell in row] for row in table.rows]
+    aligned = ["left" if column.kind == "key" else "right" for column in table.columns]
+    headers = [column.header for column in table.columns]
+    text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned if rows else ())
+    return "\n\n".join([f"**{table.caption}**", text, *table.notes]) + "\n"
+
+
+_TEX = str.maketrans({
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
+    "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "–": "--", "…": r"\ldots{}", "×": r"$\times$", "·": r"$\cdot$",
+})  # fmt: skip
+
+
+def escape(text: str) -> str:
+    """Text as LaTeX source."""
+    return text.translate(_TEX)
+
+
+def latex(table: Table) -> str:
+    """The table for a paper; needs booktabs and graphicx. Space separates groups: all keys but the last."""
+    num_keys = table.num_keys
+    body: list[str] = []
+    previous = None
+    for row in table.rows:
+        group = [str(cell) for cell in row[: max(num_keys - 1, 0)]]
+        body += [r"\addlinespace"] * (previous is not None and group != previous) + [_tex_line(row)]
+        previous = group
+    return "\n".join([
+        r"\begin{table*}[t]", r"\centering",
+        rf"\caption{{{escape(table.caption)}}}", rf"\label{{tab:{table.stem}}}",
+        r"\resizebox{\textwidth}{!}{%",
+        rf"\begin{{tabular}}{{{'l' * num_keys + 'r' * (len(table.columns) - num_keys)}}}", r"\toprule",
+        _tex_line([column.header for column in table.columns]), r"\midrule", *body,
+        r"\bottomrule", r"\end{tabular}}",
+        r"\par\smallskip", r"\begin{minipage}{\textwidth}\footnotesize",
+        *(escape(note) + r"\par" for note in table.notes), r"\end{minipage}", r"\end{table*}", "",
+    ])  # fmt: skip
+
+
+def _tex_line(cells: Iterable[object]) -> str:
+    return " & ".join(escape(str(cell)) for cell in cells) + r" \\"

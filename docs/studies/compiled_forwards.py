@@ -1,0 +1,85 @@
+"""Gain of compiled forwards on a processor: `python docs/studies/compiled_forwards.py [--prompts N]`.
+
+Found (docs/speed.md, results/published/embedded/bench_compiled.md): on two cores of an AMD EPYC
+`compiled=true` made one token at a time 1.8 times as fast, a chain of 4 1.5 times and d5b3 1.2 times, for 3
+to 25 s of compiling in every process, which is more than a cell of the embedded profile spends in its
+forwards.
+
+Our decoders as they are and with `compiled=true`, and transformers beside them, decode the same prompts in
+turn; and the seconds are taken that a process needs to compile. It needs a C++ compiler.
+"""
+
+from __future__ import annotations
+
+import timeit
+from collections.abc import Callable, Sequence
+
+import pandas as pd
+import torch
+
+from analysis.table import plain
+from experiments.bench.decoders import NEW_TOKENS, NUM_DRAFTED, assisted, embedded_prompts, ours, race, theirs
+from experiments.bench.frame import page_of, parse, stem_of, write_page
+from experiments.provenance import device_name
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel, NoDraft
+from resispec.embedded import load_pair
+from resispec.models import Pair
+from resispec.models.causal import compiled_pair
+from resispec.trees import chain, complete
+from resispec.verifiers import get_verifier
+
+STANDARD, CHAIN = get_verifier("standard"), f"chain of {NUM_DRAFTED}"
+DECODERS = {
+    "one token at a time": Decoder(NoDraft(), STANDARD),
+    CHAIN: Decoder(DraftModel(chain(NUM_DRAFTED)), STANDARD),
+    "d5b3": Decoder(DraftModel(complete(5, 3)), STANDARD),
+}
+
+
+def seconds_of_compiling(decode: Callable[[list[int], int], object], prompt: list[int]) -> float:
+    """Seconds of a decoder's first call beyond those of its second one."""
+    first, second = timeit.repeat(lambda: decode(prompt, 1), number=1, repeat=2)
+    return first - second
+
+
+def measure(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
+    """A row for each decoder: seconds of compiling, tokens a second in each way, and ratios."""
+    fast_pair = compiled_pair(pair)
+    ways = {(name, "as it is"): ours(pair, decoder) for name, decoder in DECODERS.items()}
+    ways |= {(name, "compiled"): ours(fast_pair, decoder) for name, decoder in DECODERS.items()}
+    ways["one token at a time", "transformers"], ways[CHAIN, "transformers"] = theirs(pair), assisted(pair)
+    compiling = {name: seconds_of_compiling(ways[name, "compiled"], prompts[0]) for name in DECODERS}
+    contestants = race({str(key): decode for key, decode in ways.items()}, prompts, pair.target.device)
+    rates = {key: 1e3 * NEW_TOKENS / one.milliseconds for key, one in zip(ways, contestants, strict=True)}
+    rows = []
+    for name in DECODERS:
+        slow, fast = rates[name, "as it is"], rates[name, "compiled"]
+        peer = rates.get((name, "transformers"), float("nan"))
+        rows.append(
+            {"decoder": name, "compiling, s": compiling[name], "as it is, tokens/s": slow}
+            | {"compiled, tokens/s": fast, "ratio": fast / slow}
+            | {"transformers, tokens/s": peer, "compiled to transformers": fast / peer}
+        )
+    return pd.DataFrame(rows)
+
+
+def main() -> None:
+    """Measure, print, and write results/embedded/bench_compiled.{md,csv}."""
+    options = parse(__doc__, None, prompts=(20, "number of prompts"))
+    torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
+    pair = load_pair()
+    frame = measure(pair, embedded_prompts(pair, options.prompts))
+    specs = {"compiling, s": ".1f"} | {name: ".0f" for name in frame if "tokens/s" in str(name)}
+    caption = "Decoding on a processor, as it is and with compiled forwards."
+    source = (
+        f"`python docs/studies/compiled_forwards.py` on {device_name(pair.target.device)}, 1 thread, "
+        f"embedded pair, T=1, {NEW_TOKENS} new tokens a prompt, {options.prompts} prompts, all in turn; "
+        "medians."
+    )
+    text = page_of([plain("bench_compiled", frame, caption, specs=specs)], source)
+    write_page(stem_of("bench_compiled", options.results, options.device), text, frame)
+
+
+if __name__ == "__main__":
+    main()

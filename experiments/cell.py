@@ -1,0 +1,199 @@
+"""A cell: its configuration, a hash of what determines its result, and how its objects are built."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+
+from resispec.errors import InvalidInput, first_line
+
+Report = Callable[[str, int, int], None]
+"""Told what is being done, how many prompts or stages are done, and of how many."""
+
+# Part of every cell's identity: raise it when a change to the code changes what a cell measures.
+RESULTS_VERSION = 2
+
+# Everything in a configuration determines the result, but for these.
+IGNORED = {
+    "results": "where results go",
+    "wandb": "where dashboards go",
+    "profile": "a profile's values count, not its name",
+    "axes": "what sweeps go over",
+    "sweep": "what an artefact goes over",
+    "parts": "what its parts go over",
+    "part": "which of them is wanted",
+    "jobs": "how many cells run at a time",
+    "timed": "what may run beside a cell",
+    "prompt_counts": "what sweeps choose from",
+    "first_tuning_prompt": "what searches start from; the tree that they find counts",
+    "search": "the tree that it finds counts",
+    "tree": "counts through the decoder that refers to it",
+    "verifier": "counts through the decoder that refers to it",
+    "audit": "counts through the task that refers to it",
+}
+# Keys that a configuration did not have at first: at these values results from before keep their names.
+LATER = {"compiled": False}
+OURS = ("resispec.", "experiments.")
+PATHS = ("path", "target", "draft")  # keys whose values are files or folders wherever such exist
+# A larger file is known by its size and three samples, since reading weights takes minutes.
+LARGE_BYTES = 1 << 24
+SAMPLE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One point of a grid.
+
+    labels: how the request names it: the options of pair, data set and decoder, and of tree and verifier
+    where the decoder uses them, the temperature, `audit` on audit cells, and whatever else the request
+    varies. config: the resolved configuration. overrides: a command line that asks for this cell alone.
+    """
+
+    labels: dict[str, Any]
+    config: dict[str, Any]
+    overrides: tuple[str, ...] = ()
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether its times count, so that no other such cell may run beside it; those of an audit do not."""
+        return self.config["timed"] and not self.config["audit"]
+
+    @cached_property
+    def cell_id(self) -> str:
+        """16 hexadecimal digits. Raises InvalidInput when a file that the cell depends on is missing."""
+        if not self.has_tree:
+            ways_out = "give tree.path=FILE, or a tree that is searched for"
+            raise InvalidInput(f"tree file {self.tree_file} does not exist; {ways_out}")
+        key = json.dumps([RESULTS_VERSION, _identity(self.determining)], sort_keys=True)
+        return hashlib.sha256(key.encode()).hexdigest()[:16]
+
+    @property
+    def determining(self) -> dict[str, Any]:
+        """The part of the configuration that determines the result."""
+        return {
+            key: value
+            for key, value in self.config.items()
+            if key not in IGNORED and not (key in LATER and value == LATER[key])
+        }
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether its tree is there: it needs no file, or the file exists."""
+        return self.tree_file is None or self.tree_file.is_file()
+
+    @property
+    def folder(self) -> Path:
+        """Where its rows are, or will be."""
+        return Path(self.config["results"]) / "raw" / self.config["profile"] / self.cell_id
+
+    @property
+    def tree_file(self) -> Path | None:
+        """The file of its topology, which may not exist yet; None where the topology is not from a file."""
+        path = self.config["tree"].get("path") if "tree" in self.labels else None
+        return None if path is None else Path(path)
+
+    def file_name(self, label: str) -> str:
+        """A label in the names of files."""
+        return file_name(self.labels[label])
+
+    def changed(self, labels: Mapping[str, Any], **values: Any) -> Cell:
+        """Another cell: the same configuration but for these top-level values."""
+        return Cell(dict(labels), self.config | values)
+
+    def __str__(self) -> str:
+        plain = dict.fromkeys(("pair", "dataset", "decoder", "tree", "verifier"), "{}")
+        printed = plain | {"temperature": "T={}", "audit": "audit"}
+        return " ".join(printed.get(key, f"{key}={{}}").format(value) for key, value in self.labels.items())
+
+
+def file_name(label: object) -> str:
+    """A label's text without what file systems may refuse: "chain-num_drafted-7"."""
+    return re.sub(r"[^\w.]+", "-", str(label)).strip("-")
+
+
+class CellFailed(RuntimeError):
+    """A cell did not complete; the message is its reason."""
+
+
+class CellBusy(RuntimeError):
+    """Another run is measuring the cell."""
+
+
+def build(node: Any) -> Any:
+    """The object that a node of the configuration describes.
+
+    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its values.
+    """
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None and not isinstance(cause, InvalidInput):
+            cause = cause.__cause__
+        if isinstance(cause, InvalidInput):
+            raise cause from error
+        target = node.get("_target_", "?") if isinstance(node, Mapping) else "?"
+        raise InvalidInput(f"{target} cannot be made: {type(cause).__name__}: {first_line(cause)}") from error
+
+
+def _identity(node: Any, key: str = "") -> Any:
+    """A configuration without places: files stand for what they hold, our own classes for their names."""
+    if isinstance(node, dict):
+        return {name: _identity(value, name) for name, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_identity(item) for item in node]
+    if not isinstance(node, str) or "\n" in node or len(node) > 1024:
+        return node
+    if key == "_target_":  # our own modules may move; what belongs to others is named in full
+        return node.rpartition(".")[2] if node.startswith(OURS) else node
+    name, separator, attribute = node.partition(".py:")  # a class in a file
+    if separator and (found := content(Path(f"{name}.py").expanduser())) is not None:
+        return [found, attribute]
+    if key in PATHS or "/" in node or Path(node).suffix:
+        return content(Path(node).expanduser()) or node
+    return node
+
+
+def content(path: Path) -> Any:
+    """The identity of a file or for all files of a folder; None where there is neither."""
+    if path.is_file():
+        stat = path.stat()
+        return _digest(path.resolve(), stat.st_size, stat.st_mtime_ns)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {file.relative_to(path).as_posix(): content(file) for file in files}
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _digest(path: Path, num_bytes: int, _changed: int) -> str:
+    """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB."""
+    if num_bytes <= LARGE_BYTES:
+        return hashlib.sha256(_relevant(path.read_bytes(), path.suffix)).hexdigest()
+    digest = hashlib.sha256(str(num_bytes).encode())
+    with path.open("rb") as file:
+        for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
+            file.seek(start)
+            digest.update(file.read(SAMPLE_BYTES))
+    return digest.hexdigest()
+
+
+def _relevant(data: bytes, suffix: str) -> bytes:
+    """The bytes of a file that count: of one that a search wrote what was found, not when and where."""
+    if suffix != ".json":
+        return data
+    try:
+        found = json.loads(data)
+        counted = [found["fastest"], found["best"]] if "fastest" in found else found["child_counts"]
+        return json.dumps(counted, sort_keys=True).encode()
+    except (ValueError, TypeError, KeyError):
+        return data

@@ -1,0 +1,119 @@
+"""Command lines that Hydra composes: an error is one line and an exit code, a signal stops in good order."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from omegaconf import DictConfig, OmegaConf
+
+from experiments.hydra_errors import explained
+from experiments.schema import CONF, unlabelled
+from resispec.errors import InvalidInput, fail, first_line
+
+DEFAULT_PROFILE = "embedded"
+SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
+"""Flags with which a command line asks Hydra to show something, and not for work."""
+
+
+def run_command(work: Callable[[], int]) -> int:
+    """Do a command's work on this process's command line; return the exit code.
+
+    Besides what Hydra knows, a command line may have `--version`, and `--verbose`, which shows the traceback
+    of an error.
+    """
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"resispec {version('resispec')}\n")
+        return 0
+    is_verbose = "--verbose" in sys.argv
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != "--verbose"]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra raises instead of printing a report
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    try:
+        with explained():
+            return work()
+    except (InvalidInput, OSError) as error:
+        if is_verbose:
+            traceback.print_exc()
+        is_file = isinstance(error, OSError) and error.strerror
+        return fail(f"{error.strerror}: {error.filename}" if is_file else first_line(error))
+    except KeyboardInterrupt:
+        return fail("stopped; what is finished stays, and the same command goes on from there")
+
+
+def arguments() -> Namespace:
+    """Hydra's reading of this process's command line: its flags, wherever they stand, and the overrides.
+
+    Raises InvalidInput for a word that is no KEY=VALUE.
+    """
+    parsed = get_args_parser().parse_intermixed_args()
+    for word in parsed.overrides:
+        if "=" not in word and not word.startswith("~"):
+            raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")
+    flags = [word for word in sys.argv[1:] if word not in parsed.overrides]
+    sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself takes overrides in one piece only
+    return parsed
+
+
+def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
+    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line and hand it to a job.
+
+    What the command line asks Hydra to show is shown instead.
+    """
+    errors: list[InvalidInput] = []
+
+    def guarded(config: DictConfig) -> None:
+        try:
+            unlabelled(config)
+            job(config)
+        except InvalidInput as error:  # Hydra would print the overrides before it
+            errors.append(error)
+
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()
+    if errors:
+        raise errors[0]
+
+
+def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Mapping[str, str]) -> int:
+    """Run `job` on the configuration that this process's command line composes; return the exit code.
+
+    config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen where the
+    command line chooses none, like {"pair": "pairs"}.
+    """
+
+    def work() -> int:
+        arguments()
+        compose_and(job, config_name)
+        return 0
+
+    sys.argv[1:] = with_implied(sys.argv[1:], implied)
+    return run_command(work)
+
+
+def with_implied(arguments: Sequence[str], implied: Mapping[str, str]) -> list[str]:
+    """A command line with what the profile implies, see `run_single`.
+
+    An unknown profile implies nothing; composing the configuration says what is wrong with it.
+    """
+    given = dict(argument.partition("=")[::2] for argument in arguments)
+    axes = axes_of(given.get("profile", DEFAULT_PROFILE))
+    added = [
+        f"{group}={axes[axis][0]}" for group, axis in implied.items() if axis in axes and group not in given
+    ]
+    return [*arguments, *added]
+
+
+def axes_of(profile: str) -> dict[str, list[str]]:
+    """The axes of a profile's sweeps: axis -> options; empty for a profile that does not exist."""
+    path = CONF / "profile" / f"{profile}.yaml"
+    content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
+    axes = content.get("axes", {})
+    return {axis: options if isinstance(options, list) else [options] for axis, options in axes.items()}

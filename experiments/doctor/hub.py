@@ -1,0 +1,222 @@
+"""Repositories on a hub: may we read them, is there a copy here, and how large are the models that they hold.
+
+All are asked at once, each question with a short limit of time, so that a machine without a network is told
+so within seconds. Of a model only config.json is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import (
+    HfApi,
+    constants,
+    file_download,
+    get_local_safetensors_metadata,
+    hf_hub_url,
+    try_to_load_from_cache,
+)
+from huggingface_hub.errors import NotASafetensorsRepoError
+from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_status
+
+from resispec.embedded.shapes import LLAMA_2_7B, LLAMA_68M, Shape
+from resispec.errors import first_line
+from resispec.files import read_json
+from resispec.hub import PROBE_SECONDS, Access, access_of, datasets_cache, weight_files
+
+DEADLINE_S = 15.0
+"""For all answers together."""
+ITEM_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "float64": 8, "int8": 1, "uint8": 1}
+_TINYLLAMA = Shape(2048, 5632, 22, 32, 4)
+KNOWN = {
+    "meta-llama/Llama-2-7b-hf": LLAMA_2_7B,
+    "meta-llama/Llama-2-7b-chat-hf": LLAMA_2_7B,
+    "lmsys/vicuna-7b-v1.3": LLAMA_2_7B,
+    "JackFram/llama-68m": LLAMA_68M,
+    "princeton-nlp/Sheared-LLaMA-2.7B": Shape(2560, 6912, 32, 20, 20),
+    "princeton-nlp/Sheared-LLaMA-1.3B": Shape(2048, 5504, 24, 16, 16),
+    "TinyLlama/TinyLlama_v1.1": _TINYLLAMA,
+    "Jiayi-Pan/Tiny-Vicuna-1B": _TINYLLAMA,
+}
+"""Shapes of the paper's models by their names on the hub, for where neither a hub nor a copy can say."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """Numbers of a model. kv_width: keys of a cached position and layer; it has as many values.
+
+    source: where the size is from, for a line.
+    """
+
+    parameters: int
+    layers: int
+    kv_width: int
+    vocab: int
+    source: str
+
+    def __str__(self) -> str:
+        billions = self.parameters / 1e9
+        number = f"{billions:.2g} billion" if billions >= 0.1 else f"{1e3 * billions:.3g} million"
+        return f"{number} parameters {self.source}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A repository, or a local place instead. kind: "model" or "dataset".
+
+    folder: of a data set, that of the files which are read; "" for all.
+    """
+
+    kind: str
+    name: str
+    revision: str | None = None
+    folder: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether a file or a folder was named, and no repository of a hub."""
+        return Path(self.name).expanduser().exists()
+
+
+@dataclass(frozen=True)
+class Repository:
+    """Facts about a repository.
+
+    copy: the folder here that holds all of it, None without one. size: of a model, None where nothing says
+    it. reason: more about its access, or what is wrong with the copy. num_bytes: to download, 0 if unknown.
+    """
+
+    wanted: Wanted
+    access: Access
+    copy: Path | None = None
+    size: Size | None = None
+    reason: str = ""
+    num_bytes: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be read, here or from the hub."""
+        return self.copy is not None or (self.access == Access.OPEN and not self.wanted.is_local)
+
+
+def look_at(wanted: Collection[Wanted], deadline_s: float = DEADLINE_S) -> dict[Wanted, Repository]:
+    """Facts about each repository; one that did not answer in time is unreachable."""
+    pool = ThreadPoolExecutor(max(1, len(wanted)))
+    asked = {one: pool.submit(_look_at, one) for one in wanted}
+    done = wait(asked.values(), deadline_s).done
+    pool.shutdown(wait=False)
+    late = f"no answer within {deadline_s:g} s"
+    return {
+        one: answer.result() if answer in done else _without_hub(one, Access.UNREACHABLE, late)
+        for one, answer in asked.items()
+    }
+
+
+def _look_at(wanted: Wanted) -> Repository:
+    if wanted.is_local:
+        return _of_copy(wanted, Path(wanted.name).expanduser(), Access.OPEN)
+    if constants.HF_HUB_OFFLINE:
+        return _without_hub(wanted, Access.OFFLINE)
+    try:
+        return _asked(wanted)
+    except Exception as error:  # noqa: BLE001 - whatever the HTTP library in use raises without a network
+        return _without_hub(wanted, access_of(error), first_line(error))
+
+
+def _asked(wanted: Wanted) -> Repository:
+    """The hub's answer; raises whatever it refuses with."""
+    limit: dict[str, Any] = {"revision": wanted.revision, "timeout": PROBE_SECONDS}
+    info: Any = HfApi().repo_info(wanted.name, repo_type=wanted.kind, files_metadata=True, **limit)
+    files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    if wanted.kind == "dataset":
+        copy = _cached(wanted)
+        read = [size for name, size in files.items() if name.startswith(wanted.folder)] or files.values()
+        return Repository(wanted, Access.OPEN, copy, num_bytes=0 if copy else sum(read))
+    # Not by way of the cache, which would look as if the model were there.
+    address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT)
+    session, headers = get_session(), build_hf_headers()
+    answer = session.get(address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True)
+    hf_raise_for_status(answer)
+    kept = _without_hub(wanted, Access.OPEN)
+    if kept.copy:  # otherwise the rest of it is downloaded
+        return kept
+    weights = weight_files(files)
+    num_bytes = sum(files[name] for name in weights)
+    is_counted = info.safetensors and any(name.endswith(".safetensors") for name in weights)
+    counted = info.safetensors.total if is_counted else 0
+    try:
+        size = size_of(answer.json(), counted, num_bytes, "as the hub says")
+    except (LookupError, TypeError, ValueError) as error:
+        reason = f"its config.json gives no size ({first_line(error)})"
+        return Repository(wanted, Access.OPEN, None, None, reason, num_bytes)
+    return Repository(wanted, Access.OPEN, None, size, "", num_bytes or 2 * size.parameters)
+
+
+def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository:
+    """Facts from a copy here, or else from the known shape of a model."""
+    if copy := _cached(wanted):
+        return _of_copy(wanted, copy, access)
+    shape = KNOWN.get(wanted.name) if wanted.kind == "model" else None
+    size = size_of_shape(shape, "by its known shape") if shape else None
+    return Repository(wanted, access, None, size, reason, 2 * size.parameters if size else 0)
+
+
+def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
+    """A data set's copy counts as complete; a model's has weights, and all of their shards."""
+    if wanted.kind == "dataset":
+        return Repository(wanted, access, folder)
+    try:
+        files = weight_files(path.name for path in folder.iterdir())
+        if not files:
+            raise FileNotFoundError(f"there are no weights in {folder}")
+        try:
+            counted = sum(get_local_safetensors_metadata(folder).parameter_count.values())
+        except NotASafetensorsRepoError:
+            counted = 0
+        num_bytes = sum((folder / file).stat().st_size for file in files)
+        size = size_of(read_json(folder / "config.json"), counted, num_bytes, "by the copy here")
+    except (OSError, LookupError, TypeError, ValueError) as error:
+        return Repository(wanted, access, reason=f"the copy here is not complete: {first_line(error)}")
+    return Repository(wanted, access, folder, size)
+
+
+def _cached(wanted: Wanted) -> Path | None:
+    """The folder of the hub's cache that holds a repository at its revision; None without one."""
+    if wanted.kind == "dataset":
+        name = file_download.repo_folder_name(repo_id=wanted.name, repo_type="dataset")
+        places = (datasets_cache(wanted.name), Path(constants.HF_HUB_CACHE) / name / "snapshots")
+        return next((path for path in places if path.is_dir()), None)
+    try:
+        config = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
+    except ValueError:  # no name of a repository
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: str) -> Size:
+    """The size by config.json, in which models with several parts keep the text's apart.
+
+    parameters: 0 where nothing counted them; then they follow from the bytes of the weights.
+    Raises LookupError, TypeError or ValueError for what describes no model with attention.
+    """
+    text = config.get("text_config") or config
+    heads = int(text["num_attention_heads"])
+    width = int(text.get("head_dim") or text["hidden_size"] // heads)
+    kv_width = width * int(text.get("num_key_value_heads") or heads)
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    layers = int(text.get("num_hidden_layers") or 1)  # an EAGLE drafter's file may not say that it has one
+    counted = parameters or num_bytes // ITEM_BYTES.get(dtype, 4)
+    return Size(counted, layers, kv_width, int(text["vocab_size"]), source)
+
+
+def size_of_shape(shape: Shape, source: str) -> Size:
+    """The size of a Llama of a known shape."""
+    wide = shape.hidden_size
+    kv_width = wide // shape.num_attention_heads * shape.num_key_value_heads
+    layer = 2 * wide * (wide + kv_width) + 3 * wide * shape.intermediate_size + 2 * wide
+    parameters = 2 * shape.vocab_size * wide + shape.num_hidden_layers * layer + wide
+    return Size(parameters, shape.num_hidden_layers, kv_width, shape.vocab_size, source)

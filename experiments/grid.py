@@ -1,0 +1,446 @@
+"""From a command line to the cells that it asks for: composed by Hydra, expanded, labelled and checked.
+
+Nothing here imports torch, so that planning is quick and wrong input is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
+from omegaconf import DictConfig, OmegaConf, flag_override
+
+from analysis import SLICE
+from analysis.labels import Label
+from experiments.cell import Cell, file_name
+from experiments.hydra_errors import explained, unknown
+from experiments.schema import CONF, check_values, unlabelled
+from resispec.errors import InvalidInput
+
+EXPERIMENT, PART = "experiment", "part"
+AD_HOC = "sweep"  # the name of what is no artefact
+GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
+NEUTRAL = ("profile=", "results=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
+"""How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
+_OF_PROFILE = ("axes.", "prompt_counts.")  # what experiments refer to
+SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
+
+
+class ProfileLacks(InvalidInput):
+    """An experiment refers to a value that the profile does not give.
+
+    key: of that value, like "axes.eagle_pairs".
+    """
+
+    def __init__(self, experiment: str, key: str, profile: str) -> None:
+        super().__init__(
+            f"{EXPERIMENT} {experiment!r} needs {key}, which conf/profile/{profile}.yaml does not give; "
+            f"allowed: a profile that gives it, or {key}=VALUE"
+        )
+        self.key = key
+
+
+@dataclass
+class Part:
+    """One sweep: what `experiment=NAME` and the rest of a command line ask for.
+
+    name: "table1", or "frontier/d5b3" where an artefact has parts. sources: the configuration files that its
+    cells were composed from. lacks: what the profile does not give, where that is why it has no cells.
+    digest: of a slice's cells; "" where they are the artefact's.
+    """
+
+    name: str
+    cells: list[Cell] = field(default_factory=list)
+    sources: set[Path] = field(default_factory=set)
+    lacks: str = ""
+    digest: str = ""
+
+    @property
+    def artefact(self) -> str:
+        """The artefact that it is a part of."""
+        return self.name.partition("/")[0]
+
+    @property
+    def plan(self) -> str:
+        """Name of the plan that it belongs to: the artefact's, or "table1@1a2b3c4d" of a slice."""
+        return f"{self.artefact}{SLICE}{self.digest}" if self.digest else self.artefact
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is an artefact's, and no sweep that was typed."""
+        return self.name != AD_HOC
+
+    @property
+    def plan_part(self) -> str:
+        """Its name in the plan. A sweep without a name has that of its cells; others leave its plan alone."""
+        return self.name.partition("/")[2] if self.is_named else digest(self.cells)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """A configuration that Hydra composed.
+
+    config: the job's own, which several points share. choices: group -> option. sweep, parts: of its
+    experiment, key -> value or values.
+    """
+
+    config: DictConfig
+    choices: Mapping[str, str]
+    sweep: Mapping[str, Any]
+    parts: Mapping[str, Mapping[str, Any]]
+
+
+def hydra_here() -> AbstractContextManager[Any]:
+    """Hydra as the command line set it up, or set up for our own folder."""
+    if GlobalHydra.instance().is_initialized():
+        return nullcontext()
+    return initialize_config_dir(str(CONF), version_base="1.3")
+
+
+def cells_of(overrides: Sequence[str]) -> list[Cell]:
+    """The cells that a command line asks for, in order, each once.
+
+    Raises InvalidInput, in one line, for whatever does not compose: an unknown name, a misspelt key, a wrong
+    type or value.
+    """
+    return [cell for part in parts_of(overrides) for cell in part.cells]
+
+
+def parts_of(overrides: Sequence[str]) -> list[Part]:
+    """The sweeps that a command line asks for: one for every experiment that it names, or one of its own.
+
+    `experiment=glob(...)` takes the experiments that the profile has what they need for, and gives the small
+    ones first. One that is named is refused where the profile lacks something.
+    """
+    with hydra_here(), explained():
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        named = {override.get_key_element(): override for override in parsed}
+        no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that say nothing of them
+        rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
+        if EXPERIMENT not in named:
+            return [_part(Part(AD_HOC), (), {}, rest)]
+        wanted = values(named[PART]) if PART in named else []
+        is_glob = isinstance(named[EXPERIMENT].value(), Glob)
+        parts = {}
+        for name in values(named[EXPERIMENT]):
+            parts |= {part.name: part for part in _expand(name, wanted, rest, skips=is_glob)}
+    if not is_glob:
+        return list(parts.values())
+    num_prompts: Counter[str] = Counter()
+    for part in parts.values():
+        num_prompts[part.artefact] += sum(cell.config["num_prompts"] for cell in part.cells)
+    return sorted(parts.values(), key=lambda part: (num_prompts[part.artefact], part.name))
+
+
+def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
+    """The parts of an experiment. skips: one for which the profile lacks something stays without cells."""
+    artefact, _, part = name.partition("/")
+    chosen = f"{EXPERIMENT}={artefact}"
+    profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
+    whole = _composed((chosen, *_fixed(profile)))
+    names = [part] if part else list(wanted or whole.parts or [""])
+    for part_name in names:
+        if part_name and part_name not in whole.parts:
+            raise unknown(f"part of {artefact}", part_name, whole.parts)
+        sweep = Part(f"{artefact}/{part_name}" if part_name else artefact)
+        lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
+        try:
+            swept = _swept(sweep.name, whole, part_name, {o.get_key_element() for o in overrides})
+            yield _part(sweep, lines, swept, overrides)
+        except ProfileLacks as error:
+            if not skips:
+                raise
+            yield Part(sweep.name, lacks=error.key)
+
+
+def _swept(name: str, whole: Composition, part: str, given: set[str]) -> dict[str, Any]:
+    """The keys that a part sets or sweeps over, less those that are given: key -> its value or values.
+
+    Raises ProfileLacks for a reference to what the profile does not give.
+    """
+    swept = {**whole.sweep, **(whole.parts[part] if part else {})}
+    for key, value in swept.items():
+        if key not in given and isinstance(value, str) and value.startswith("${"):
+            reference = value[2:-1]
+            swept[key] = OmegaConf.select(whole.config, reference)
+            if swept[key] is None:
+                raise ProfileLacks(name, reference, whole.choices["profile"])
+    return {key: value for key, value in swept.items() if key not in given}
+
+
+def _part(
+    part: Part, chosen: tuple[str, ...], swept: Mapping[str, Any], overrides: Sequence[Override]
+) -> Part:
+    """Fill a part with its cells: every combination of what its experiment and the overrides sweep over.
+
+    chosen: the overrides that name its experiment.
+    """
+    axes = {key: _options(key, value) for key, value in swept.items()}
+    axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
+    varied = [key for key, choices in axes.items() if len(choices) > 1]
+    for key in {"profile", "results"}.intersection(varied):
+        raise InvalidInput(f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command")
+    cells: dict[str, Cell] = {}
+    for point in itertools.product(*axes.values()):
+        options = (f"{key}={value}" for key, value in zip(axes, point, strict=True))
+        lines = (*chosen, *_fixed(overrides), *options)
+        whole = _composed(lines)
+        cell = cell_of(whole.config, whole.choices, varied, lines)
+        twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
+        if twin.determining != cell.determining:
+            raise InvalidInput(
+                f"two cells of this sweep are both called {cell}; sweep over values that names show"
+            )
+        names = ["run", *(f"{group}/{option}" for group, option in whole.choices.items())]
+        part.sources |= {path for name in names if (path := CONF / f"{name}.yaml").is_file()}
+    part.cells = list(cells.values())  # what the decoder does not use makes no other cell
+    return part
+
+
+# --- overrides
+
+
+def values(override: Override) -> list[str]:
+    """The values of an override, as text for an override of each: those that a sweep goes over, or the one.
+
+    Raises InvalidInput for a sweep that has no values, or no list of them.
+    """
+    if not override.is_sweep_override():
+        return [override.get_value_element_as_str()]
+    line, swept = override.input_line, override.value()
+    if override.is_interval_sweep():
+        raise InvalidInput(f"{line}: an interval has no list of values; allowed: {SYNTAX}")
+    if isinstance(swept, Glob):
+        return _matching(override, swept)
+    if isinstance(swept, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in swept.list):
+        raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
+    texts = list(override.sweep_string_iterator())
+    if not texts:
+        raise InvalidInput(f"{line} has no values; allowed: {SYNTAX}")
+    if not override.is_range_sweep():
+        return texts
+    # 0.6 for the 0.6000000000000001 that sums of steps make
+    return [text if text.lstrip("-").isdigit() else format(float(text), ".12g") for text in texts]
+
+
+def _fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
+    return tuple(str(override.input_line) for override in overrides if not override.is_sweep_override())
+
+
+def _options(key: str, value: Any) -> list[str]:
+    """The values of a key of a sweep in a file: a list's, those of Hydra's syntax for sweeps, or the one."""
+    if OmegaConf.is_config(value):
+        value = OmegaConf.to_container(value)
+    if isinstance(value, list):
+        return [_text(one) for one in value]
+    return values(_parsed(f"{key}={value if isinstance(value, str) else _text(value)}"))
+
+
+def _text(value: Any) -> str:
+    """A value as an override has it; Hydra reads what JSON writes."""
+    is_plain = isinstance(value, str) and re.fullmatch(r"[\w.\-/]+", value)
+    return str(value) if is_plain else json.dumps(value)
+
+
+def _matching(override: Override, glob: Glob) -> list[str]:
+    """The options that a glob matches."""
+    folder = CONF / str(override.key_or_group)
+    if not folder.is_dir():
+        groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
+        raise InvalidInput(f"{override.input_line}: glob() is for options of a group; allowed: {groups}")
+    options = sorted(path.stem for path in folder.glob("*.yaml"))
+    names = [str(name) for name in glob.filter(options)]
+    if not names:
+        raise InvalidInput(f"{override.input_line} matches nothing; allowed: {', '.join(options)}")
+    return names
+
+
+@lru_cache(maxsize=1024)
+def _parsed(line: str) -> Override:
+    [override] = OverridesParser.create().parse_overrides([line])
+    return override
+
+
+# --- one point
+
+
+def _composed(lines: Sequence[str]) -> Composition:
+    """The configuration of one point: no override is a sweep.
+
+    Hydra composes it for the groups, once for all points that share them; values are set in it afterwards, as
+    Hydra does, too. Most points differ only in groups that set their own node alone, which is exchanged: that
+    takes a hundredth of the time of another composition.
+    """
+    overrides = [_parsed(line) for line in lines]
+    groups = {o.input_line: o for o in overrides if _is_composed(o)}
+    plain = {o.input_line: (o.key_or_group, str(o.value())) for o in groups.values() if _is_plain(o)}
+    base = _compose(tuple(line for line in groups if line not in plain))
+    exchanged = {str(group): option for group, option in plain.values()}
+    if any(_option(group, base.choices[group]) != _content(base.config[group]) for group in exchanged):
+        base, exchanged = _compose(tuple(groups)), {}  # something else sets values in the node
+    config = copy.deepcopy(base.config)
+    for group, option in exchanged.items():
+        config[group] = _option(group, option)
+    for override in overrides:
+        if not _is_composed(override):
+            OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
+    return replace(base, config=config, choices={**base.choices, **exchanged})
+
+
+@lru_cache(maxsize=1024)
+def _compose(lines: tuple[str, ...]) -> Composition:
+    """Hydra's own composition."""
+    whole = compose("run", list(lines), return_hydra_config=True)
+    choices = {group: option for group, option in whole.hydra.runtime.choices.items() if option}
+    with flag_override(whole, ["struct", "readonly"], False):
+        del whole["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
+        sweep, parts = _content(whole.pop("sweep", {})), _content(whole.pop("parts", {}))
+    return Composition(whole, choices, sweep, parts)
+
+
+def _is_composed(override: Override) -> bool:
+    """Whether an override chooses an option, or adds or removes a key; others set a value."""
+    is_value = not (override.is_add() or override.is_force_add() or override.is_delete())
+    return not is_value or override.package is not None or (CONF / str(override.key_or_group)).is_dir()
+
+
+def _is_plain(override: Override) -> bool:
+    """Whether an override chooses an option of a group that sets the group's own node and nothing else."""
+    group, option = str(override.key_or_group), str(override.value())
+    is_choice = override.input_line == f"{group}={option}"
+    return is_choice and group in (*GROUPS, "task") and _option(group, option) is not None
+
+
+@lru_cache(maxsize=256)
+def _option(group: str, name: str, is_plain: bool = True) -> Any:
+    """The node that an option gives its group; None for an unknown one.
+
+    is_plain: None also for one that sets anything else.
+    """
+    path = CONF / group / f"{name}.yaml"
+    if not path.is_file():
+        return None
+    content, is_global = _content(OmegaConf.load(path)), "@package _global_" in path.read_text("utf-8")
+    if is_plain and (is_global or "defaults" in content):
+        return None
+    return content.get(group, {}) if is_global else content
+
+
+def _content(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
+
+
+def cell_of(
+    config: DictConfig, choices: Mapping[str, str], varied: Sequence[str] = (), lines: tuple[str, ...] = ()
+) -> Cell:
+    """The cell of a composed configuration. Raises InvalidInput for a value that is missing or wrong.
+
+    choices: group -> option. varied: keys whose values belong into the labels. lines: the cell's overrides.
+    """
+    decoder = OmegaConf.to_yaml(config.decoder)
+    used = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
+    # Without a choice of verifier there is nothing to audit.
+    config.audit = config.audit and "verifier" in used
+    labels: dict[str, Any] = {
+        name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *used)
+    }
+    unlabelled(config)
+    if isinstance(path := _content(config.tree).get("path"), str):
+        for name in GROUPS[:3]:  # a searched tree's file is named by the labels, too
+            path = path.replace(f"{{{name}}}", file_name(labels[name]))
+        config.tree.path = path
+    with flag_override(config, ["struct", "readonly"], False):
+        config.pop("part", None)
+    values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
+    counted = [*used, *(name for name in values_ if name not in ("tree", "verifier"))]
+    for name, value in _leaves({name: values_[name] for name in counted}).items():
+        if value == "???":
+            raise InvalidInput(f"{name} must be given, like {name}=VALUE")
+    check_values(values_)
+    labels |= {"temperature": values_["temperature"]} | ({"audit": True} if values_["audit"] else {})
+    for key in (name.lstrip("+") for name in varied):
+        if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):
+            labels[key] = choices[key] if key in choices else OmegaConf.select(config, key)
+    return Cell(labels, values_, lines)
+
+
+def _label(group: str, choice: str, node: DictConfig) -> Label:
+    """An option with the values that are not those of its file: "chain(num_drafted=7)".
+
+    A known verifier beside one's own, `verifier=custom verifier.name=my_rule.py:MyRule,standard`, is called
+    by its name alone, as in every other sweep, so that it is the baseline here, too.
+    """
+    stored = _option(group, choice, is_plain=False)
+    if stored is None:
+        return Label(choice)
+    before = _leaves(stored)
+    differing = {
+        key: value
+        for key, value in _leaves(_content(node)).items()
+        if not key.endswith("_target_") and before.get(key) != value and "${" not in str(value)
+    }
+    if choice == "custom" and (CONF / group / f"{differing.get('name')}.yaml").is_file():
+        choice = str(differing.pop("name"))
+    return Label(choice, {key: _short(value) for key, value in sorted(differing.items())})
+
+
+def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(node, Mapping):
+        return {prefix.removesuffix("."): node}
+    return {name: value for key in node for name, value in _leaves(node[key], f"{prefix}{key}.").items()}
+
+
+def _short(value: Any) -> Any:
+    """A value in a label; of a path its last two parts."""
+    return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and "/" in value else value
+
+
+# --- slices
+
+
+def name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
+    """Give a digest to the parts of every artefact whose cells are not those that its profile gives it.
+
+    One part that differs makes a slice of all: a plan of the parts that happened to change would be of no
+    use. overrides: of the command line that gave the parts.
+    """
+    kept = [line for line in overrides if line.startswith(NEUTRAL)]
+    others = [line for line in overrides if not line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}="))]
+    for artefact in dict.fromkeys(part.artefact for part in parts if others and part.is_named):
+        together = [part for part in parts if part.artefact == artefact]
+        if any(_asked(part.cells) != _own_cells(part.name, kept) for part in together):
+            for part in together:
+                part.digest = digest([cell for part in together for cell in part.cells])
+
+
+def _own_cells(name: str, overrides: Sequence[str]) -> list[str]:
+    """The cells, as texts, that the profile gives an experiment; none where it needs further overrides."""
+    try:
+        return _asked(cells_of([f"{EXPERIMENT}={name}", *overrides]))
+    except InvalidInput:
+        return []
+
+
+def digest(cells: Sequence[Cell]) -> str:
+    """8 hexadecimal digits that name a sweep by the cells that it asks for."""
+    return hashlib.sha256("\n".join(_asked(cells)).encode()).hexdigest()[:8]
+
+
+def _asked(cells: Sequence[Cell]) -> list[str]:
+    """A text of each cell with its labels and all that determines it, in an order of their own."""
+    keys = ([cell.labels, cell.determining] for cell in cells)
+    return sorted(json.dumps(key, sort_keys=True, default=str) for key in keys)

@@ -1,0 +1,336 @@
+"""Runs cells and searches for trees, each in a process of its own, with one progress line for all of them.
+
+A process that dies takes nothing along but its own work, and it dies with the process that started it: both
+hold for a SIGKILL, too. This module imports no torch; processes are forked from a server that has, so that
+starting one takes no time.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing import connection, forkserver, resource_tracker
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from experiments.cell import Cell, CellBusy, CellFailed, Report, build
+from experiments.store import CellStore, Status
+from resispec.errors import InvalidInput, first_line
+from resispec.files import locked
+
+BUSY = 75  # the exit code of a worker whose cell another run is measuring
+AGAIN_S = 1.0  # until such a cell is looked at again
+STOP_S = 10.0  # for processes to end after they were asked to
+
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["experiments.worker"])
+
+
+@dataclass
+class Job:
+    """Work for one process: a cell to measure, or a tree to search for.
+
+    number: its place among all, from 1. name: in messages. target: what the process calls, with `work` and
+    what it reports to. size: its prompts, or None where it counts as a whole. pair: the cell's, as JSON.
+    is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
+    at its work.
+    """
+
+    number: int
+    name: str
+    target: Callable[[Any, Report], object]
+    work: Any
+    size: int | None = None
+    pair: str = ""
+    is_timed: bool = False
+    not_before: float = 0.0
+
+
+def run_cells(
+    cells: Sequence[Cell], total: int | None = None, done: Callable[[Cell], None] = lambda _: None
+) -> None:
+    """Run cells that are not complete; go on after a failure.
+
+    `jobs` of the configuration says how many run at a time. A failure is printed in one line and recorded in
+    the cell's status. A cell that another run is measuring is left to that run while others remain, then
+    waited for. total: cells of the whole sweep, of which these remain. done: told of every complete cell.
+    """
+    total = total or len(cells)
+    jobs = []
+    for number, cell in enumerate(cells, start=total - len(cells) + 1):
+        size, pair = cell.config["num_prompts"], json.dumps(cell.config["pair"], sort_keys=True)
+        jobs.append(Job(number, str(cell), _measure, cell, size, pair, cell.is_timed))
+
+    def ended(job: Job, code: int, reason: str) -> str:
+        if code:
+            return f"{job.name}: {reason or _killed(job.work, code)}"
+        done(job.work)
+        return ""
+
+    if jobs:
+        _run(jobs, total, jobs_of(cells[0].config), ended)
+
+
+def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
+    """Search for tree files, as many at a time as `jobs` says.
+
+    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
+    """
+    jobs = [
+        Job(number, path.name, _search, (path, cells))
+        for number, (path, cells) in enumerate(wanted.items(), start=1)
+    ]
+
+    def ended(job: Job, code: int, reason: str) -> str:
+        return f"the search for {job.work[0]} failed: {reason or _how(code)}" if code else ""
+
+    _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config), ended)
+
+
+def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) -> bool:
+    """Whether a job may start beside those that run.
+
+    At most one of them is timed, and the first cell of a pair runs alone, since the pair may have to be
+    trained. opened: the pairs of cells that have ended.
+    """
+    if not running:
+        return True
+    if not {job.pair, *(other.pair for other in running)} <= {"", *opened}:
+        return False
+    return not (job.is_timed and any(other.is_timed for other in running))
+
+
+def jobs_of(config: Mapping[str, Any]) -> int:
+    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
+
+    On an accelerator it is one.
+    """
+    if config["device"] != "cpu":
+        return 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(config["jobs"], cores // (config["num_threads"] or cores)))
+
+
+def _run(pending: list[Job], total: int, limit: int, ended: Callable[[Job, int, str], str]) -> None:
+    """Run jobs in their order, at most `limit` at a time, those first that may start beside what runs.
+
+    total: of jobs, of which these remain. ended: gets a job with its exit code and its reason for a failure,
+    and says what went wrong. A job at which another run is busy is tried again after a while, and after the
+    others. A signal to stop ends all processes first, and then this one.
+    """
+    progress = Progress(sum(job.size or 1 for job in pending), total)
+    running: dict[Any, Process] = {}
+    opened: set[str] = set()
+    try:
+        while pending or running:
+            now, at_work = time.monotonic(), [process.job for process in running.values()]
+            ready = (job for job in pending if job.not_before <= now and may_run_beside(job, at_work, opened))
+            if len(running) < limit and (job := next(ready, None)) is not None:
+                pending.remove(job)
+                process = Process(job, progress.start(job.number, job.name, job.size))
+                running[process.channel] = process
+                continue
+            if not running:
+                time.sleep(AGAIN_S)  # what is pending may not start yet
+            for channel in connection.wait(list(running), AGAIN_S):
+                if running[channel].read():
+                    continue
+                process = running.pop(channel)
+                job, code = process.job, process.end()
+                if code == BUSY:
+                    progress.say_briefly(f"{job.name} is being measured by another run")
+                    job.not_before = time.monotonic() + AGAIN_S
+                    pending.append(job)
+                    continue
+                opened.add(job.pair)  # it is there, or will not be
+                progress.finish(job.number)
+                if problem := ended(job, code, process.reason):
+                    progress.say(f"error: {problem}")
+    finally:
+        progress.close()
+        _stop(running.values())
+
+
+class Process:
+    """A process at a job, and what it says through its channel. reason: for a failure, in one line."""
+
+    def __init__(self, job: Job, report: Report) -> None:
+        self.job = job
+        self.channel, sending = _PROCESSES.Pipe(duplex=False)
+        self.process = _PROCESSES.Process(target=_work, args=(job.target, job.work, sending))
+        self._report, self.reason = report, ""
+        resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
+        stops = {signal.SIGINT, signal.SIGTERM}  # of a worker: its parent alone stops it
+        try:
+            signal.pthread_sigmask(signal.SIG_BLOCK, stops)
+            try:
+                forkserver.ensure_running()
+                self.process.start()
+            finally:
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
+            sending.close()
+        except BaseException:
+            _stop([self])
+            raise
+
+    def read(self) -> bool:
+        """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
+        try:
+            message = self.channel.recv()
+        except EOFError:
+            return False
+        if isinstance(message, str):
+            self.reason = message
+        else:
+            self._report(*message)
+        return True
+
+    def end(self) -> int:
+        """The exit code of a process that has nothing left to say."""
+        self.process.join()
+        self.channel.close()
+        return self.process.exitcode or 0
+
+
+def _stop(processes: Collection[Process]) -> None:
+    """End processes: in good order if they do so in time, together and not one after another."""
+    begun = [one.process for one in processes if one.process.pid is not None]
+    deadline = time.monotonic() + STOP_S
+    try:
+        for process in begun:
+            process.terminate()
+        for process in begun:
+            process.join(max(0.0, deadline - time.monotonic()))
+    finally:  # also when somebody loses patience
+        for process in begun:
+            process.kill()
+            process.join()
+
+
+def follow_parent() -> None:
+    """End this process when the one that started it ends, however that ends."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def follow() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _how(code: int) -> str:
+    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return f"the worker {ended}"
+
+
+def _killed(cell: Cell, code: int) -> str:
+    """Record, for a worker that could not do so itself, how it ended; return that."""
+    store = CellStore(cell.folder)
+    with suppress(OSError, TimeoutError), store.locked():  # the disk is full, or another run has taken over
+        if store.status().state != "done":
+            store.write_status(Status("failed", _how(code)))
+    return _how(code)
+
+
+def _work(target: Callable[[Any, Report], object], work: Any, channel: Any) -> None:
+    """A process's whole life; it ends with the one that started it, and on SIGTERM in good order."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    follow_parent()
+
+    def send(message: tuple[str, int, int] | str) -> None:
+        try:
+            channel.send(message)
+        except OSError:
+            os._exit(1)  # nobody listens any more
+
+    try:
+        target(work, lambda *facts: send(facts))
+    except CellBusy:
+        sys.exit(BUSY)
+    except KeyboardInterrupt:  # stopped, which needs no reason
+        sys.exit(1)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
+        is_known = isinstance(error, InvalidInput | CellFailed)
+        reason = first_line(error) if is_known else f"{type(error).__name__}: {first_line(error)}"
+        send(reason.removeprefix(f"{work}: "))
+        sys.exit(1)
+
+
+def _measure(cell: Cell, report: Report) -> None:
+    from experiments.worker import measure
+
+    measure(cell, report)
+
+
+def _search(work: tuple[Path, Sequence[Cell]], report: Report) -> None:
+    path, cells = work
+    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, 1)):
+        if not path.is_file():  # another run may have found it meanwhile
+            build(cells[0].config["search"])(path, cells, report)
+
+
+class Progress:
+    """The progress line of jobs, of which several may run at a time.
+
+    size: prompts of all cells, or the number of searches. count: of jobs.
+    """
+
+    def __init__(self, size: int, count: int) -> None:
+        self._count = count
+        self._left: dict[int, int] = {}  # of the jobs that run
+        layout = "{desc} |{bar:12}| {percentage:3.0f}% [{elapsed}<{remaining}]"
+        interval = 0.1 if sys.stderr.isatty() else 5.0
+        self._bar = tqdm(total=size, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False)
+
+    def start(self, number: int, name: str, size: int | None) -> Report:
+        """A job begins, the `number`-th of all; the result is what its reports go to.
+
+        size: prompts; None for a job that counts as a whole, since how many stages it has is not known.
+        """
+        self._show(number, name)
+        begun, self._left[number] = False, size or 1
+
+        def report(what: str, done: int, total: int) -> None:
+            nonlocal begun
+            self._show(number, f"{what} {done}/{total}")
+            if size is not None:
+                measured = max(0, self._left[number] - (total - done))
+                if begun:
+                    self._bar.update(measured)
+                else:  # what a cell begins with was there before and takes no time
+                    self._bar.total -= measured
+                self._left[number] -= measured
+                begun = True
+
+        return report
+
+    def finish(self, number: int) -> None:
+        """A job has ended, complete or not; nothing of it remains to be waited for."""
+        self._bar.update(self._left.pop(number))
+
+    def say(self, line: str) -> None:
+        """Print a line above the progress line."""
+        self._bar.write(line, file=sys.stderr)
+
+    def say_briefly(self, what: str) -> None:
+        """Show something in the line itself, until a job says what it does."""
+        self._bar.set_description_str(what)
+
+    def close(self) -> None:
+        """Remove the line."""
+        self._bar.close()
+
+    def _show(self, number: int, what: str) -> None:
+        self._bar.set_description_str(f"[{number}/{self._count}] {what}")

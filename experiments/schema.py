@@ -1,0 +1,179 @@
+"""The schema of the configuration, and what its values may be: wrong ones fail before any cell runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+from resispec.errors import InvalidInput
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+CHAT = "chat"
+"""The prompt_template that stands for the tokenizer's own chat template."""
+
+
+@dataclass
+class SamplingConfig:
+    """Limits of one generation; see `resispec.decode.Sampling`."""
+
+    max_new_tokens: int = MISSING
+    max_length: int = MISSING
+    ignore_eos: bool = False
+
+
+@dataclass
+class WandbConfig:
+    """Dashboards on W&B, see docs/dashboards.md. entity: a user or team; W&B's default one when null."""
+
+    mode: str = "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
+    project: str = "resispec"
+    entity: str | None = None
+
+
+@dataclass
+class RunConfig:
+    """One cell, and where its results go.
+
+    pair, dataset, decoder, tree, verifier, task: nodes with a `_target_`, chosen by name. A decoder refers to
+    what it needs of the tree and the verifier. search: how the tree's file is made when it is missing.
+    """
+
+    profile: str = MISSING
+    pair: dict[str, Any] = field(default_factory=dict)
+    dataset: dict[str, Any] = field(default_factory=dict)
+    decoder: dict[str, Any] = field(default_factory=dict)
+    tree: dict[str, Any] = field(default_factory=dict)
+    search: dict[str, Any] | None = None
+    verifier: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
+    temperature: float = 1.0
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
+    first_prompt: int = 0  # documents of the data set that are left out before the measured ones
+    # How a chat target is asked, with {text} where those tokens stand; or CHAT.
+    prompt_template: str | None = None
+    num_prompts: int = MISSING  # measured prompts
+    # Documents from here on are for choosing trees; our artefacts do not measure them.
+    first_tuning_prompt: int = MISSING
+    warmup_prompts: int = MISSING  # decoded first and not recorded
+    seed: int = 0  # prompt i uses seed + i for every random stream
+    device: str = MISSING
+    dtype: str = MISSING
+    num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
+    compiled: bool = False  # on a CPU: forwards of a step by torch.compile
+    jobs: int = 1  # cells that run at a time; at most one of them is timed
+    timed: bool = True  # whether the cell's times count; those of an audit never do
+    results: str = "results"
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    # The pairs and data sets that the profile's sweeps go over: a name or a list of them.
+    axes: dict[str, Any] = field(default_factory=dict)
+    # Of the frontier's cells, and of its longer audits.
+    prompt_counts: dict[str, int] = field(default_factory=dict)
+    # An artefact's sweep: key -> its value or a list of them. Where it has parts, those of each come on top.
+    sweep: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    part: str | None = None  # the one that is wanted; all of them when null
+
+
+ConfigStore.instance().store(name="schema", node=RunConfig)
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "sampling.max_new_tokens": (1, math.inf),
+    "sampling.max_length": (2, math.inf),
+    "prompt_tokens": (1, math.inf),
+    "first_prompt": (0, math.inf),
+    "num_prompts": (1, math.inf),
+    "first_tuning_prompt": (0, math.inf),
+    "warmup_prompts": (0, math.inf),
+    "jobs": (1, 64),
+    "seed": (0, 2**62),
+    "num_threads": (1, 1024),
+}
+"""The least and the most that a value may be."""
+_WANDB = {
+    "wandb.mode": "auto|online|offline|disabled",
+    "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B's other names end up in addresses
+}
+_PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float16"} | _WANDB
+
+
+def unlabelled(config: Any) -> None:
+    """Leave out of the groups' nodes what tables print for them, which is no part of a cell."""
+    for group in ("pair", "dataset", "decoder", "tree", "verifier"):
+        if config.get(group):
+            if OmegaConf.is_config(config):
+                OmegaConf.set_struct(config[group], False)
+            config[group].pop("label", None)
+
+
+def check_values(config: dict[str, Any]) -> None:
+    """Raise InvalidInput for the first value outside of its range, and for a path that is not there.
+
+    Only what can be known without a model is checked.
+    """
+    if not 0 < config["temperature"] < math.inf:
+        raise InvalidInput(f"temperature is {config['temperature']}; allowed: greater than 0, and finite")
+    for key, (least, most) in _RANGES.items():
+        value = _value(config, key)
+        if value is not None and not least <= value <= most:
+            allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
+            raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
+    _check_patterns(config, _PATTERNS)
+    if config["compiled"] and config["device"] != "cpu":
+        raise InvalidInput(
+            f"compiled=true is for device=cpu; found device={config['device']}, "
+            "where steps are captured as graphs"
+        )
+    template = config["prompt_template"]
+    if template not in (None, CHAT) and "{text}" not in template:
+        raise InvalidInput(
+            f"prompt_template needs {{text}} where the document stands; found {template!r}; "
+            f"{CHAT} is the tokenizer's own"
+        )
+    for key in ("pair.target", "pair.draft", "dataset.path"):
+        path = _value(config, key)
+        if isinstance(path, str) and re.match(r"[./~]", path) and not Path(path).expanduser().exists():
+            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
+
+
+def check_wandb(config: dict[str, Any]) -> None:
+    """Raise InvalidInput for the first value of `config["wandb"]` that W&B does not take."""
+    _check_patterns(config, _WANDB)
+
+
+def _check_patterns(config: dict[str, Any], patterns: dict[str, str]) -> None:
+    for key, pattern in patterns.items():
+        value = _value(config, key)
+        if not re.fullmatch(pattern, value):
+            raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
+
+
+def _value(config: dict[str, Any], key: str) -> Any:
+    """The value of a key like "sampling.max_length"; None where there is none."""
+    group, _, name = key.partition(".")
+    return config[group].get(name) if name else config[group]
+
+
+def _fingerprint(kind: str, *options: Any) -> str:
+    """The identity of what is made on this machine, by what it is made from."""
+    from resispec import embedded
+
+    if kind == "embedded_text":
+        return embedded.TEXT_RECIPE.key()
+    if kind == "embedded_eagle":
+        return embedded.drafter_recipe(*options).key()
+    of_pair = embedded.inflated_fingerprint if kind == "inflated_pair" else embedded.pair_fingerprint
+    return of_pair(*options)
+
+
+for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair"):
+    OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)

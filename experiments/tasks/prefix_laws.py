@@ -1,0 +1,87 @@
+"""Prefixes after which tasks measure laws: after the first tokens of a prompt, or in the target's own text.
+
+A prefix is what a model has read; what is measured is the law of the token that follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Generator, Tensor
+
+from experiments.tasks.base import Row, Workload, check_counts, identity
+from resispec.decode import Decoder
+from resispec.drafters import NoDraft
+from resispec.models import Model, features_of
+from resispec.verifiers import get_verifier
+
+
+@dataclass(frozen=True)
+class PrefixRow(Row):
+    """One prompt of a task that measures laws; no entry comes from drawing whether a token is accepted.
+
+    num_prefixes: how many prefixes were looked at. Entries are one value a prefix, or sums over prefixes.
+    """
+
+    num_prefixes: int
+
+
+@dataclass(frozen=True)
+class SiblingTask:
+    """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
+
+    num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
+    """
+
+    num_prefixes: int
+    num_siblings: int
+    num_tuples: int
+
+    def __post_init__(self) -> None:
+        names = ("num_prefixes", "num_siblings", "num_tuples")
+        check_counts(**{name: getattr(self, name) for name in names})
+
+    def laws(self, workload: Workload, index: int) -> tuple[Tensor, Tensor]:
+        """The laws (C, V) of `prefix_laws` for the C prefixes of a prompt: `num_prefixes`, if it is long."""
+        lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
+        return prefix_laws(workload, index, lengths)
+
+    def counts(self, workload: Workload, index: int, num_prefixes: int) -> dict[str, Any]:
+        """The fields of a row that say what was looked at."""
+        row = identity(workload, index)
+        return row | {"num_prefixes": num_prefixes, "num_tuples": self.num_tuples}
+
+
+def prefix_lengths(num_tokens: int, count: int) -> list[int]:
+    """`count` prefix lengths in even steps up to the whole prompt; fewer for a prompt of fewer tokens."""
+    return sorted({max(1, round(num_tokens * step / count)) for step in range(1, count + 1)})
+
+
+def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Tensor, Tensor]:
+    """The target's and the draft's laws (C, V) of the token after each prefix of a prompt; C lengths.
+
+    Raises InvalidInput when the pair has no draft model.
+    """
+    tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
+
+    def laws(model: Model) -> Tensor:
+        return workload.sampling.warp.law(model.head(features_of(model, tokens)[ends]))
+
+    return laws(workload.pair.target), laws(workload.pair.draft_model())
+
+
+def written(workload: Workload, index: int, generator: Generator) -> list[int]:
+    """The target's own continuation of a prompt, within the cell's limits of sampling; at least one token."""
+    writer, prompt = Decoder(NoDraft(), get_verifier("standard")), workload.prompts[index][1]
+    return list(writer.generate(workload.pair, prompt, workload.sampling, generator).tokens)
+
+
+def written_prefixes(workload: Workload, index: int, generator: Generator, count: int) -> list[list[int]]:
+    """A prompt, and the prompt with more and more of what the target writes after it, in even steps.
+
+    `count` of them, fewer after a short continuation.
+    """
+    prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
+    lengths = sorted({len(tokens) * step // count for step in range(count)})
+    return [[*prompt, *tokens[:length]] for length in lengths]

@@ -1,0 +1,96 @@
+"""Figure 3: where the time of a step goes, with a clock that waits for the device around every part."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from experiments.tasks.base import Row, Workload, identity, share
+from experiments.tasks.decode import hash_tokens
+from resispec.timing import Stopwatch, clock_seconds
+
+PARTS = {
+    "draft_s": "draft",
+    "target_s": "target",
+    "verify_s": "verify",
+    "shaping_s": "verify/shaping",
+    "budget_s": "verify/shaping/budget",
+    "redistribution_s": "verify/shaping/redistribution",
+    "proxy_s": "verify/shaping/proxy",
+    "commit_s": "commit",
+}
+"""Field of the row -> the part of a `resispec.timing.Stopwatch` whose seconds it holds."""
+
+
+@dataclass(frozen=True)
+class ProfileRow(Row):
+    """One profiled prompt: the tokens of a decoded one, and seconds that are not comparable with its own.
+
+    Nothing here is called `decode_s`, so that no throughput can be taken from such a row. profiled_s: of all
+    steps with the loop; for its parts see PARTS, a rule that does not name one has 0 there. shaping_s:
+    reshaping of residuals. proxy_s: the normalisation that every rule of Algorithm 1 has. num_timed: parts
+    that were timed. clock_s: seconds of as many empty parts afterwards.
+
+    Raises ValueError when parts exceed what they are parts of.
+    """
+
+    num_emitted: int
+    num_steps: int
+    tokens_sha256: str
+    profiled_s: float
+    draft_s: float
+    target_s: float
+    verify_s: float
+    shaping_s: float
+    budget_s: float
+    redistribution_s: float
+    proxy_s: float
+    commit_s: float
+    num_timed: int
+    clock_s: float
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 1 or not 0 < self.profiled_s < math.inf:
+            found = f"{self.num_steps} steps in {self.profiled_s} seconds"
+            raise ValueError(f"{found}; allowed: at least one step, positive seconds")
+        within = {
+            "profiled_s": ("draft_s", "target_s", "verify_s", "commit_s"),
+            "verify_s": ("shaping_s",),
+            "shaping_s": ("budget_s", "redistribution_s", "proxy_s"),
+        }
+        for whole, parts in within.items():
+            seconds, most = [getattr(self, name) for name in parts], getattr(self, whole)
+            if min(seconds) < 0 or sum(seconds) > most * (1 + 1e-9):
+                found = f"{', '.join(parts)} are {seconds}"
+                raise ValueError(f"{found}; allowed: together at most {whole}, {most}")
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Decodes every prompt as `Decode` does, the same tokens, with a stopwatch."""
+
+    row: ClassVar[type[ProfileRow]] = ProfileRow
+
+    def __call__(self, workload: Workload, index: int) -> ProfileRow:
+        """See `Task`."""
+        device, prompt = workload.pair.target.device, workload.prompts[index][1]
+        stopwatch, generator = Stopwatch(device), workload.generator(index)
+        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, stopwatch)
+        return ProfileRow(
+            **identity(workload, index),
+            num_emitted=sum(generation.num_emitted),
+            num_steps=len(generation.num_emitted),
+            tokens_sha256=hash_tokens(generation.tokens),
+            profiled_s=generation.decode_s,
+            **{field: stopwatch.seconds.get(path, 0.0) for field, path in PARTS.items()},
+            num_timed=stopwatch.num_timed,
+            clock_s=clock_seconds(device, stopwatch.num_timed),
+        )
+
+    def progress(self, rows: Sequence[ProfileRow]) -> dict[str, str]:
+        """Milliseconds a step, and the share of shaping in them."""
+        whole, steps = sum(row.profiled_s for row in rows), sum(row.num_steps for row in rows)
+        shaping = share(sum(row.shaping_s for row in rows), whole, ".1%")
+        return {"step_ms": share(1e3 * whole, steps, ".2f"), "shaping": shaping}

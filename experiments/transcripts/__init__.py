@@ -1,1 +1,0 @@
-"""Where transcripts come from: servers of other makers, and prompts to ask them."""

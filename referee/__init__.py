@@ -1,0 +1,1 @@
+"""Referee of engines: do the tokens that an engine emits follow the law of its target model?"""

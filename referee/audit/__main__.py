@@ -1,0 +1,86 @@
+"""Does an engine emit the target's law? Judge it by what it wrote, see docs/transcripts.md.
+
+    python -m referee.audit rows.jsonl --target meta-llama/Llama-3.1-8B
+    python -m referee.audit spec.jsonl --control plain.jsonl --target ./model --draft ./small
+    python -m referee.audit rows.jsonl --target embedded
+
+A model is a hub name or a folder. A target can also be a pair of conf/pair, which brings its draft.
+The exit code is 0 when no bias was seen in the transcripts (with a control: when no difference between the
+two was found), 3 when they are biased, 4 when there is too little to tell, and 1 or 2 when something is wrong
+with what was given. It is 5, with one line and no verdict, when rescoring cannot be trusted: logits are NaN
+or infinite, or tokens that the target draws itself, which are audited before an engine is called biased, do
+not pass. Another --dtype or --device may do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from tqdm import tqdm
+
+from referee import inputs
+from referee.audit import audit_transcripts, read_transcripts, report_json, report_lines
+from resispec.errors import InvalidInput, NoVerdict, in_one_line
+from resispec.files import write_json
+
+EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4}
+NO_VERDICT = 5
+"""The exit code when rescoring cannot be trusted."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Audit, print the report, and write its numbers if asked; returns the exit code. Raises InvalidInput."""
+    transcripts = read_transcripts(options.transcripts)
+    control = None if options.control is None else read_transcripts(options.control)
+    if control is not None and options.control.samefile(options.transcripts):
+        raise InvalidInput(
+            f"the control is the file of the transcripts, {options.control}; give another run's"
+        )
+    target, *drafts = inputs.scorers(options.target, options.draft, options.device, options.dtype)
+    try:
+        report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, _progress)
+    except NoVerdict as error:
+        sys.stderr.write(f"no verdict: {error}\n")
+        return NO_VERDICT
+    sys.stdout.writelines(f"{line}\n" for line in report_lines(report))
+    if options.json:
+        path = options.transcripts.with_suffix(".audit.json")
+        write_json(path, report_json(report) | {"options": vars(options)})
+        sys.stdout.write(f"written: {path}\n")
+    return EXIT_CODES[report.finding]
+
+
+@contextmanager
+def _progress(what: str, num_tokens: int) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr, gone at the end; gives a function to tell how many more tokens are done."""
+    with tqdm(total=num_tokens, desc=what, unit="token", dynamic_ncols=True, leave=False, delay=1) as bar:
+        yield lambda count: bar.update(count) and None
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m referee.audit",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("transcripts", type=Path, help="the .jsonl file that holds what the engine wrote")
+    made.add_argument("--target", required=True, help="the model whose law the engine should emit")
+    made.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
+    made.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
+    inputs.add_model_options(made)
+    made.add_argument("--json", action="store_true", help="also write every number to FILE.audit.json")
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    return in_one_line(lambda: run(parser().parse_args(arguments)), "stopped; nothing was judged")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""An arm of an audit: the transcripts of one engine, rescored by the target."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from referee.audit.statistics import sharing, statistics_of
+from referee.audit.terms import (
+    NEAR_TIE,
+    GreedyGaps,
+    T,
+    TokenTerms,
+    gaps_of,
+    join,
+    lookups,
+    terms_of,
+    with_serial,
+)
+from referee.rescoring import Scorer, check_fit, rescore
+from referee.transcripts import Transcript
+from resispec.audit.verdict import Statistic
+from resispec.errors import InvalidInput
+
+SHARED_CHANCE = 1e-4
+"""Chance below which rows whose places go together share their random numbers."""
+SHOWN = 5
+"""Most lines about single tokens."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Transcripts, rescored by a target.
+
+    terms: of the rows that were sampled. gaps: of those at temperature 0. Either is None without such rows.
+    """
+
+    transcripts: Sequence[Transcript]
+    target: Scorer
+    terms: TokenTerms | None
+    gaps: GreedyGaps | None
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of sampled tokens."""
+        return 0 if self.terms is None else len(self.terms.row)
+
+    def statistics(self, num_tokens: int | None = None) -> dict[str, Statistic]:
+        """Every statistic by its name, of all tokens that were sampled or of the first `num_tokens`."""
+        if self.terms is None:
+            return {}
+        first = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
+        return dict(statistics_of(first, self.is_shared))
+
+    def of_rows(self, rows: Sequence[int]) -> Arm:
+        """The arm of some of the rows, at least one, in this order."""
+        chosen = [self.transcripts[row] for row in rows]
+        return Arm(chosen, self.target, _of_rows(self.terms, rows), _of_rows(self.gaps, rows))
+
+    @cached_property
+    def sharing(self) -> Statistic | None:
+        """Do sampled rows draw with the same random numbers? See `statistics.sharing`."""
+        return None if self.terms is None else sharing(self.terms)
+
+    @property
+    def is_shared(self) -> bool:
+        """Do rows share their random numbers, by their seeds or by their draws?"""
+        seeds = [row.seed for row in self.transcripts if row.temperature > 0 and row.seed is not None]
+        goes_together = self.sharing is not None and self.sharing.p_value < SHARED_CHANCE
+        return goes_together or len(set(seeds)) < len(seeds)
+
+    @property
+    def without_eos(self) -> list[str]:
+        """The places of sampled rows that no limit ended, if none of them has an end-of-sequence token."""
+        ids = self.target.eos_token_ids
+        ended = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
+        lacking = [row.place for row in ended if not any(token in ids for token in row.output_token_ids)]
+        return lacking if ids and len(lacking) == len(ended) else []
+
+    def settings(self, at_least: int) -> dict[str, Tensor]:
+        """The rows (R,) bool that were sampled under each setting that has so many tokens."""
+        sampled = [row.setting if row.temperature > 0 else "" for row in self.transcripts]
+        counts = Counter[str]()
+        for setting, row in zip(sampled, self.transcripts, strict=True):
+            counts[setting] += len(row.output_token_ids)
+        large = [setting for setting, count in counts.items() if setting and count >= at_least]
+        return {name: torch.tensor([setting == name for setting in sampled]) for name in large}
+
+    def ruled_out(self) -> list[str]:
+        """The tokens that their settings rule out by more than rounding, a line each for the first."""
+        if self.terms is None:
+            return []
+        out = self.terms.where(~self.terms.is_possible)
+        lines = []
+        for index, position in zip(out.row[:SHOWN].tolist(), out.position[:SHOWN].tolist(), strict=True):
+            row = self.transcripts[index]
+            lines.append(
+                f"{row.place}: output token {position + 1} is {row.output_token_ids[position]}, which "
+                f"{row.setting} rules out; allowed: what could be kept if logits were {NEAR_TIE:g} off"
+            )
+        more = len(out.row) - SHOWN
+        return [*lines, *([f"and {more} more tokens like these"] if more > 0 else [])]
+
+
+def _of_rows(tokens: T | None, rows: Sequence[int]) -> T | None:
+    """The tokens of some rows, None where these have none."""
+    chosen = None if tokens is None else tokens.of_rows(rows)
+    return chosen if chosen is not None and len(chosen.row) else None
+
+
+def check_rows(transcripts: Sequence[Transcript], scorers: Sequence[Scorer]) -> None:
+    """Raise InvalidInput when there are no rows, and for one that a model cannot have read or written."""
+    if not transcripts:
+        raise InvalidInput("there are no transcripts; at least one row is needed")
+    for row in transcripts:
+        for scorer in scorers:
+            check_fit(scorer, row)
+
+
+def measure(
+    transcripts: Sequence[Transcript],
+    target: Scorer,
+    draft: Scorer | None = None,
+    on_tokens: Callable[[int], None] = lambda _: None,
+) -> Arm:
+    """Rescore transcripts. on_tokens: told how many output tokens were rescored since it was last called.
+
+    Raises InvalidInput as `check_rows`, and NoVerdict as `rescore`.
+    """
+    scorers = [target] if draft is None else [target, draft]
+    check_rows(transcripts, scorers)
+    generator = torch.Generator().manual_seed(0)
+    terms, gaps = [], []
+    suggested = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]
+    for stretch, *drafted in rescore(scorers, transcripts):
+        row = transcripts[stretch.row]
+        if row.temperature > 0:
+            own_draft = drafted[0] if drafted else None
+            lookup = suggested[stretch.row]
+            terms.append(terms_of(stretch, own_draft, row, target.eos_token_ids, lookup, generator))
+        else:
+            gaps.append(gaps_of(stretch, row))
+        on_tokens(len(stretch.logits))
+    sampled = with_serial(join(terms)) if terms else None
+    return Arm(transcripts, target, sampled, join(gaps) if gaps else None)

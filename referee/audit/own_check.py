@@ -1,0 +1,122 @@
+"""Own check of an audit: tokens that the target draws itself must pass before anybody is called biased.
+
+They are drawn one by one, by a forward with a cache for every token, and rescored as an engine's are, by the
+same models in the same precision, in whole padded sequences. Where they deviate the rescoring is wrong, and
+nothing that it says of an engine counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import cycle
+
+import torch
+from torch import Generator, Tensor
+
+from referee.audit.arm import measure
+from referee.audit.comparisons import with_target
+from referee.audit.verdict import judge_comparison, limit_of
+from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
+from referee.transcripts import Transcript
+from resispec.audit.verdict import MIN_TOKENS, Finding
+from resispec.errors import NoVerdict
+
+COPIES = 8
+"""Continuations of a prompt that are drawn together; of a greedy row there is one."""
+NEW_TOKENS = 32
+"""Tokens of a continuation, at most; never more than the row has."""
+Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
+"""Bar of long work, from its name and its number of tokens; it gives a function to be told of more."""
+Law = Callable[[Sequence[Tensor], Tensor], Tensor]
+"""The law (R, V) of the next token, from every model's logits (R, V) and the emitted tokens (R, T) int64."""
+
+
+def own_check(
+    transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None, progress: Progress
+) -> Iterator[str]:
+    """The note, for sampled and for greedy rows, that no bias was seen in the target's own continuations.
+
+    They continue prompts of the rows, at random, under the rows' settings, MIN_TOKENS tokens and a few more.
+    Raises NoVerdict where the finding is another one.
+    """
+    kinds = [[row for row in transcripts if (row.temperature > 0) is sampled] for sampled in (True, False)]
+    rows = [row for kind in kinds if kind for row in _own_rows(kind, target, progress)]
+    comparisons = with_target("own check", measure(rows, target, draft))
+    limit = limit_of(comparisons)
+    for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
+        tokens = f"{judgement.comparison.tokens} tokens that the target drew itself, in {target.precision}"
+        if judgement.finding is not Finding.NO_BIAS_SEEN:
+            raise NoVerdict(
+                f"the audit's own check, of {tokens}, finds them {judgement.finding}: "
+                f"{judgement.reasons[0]}; rescoring that fails it can accuse no engine, so take "
+                "another dtype or device"
+            )
+        yield (
+            f"the audit's own check, of {tokens}: {judgement.verdict}; that the rescoring itself is wrong by "
+            "less is not ruled out"
+        )
+
+
+def _own_rows(kind: Sequence[Transcript], target: Scorer, progress: Progress) -> Iterator[Transcript]:
+    generator, num_tokens = torch.Generator().manual_seed(0), 0
+    order = cycle(torch.randperm(len(kind), generator=generator).tolist())
+    with progress("own check", MIN_TOKENS) as on_tokens:
+        while num_tokens < MIN_TOKENS:
+            row = kind[next(order)]
+            length = sum(map(len, row.written))
+            copies = min(COPIES, max(1, MAX_POSITIONS // length)) if row.temperature > 0 else 1
+            drawn = redraw(row, target, copies, min(NEW_TOKENS, len(row.output_token_ids)), generator)
+            count = sum(len(copy.output_token_ids) for copy in drawn)
+            num_tokens += count
+            on_tokens(count)
+            yield from drawn
+
+
+def redraw(
+    transcript: Transcript, target: Scorer, copies: int, new: int, generator: Generator
+) -> list[Transcript]:
+    """Transcripts as if the target itself had been asked what the given one was, several times over.
+
+    Other arguments and errors: as for `draw`.
+    """
+    prompt = torch.tensor(transcript.prompt_token_ids, device=target.device)
+
+    def law(logits: Sequence[Tensor], emitted: Tensor) -> Tensor:
+        rows = zip(emitted, logits[0][:, None], strict=True)
+        stretches = [Stretch(0, prompt, outputs, len(outputs), scores) for outputs, scores in rows]
+        return transcript.law(torch.cat([penalised(stretch, transcript) for stretch in stretches]))
+
+    answers = draw(law, [transcript.prompt_token_ids] * copies, [target], new, generator)
+    return [
+        replace(transcript, output_token_ids=tokens, finish_reason=reason, seed=None)
+        for tokens, reason in answers
+    ]
+
+
+@torch.inference_mode()
+def draw(
+    law: Law, prompts: Sequence[Sequence[int]], scorers: Sequence[Scorer], new: int, generator: Generator
+) -> list[tuple[tuple[int, ...], str]]:
+    """Tokens after every prompt, up to the target's first end of sequence or `new`, and why they end.
+
+    prompts: of one length. scorers: of the target, and of others that the law asks. generator: on the CPU,
+    for one number a token, at which the inverse of cumulative sums is taken. Raises NoVerdict where logits
+    are no numbers, see `check_numbers`.
+    """
+    fresh = torch.tensor(prompts, device=scorers[0].device)
+    emitted, caches = fresh[:, :0], [None] * len(scorers)
+    for _ in range(new):
+        steps = [scorer.after(fresh, cache) for scorer, cache in zip(scorers, caches, strict=True)]
+        logits, caches = [scores for scores, _ in steps], [cache for _, cache in steps]
+        check_numbers(logits, scorers, "drawing")
+        edges = law(logits, emitted).double().cumsum(-1)
+        shares = torch.rand(len(fresh), 1, generator=generator, dtype=torch.float64).to(edges.device)
+        fresh = torch.searchsorted(edges, shares * edges[:, -1:], right=True)
+        emitted = torch.cat((emitted, fresh), 1)
+    answers = []
+    for tokens in emitted.tolist():
+        ends = [place for place, token in enumerate(tokens, 1) if token in scorers[0].eos_token_ids]
+        answers.append((tuple(tokens[: ends[0]]), "stop") if ends else (tuple(tokens), "length"))
+    return answers

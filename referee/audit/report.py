@@ -1,0 +1,270 @@
+"""Report of an audit: rescore the transcripts, compare, judge, and say what it means for a reader."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from difflib import get_close_matches
+from typing import Any
+
+from referee.audit.arm import Arm, check_rows, measure
+from referee.audit.comparisons import POWER, with_control, with_target
+from referee.audit.own_check import Progress, own_check
+from referee.audit.statistics import PLACES, z_of
+from referee.audit.terms import NEAR_TIE
+from referee.audit.verdict import FALSE_ALARM_RATE, JudgedComparison, judge_comparison, limit_of, overall
+from referee.rescoring import Scorer
+from referee.transcripts import Transcript
+from resispec.audit.verdict import Finding
+from resispec.errors import InvalidInput
+from resispec.sampling import SETTINGS
+
+LEAST_MISSED = 10.0
+"""Least number of tokens expected beyond a place that makes their absence worth a note."""
+
+
+@dataclass(frozen=True)
+class TranscriptsReport:
+    """Findings of an audit.
+
+    finding: of the transcripts against the control where there is one, otherwise against the target.
+    summary: the verdict in sentences. judgements: of every comparison, the ones that decide first. notes:
+    hints for a reader. limit: the least chance that a statistic may have.
+    """
+
+    finding: Finding
+    summary: tuple[str, ...]
+    judgements: tuple[JudgedComparison, ...]
+    notes: tuple[str, ...]
+    limit: float
+
+    @property
+    def allowed_z(self) -> float:
+        """Largest |z| of a normal statistic."""
+        return z_of(self.limit)
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words, see `JudgedComparison.verdict`."""
+        return self.judgements[0].verdict if self.finding is Finding.NO_BIAS_SEEN else self.finding
+
+
+def audit_transcripts(
+    transcripts: Sequence[Transcript],
+    target: Scorer,
+    draft: Scorer | None = None,
+    control: Sequence[Transcript] | None = None,
+    progress: Progress = lambda *_: nullcontext(lambda _: None),
+) -> TranscriptsReport:
+    """Does an engine emit the target's law? From its transcripts, and from a control arm without speculation.
+
+    draft: the engine's draft model, with which a bias toward it shows in fewer tokens. control: transcripts
+    of the same engine for the same prompts under the same settings without speculation; then the verdict is
+    on the difference, in which whatever the engine does otherwise than the target cancels.
+    Raises InvalidInput, naming the row, for one that the models cannot have read or written; when there are
+    no rows; and for a control with the same rows or with other settings. Raises NoVerdict where a model's
+    logits are no numbers, and where something is biased but tokens of the target's own are not seen to be
+    without bias, see `own_check`.
+    """
+    # At temperature 0 a right engine writes the same twice.
+    is_same = control is not None and list(control) == list(transcripts)
+    if is_same and any(row.temperature > 0 for row in transcripts):
+        raise InvalidInput(
+            "the control has the same rows as the transcripts, so it can show nothing; allowed: rows of "
+            "another run, without speculation, that differ in their tokens, `seed`, `engine` or any other key"
+        )
+    arms = [transcripts] if control is None else [transcripts, control]
+    for rows in arms:  # before the first is rescored, which takes long
+        check_rows(rows, [target] if draft is None else [target, draft])
+    settings = [sorted({row.setting for row in rows}) for rows in arms]
+    if settings[0] != settings[-1]:
+        lists = " and ".join("; ".join(names) for names in settings)
+        raise InvalidInput(
+            f"the transcripts and the control have the settings {lists}; allowed: the same in both"
+        )
+    with progress("rescoring", sum(len(row.output_token_ids) for rows in arms for row in rows)) as on_tokens:
+        report = audit_arms(*(measure(rows, target, draft, on_tokens) for rows in arms))
+    if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
+        return report
+    return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft, progress)))
+
+
+def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
+    """The audit of rescored transcripts, without `own_check`; control: under the same settings."""
+    groups = {"transcripts": with_target("transcripts", arm)}
+    if control is not None:
+        difference = with_control(arm, control)
+        groups = {"difference": difference, **groups, "control": with_target("control", control)}
+    limit = limit_of(comparison for group in groups.values() for comparison in group)
+    judged = {name: [judge_comparison(one, limit) for one in group] for name, group in groups.items()}
+    findings = {name: overall([one.finding for one in group]) for name, group in judged.items()}
+    finding, sentences = _verdict(findings)
+    return TranscriptsReport(
+        finding,
+        sentences if arm.gaps is None else (*sentences, _GREEDY),
+        tuple(judgement for group in judged.values() for judgement in group),
+        tuple(notes(arm, control, findings)),
+        limit,
+    )
+
+
+_AGAINST_TARGET = {
+    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
+    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
+    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
+    Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
+}
+_DIFFERENCE = {
+    Finding.NO_BIAS_SEEN: "no difference between the engine with and without speculation was found",
+    Finding.BIASED: "speculation differs from the engine without it",
+    Finding.UNDECIDED: "whether speculation differs from the engine without it is undecided",
+}
+_CONTROL = {
+    Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
+    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
+    "precision or weights, or settings that the rows do not say",
+    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
+}
+_ALONE = (
+    "the transcripts deviate from the target and the control was not found to, but the difference of the "
+    "two can still be chance; more tokens decide whether it is the speculation"
+)
+_GREEDY = (
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
+    f"one, or as good within {NEAR_TIE:g} of its logit"
+)
+
+
+def _verdict(findings: Mapping[str, Finding]) -> tuple[Finding, tuple[str, ...]]:
+    """The audit's finding, and what it means in sentences. findings: of the comparisons by their names."""
+    own = findings["transcripts"]
+    if "difference" not in findings:
+        return own, (_AGAINST_TARGET[own],)
+    difference, control = findings["difference"], findings["control"]
+    if own is Finding.BIASED and Finding.BIASED not in (difference, control):
+        return Finding.UNDECIDED, (_ALONE, _CONTROL[control])
+    return difference, (_DIFFERENCE[difference], _CONTROL[control])
+
+
+def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
+    """The notes on a report, a line each. findings: of the arms against the target, by their names."""
+    arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
+    for name, side in arms.items():
+        lines = [*_about_file(side), *_about_draws(side)]
+        if findings[name] is not Finding.NO_BIAS_SEEN:
+            lines += _about_settings(side)
+        yield from (f"{name}: {line}" for line in lines)
+    if control is not None:
+        prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
+        if apart := len(prompts ^ others):
+            yield f"{apart} prompts are in one arm alone; with the same in both, less differs by chance"
+
+
+def _about_file(arm: Arm) -> Iterator[str]:
+    rows = arm.transcripts
+    engines = Counter(f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine)
+    if engines:
+        yield "written by " + ", ".join(f"{engine} ({count} rows)" for engine, count in engines.items())
+    for key in sorted({key for row in rows for key in row.extra}):
+        if near := get_close_matches(key, SETTINGS, n=1):
+            yield f"the rows' key {key!r} is not read; did you mean {near[0]}?"
+
+
+def _about_draws(arm: Arm) -> Iterator[str]:
+    ids = arm.target.eos_token_ids
+    if ids and not any(row.output_token_ids[-1] in ids for row in arm.transcripts):
+        yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
+    goes_on = [row for row in arm.transcripts if any(token in ids for token in row.output_token_ids[:-1])]
+    if goes_on:
+        yield (
+            f"{len(goes_on)} rows go on after an end-of-sequence token (the first: {goes_on[0].place}); what "
+            "an engine appends to fill rows up is not emitted, so cut it off"
+        )
+    if arm.is_shared and arm.sharing is not None:
+        yield (
+            f"rows share their random numbers (z = {arm.sharing.z:.1f}), as one seed for several of them "
+            "makes them; each row alone may be right, so this is no bias, but many tokens count as few: give "
+            "every request a seed of its own, or none"
+        )
+
+
+def _about_settings(arm: Arm) -> Iterator[str]:
+    """Settings that the engine may apply and that are not in the rows."""
+    defaults = ", ".join(
+        f"{name}={value:g}"
+        for name, value in arm.target.defaults.items()
+        if any(getattr(row, name) != value for row in arm.transcripts)
+    )
+    if defaults:
+        yield (
+            f"the target's generation_config.json says {defaults}, and not every row does; engines like vLLM "
+            "apply it to requests that say nothing"
+        )
+    if arm.terms is None:
+        return
+    expected, last = arm.terms.chances.sum(0).tolist(), int(arm.terms.bucket.max())
+    if (missed := sum(expected[last + 1 :])) >= LEAST_MISSED:
+        yield (
+            f"no token came from beyond {PLACES[last]} by probability, where {missed:.1f} were expected; are "
+            "top_k, top_p or min_p on and not declared?"
+        )
+
+
+def report_lines(report: TranscriptsReport) -> Iterator[str]:
+    """The verdict, the comparisons it rests on, and the smallest bias that the audit could have seen."""
+    yield f"verdict: {report.verdict}"
+    for sentence in report.summary:
+        yield f"  {sentence}"
+    for judgement in report.judgements:
+        yield ""
+        yield from _judgement_lines(judgement, report.limit)
+    if report.notes:
+        yield ""
+        yield from (f"note: {note}" for note in report.notes)
+    yield ""
+    yield (
+        f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each statistic "
+        f"with about {report.limit:.1g}, which a normal one has beyond {report.allowed_z:.2f})."
+    )
+
+
+def report_json(report: TranscriptsReport) -> dict[str, Any]:
+    """Every number of a report, of plain types; infinity and NaN are null."""
+    content = _plain(report)
+    for judgement, plain in zip(report.judgements, content["judgements"], strict=True):
+        plain["more_tokens"] = judgement.more_tokens
+    return content | {"false_alarm_rate": FALSE_ALARM_RATE, "power": POWER}
+
+
+def _judgement_lines(judgement: JudgedComparison, limit: float) -> Iterator[str]:
+    comparison = judgement.comparison
+    size = f"{comparison.tokens} tokens in {comparison.rows} rows"
+    yield f"{comparison.what} ({size}): {judgement.verdict}"
+    yield from (f"  {reason}" for reason in judgement.reasons)
+    for group, statistics in comparison.groups.items():
+        cells = ", ".join(
+            f"{name} {statistic.z:.1f}{'*' if statistic.p_value < limit else ''}"
+            for name, statistic in statistics.items()
+        )
+        yield f"  z, {group}: {cells}"
+    yield from (f"  {fact}" for fact in comparison.facts)
+    if judgement.smallest_bias:
+        kinds = ", ".join(f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items())
+        unit = "total variation a token" if comparison.smallest_share is None else "share of the tokens"
+        yield (
+            f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it with "
+            f"{judgement.more_tokens} more tokens an arm"
+        )
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return _plain(asdict(value))
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

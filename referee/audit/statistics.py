@@ -1,0 +1,230 @@
+"""Statistics of terms, of one arm against the reference model or of one arm against another.
+
+Each is judged by the chance of one as far out. The tails decide, so a sum's chance is that of Pearson's type
+III law (a shifted gamma law) with its mean, variance and third moment: of rare events, such as an end of
+sequence, a normal law would misjudge them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from referee.audit.terms import EDGES, TokenTerms
+from resispec.audit.chi_square import chi_square
+from resispec.audit.verdict import Statistic
+from resispec.errors import NoVerdict
+
+LARGEST_Z = 1e6
+"""z of an impossible event."""
+SMALLEST = 1e-300
+"""Chances below this are 0."""
+MOST_SKEWED = 0.7
+"""Sums whose law is more skewed than this are made of too few events (a count of 2) and are not judged."""
+PLACES = (*(f"place {first + 1}-{last}" for first, last in zip((0, *EDGES), EDGES, strict=False)), "beyond")
+"""Names of the buckets."""
+
+
+def z_of(p_value: float) -> float:
+    """|z| of a normal variable with this two-sided chance."""
+    return LARGEST_Z if p_value < SMALLEST else float(stats.norm.isf(p_value / 2))
+
+
+def normal_z(statistic: Statistic) -> float:
+    """|z| of a normal variable with this chance, or |z| itself where the chance is 0."""
+    return z_of(statistic.p_value) if statistic.p_value > SMALLEST else abs(statistic.z)
+
+
+def two_sided(z: float, skewness: float) -> float:
+    """Twice the chance that a standardised sum with this skewness is at least as far out as z on its side."""
+    if abs(skewness) < 1e-3:  # a gamma law's tail is not computed precisely there
+        return 2 * float(stats.norm.sf(abs(z)))
+    tail = stats.pearson3.sf if z > 0 else stats.pearson3.cdf
+    return min(1.0, 2 * float(tail(z, skewness)))
+
+
+def from_student(z: float, degrees: int) -> float:
+    """Nearly normal equivalent of Student's z, finite however far out (Wallace 1959)."""
+    steps = (8 * degrees + 1) / (8 * degrees + 3)
+    return math.copysign(steps * math.sqrt(degrees * math.log1p(z * z / degrees)), z)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of terms, each divided by the number of tokens: those of `names`, then those of the buckets.
+
+    deviation, variance, third: (S + K,) float64, the mean and its second and third central moment. n:
+    (S + K,) int64, number of random terms. inflation: (S + K,) float64, from 1, factor by which the mean's
+    variance was found to be larger, with this many `degrees` of freedom.
+    """
+
+    names: tuple[str, ...]
+    deviation: Tensor
+    variance: Tensor
+    third: Tensor
+    n: Tensor
+    inflation: Tensor
+    degrees: int
+
+    def statistics(self) -> dict[str, Statistic]:
+        """The statistics that can be judged, by name; of the buckets `places` alone, the worst one's.
+
+        The probability of the worst is that of all buckets together (union bound). Raises NoVerdict for NaN.
+        """
+        judged = {}
+        for index, name in enumerate((*self.names, *PLACES)):
+            if (statistic := self._statistic(index)) is not None:
+                judged[name] = statistic
+        buckets = [judged.pop(name) for name in PLACES if name in judged]
+        return judged | ({"places": _worst(buckets)} if buckets else {})
+
+    def variance_of(self, name: str) -> float:
+        """The variance of a mean by its name, inflation included."""
+        index = self.names.index(name)
+        return float(self.variance[index] * self.inflation[index])
+
+    def _statistic(self, index: int) -> Statistic | None:
+        inflation = float(self.inflation[index])
+        error = math.sqrt(float(self.variance[index]) * inflation)
+        if error == 0 or abs(skewness := float(self.third[index]) / error**3) > MOST_SKEWED:
+            return None
+        value = float(self.deviation[index])
+        if math.isnan(value) or math.isnan(error):
+            raise NoVerdict("a statistic is NaN; allowed: numbers, so take less extreme settings or float32")
+        z = value / error
+        if inflation > 1:  # the variance is an estimate
+            z = from_student(z, self.degrees)
+        return Statistic(value, z, two_sided(z, skewness), int(self.n[index]), error)
+
+
+def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]:
+    """One arm's statistics against the reference model by name; is_shared: see `against_reference`.
+
+    `places` is a chi-square over the buckets and `pit` Kolmogorov and Smirnov's of the places' masses. Where
+    rows share their random numbers, `places` is a bound and there is no `pit`.
+    """
+    judged = against_reference(terms, is_shared).statistics()
+    inside = terms.where(terms.is_inside)
+    if is_shared or not len(inside.row):
+        return judged
+    places = chi_square(inside.chances, inside.bucket)
+    places = replace(places, z=min(places.z, LARGEST_Z))  # finite for an impossible event
+    distance = stats.kstest(inside.pits[:, 0].numpy(), "uniform", method="exact")
+    value, p_value = float(distance.statistic), float(distance.pvalue)
+    z = z_of(p_value) if p_value > SMALLEST else 2 * math.sqrt(len(inside.row)) * value
+    pit = Statistic(value, z, p_value, len(inside.row))
+    return judged | {"places": places, "pit": pit}
+
+
+def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
+    """One arm's sums against the reference model.
+
+    is_shared: rows share their random numbers. Then the sum at one position has at most the variance of terms
+    that go up and down together.
+    """
+    mean, variance, third = _moments(terms.every, terms.position if is_shared else None)
+    return Sums(terms.names, mean, variance, third, _random(terms), torch.ones_like(variance), 0)
+
+
+def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_shared: bool) -> Sums:
+    """The difference of two arms' means, over the variances of both.
+
+    A model that is not the reference drifts in both arms alike, but not at every prompt alike. So the
+    variance is also taken between prompts, and the larger one counts. prompts: (N + M,) int64, which prompt
+    each token of the first and of the second arm continues. is_shared: as above, in either arm.
+    """
+    sides = [_moments(side.every, side.position if is_shared else None) for side in (terms, control)]
+    (mean, variance, third), (other, other_variance, other_third) = sides
+    variance = variance + other_variance
+    between = _between(terms.every[..., 0], control.every[..., 0], prompts)
+    inflation = torch.where(variance > 0, between / variance, 1.0).clamp_min(1.0)
+    n = _random(terms) + _random(control)
+    return Sums(terms.names, mean - other, variance, third - other_third, n, inflation, _degrees(prompts))
+
+
+def sharing(terms: TokenTerms) -> Statistic:
+    """Do rows draw with the same random numbers? Large when their places go up and down together.
+
+    Over all pairs of rows that have a token at the same position, the products of their centred `pits`.
+    """
+    both = []
+    for pits in terms.pits.T:
+        centred = (pits - pits.mean()) * math.sqrt(12)
+        columns = torch.stack((centred, centred.square(), torch.ones_like(centred)), -1)
+        totals, squares, counts = _by_label(columns, terms.position).T
+        pairs = counts * (counts - 1) / 2
+        number = max(float(pairs.sum()), 1.0)
+        z = float((totals.square() - squares).sum()) / 2 / math.sqrt(number)
+        # With many rows the squared total at a position is a chi-square with one degree of freedom.
+        skewness = float(((2 * pairs) ** 1.5).sum()) / number**1.5
+        p_value = two_sided(z, skewness) if z > 0 else 1.0
+        both.append(Statistic(z / math.sqrt(number), z, p_value, len(pits)))
+    return _worst(both)
+
+
+def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statistic:
+    """Do two arms have rare events at different rates? events, control: (N,) and (M,) bool, for each token.
+
+    Given their total each arm's number is binomial where events are independent. Where one makes the next
+    likelier, the variance between prompts says so; the larger chance counts. prompts: as in
+    `against_control`.
+    """
+    count, total, share = int(events.sum()), int(events.sum() + control.sum()), len(events) / len(prompts)
+    upper, lower = stats.binom.sf(count - 1, total, share), stats.binom.cdf(count, total, share)
+    p_value = min(1.0, 2 * float(min(upper, lower)))
+    first, second = events.double()[:, None], control.double()[:, None]
+    difference = float(first.mean() - second.mean())
+    if (between := float(_between(first, second, prompts))) > 0:
+        student = from_student(difference / math.sqrt(between), _degrees(prompts))
+        p_value = max(p_value, two_sided(student, 0.0))
+    return Statistic(difference, math.copysign(z_of(p_value), lower - upper), p_value, len(prompts))
+
+
+def _worst(together: list[Statistic]) -> Statistic:
+    """The least likely of several statistics, with a bound of the chance that any of them is as unlikely."""
+    worst = min(together, key=lambda statistic: statistic.p_value)
+    return replace(worst, p_value=min(1.0, len(together) * worst.p_value))
+
+
+def _moments(every: Tensor, clusters: Tensor | None) -> list[Tensor]:
+    """The mean of the deviations, and the second and third central moment of that mean, (S + K,) each.
+
+    clusters: (N,) int64, in which the terms may depend on each other in any way; by the inequalities of
+    Cauchy-Schwarz and Hoelder the root of a moment of their sum is at most the sum of the roots. None where
+    all terms are independent given what was before.
+    """
+    moments = []
+    for power in (2, 3):
+        values = every[..., power - 1]
+        if clusters is None:
+            moments.append(values.sum(0))
+        else:
+            root = values.sqrt() if power == 2 else values.sign() * values.abs() ** (1 / 3)
+            moments.append((_by_label(root, clusters) ** power).sum(0))
+    return [every[..., 0].mean(0), moments[0] / len(every) ** 2, moments[1] / len(every) ** 3]
+
+
+def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
+    """The variance (S,) between prompts of the difference of two arms' means, of values (N, S) and (M, S)."""
+    parts = ((first - first.mean(0)) / len(first), (second.mean(0) - second) / len(second))
+    return _by_label(torch.cat(parts), prompts).square().sum(0)
+
+
+def _degrees(prompts: Tensor) -> int:
+    """Degrees of freedom of a variance between these prompts."""
+    return max(1, len(prompts.unique()) - 1)
+
+
+def _random(terms: TokenTerms) -> Tensor:
+    return (terms.every[..., 1] > 0).sum(0)
+
+
+def _by_label(values: Tensor, labels: Tensor) -> Tensor:
+    """The sums (G, S) of the values (N, S) that share a label (N,) int64 below G."""
+    totals = values.new_zeros(int(labels.max()) + 1, values.shape[1])
+    return totals.index_add_(0, labels, values)

@@ -1,0 +1,261 @@
+"""Terms of every emitted token: its deviations from the law that it was drawn from.
+
+Each statistic is a sum over emitted tokens x_t of f_t(x_t) - E f_t under the target's law p_t, where f_t is
+known before x_t is drawn. So it has mean 0 whatever was emitted before, and a rule that stops a row by what
+it has seen, such as an end of sequence, a limit or a stop string, biases nothing as long as every emitted
+token is in the row. The choices of f:
+    surprisal   -log p_t(x): wrong temperatures, greedy draws, tails that are cut
+    rank        the mass of tokens with smaller ids, see `resispec.audit.z_score`: uniforms used twice
+    eos         is x an end-of-sequence token?
+    seen        is x in the context already? Undeclared penalties, drafts from the prompt
+    lookup      does x follow the context's last two tokens as it did the last time they stood together?
+                The draft of prompt lookup and n-gram speculation
+    overdraft   does the draft rate x higher than the target? A bias toward the draft shows here first
+    log(q/p)    the logarithm of that ratio, between -4 and 4
+    serial      the product of a token's place in its law with that of the token before
+At temperature 0 the question is another one, whether a token is the most probable one: see `GreedyGaps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+from referee.rescoring import Stretch, emitted_counts, penalised
+from referee.transcripts import Transcript
+from resispec.audit.z_score import rank_terms
+from resispec.sampling import tempered, truncated
+
+EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
+"""Last place of every bucket but the last, which is open; place 1 is the most probable token."""
+LARGEST_RATIO = 4.0
+NEAR_TIE = 0.25
+"""Logits this close are equal: bfloat16 rounds a logit between 16 and 32 to a multiple of 0.125."""
+
+
+@dataclass(frozen=True)
+class EmittedTokens:
+    """Measurements of N emitted tokens, on the CPU, in the order of rows and positions.
+
+    row, position: (N,) int64, where a token stands. Fields of subclasses that are tensors have N rows, too.
+    """
+
+    row: Tensor
+    position: Tensor
+
+    def where(self, chosen: Tensor) -> Self:
+        """Some of the tokens; chosen: (N,) bool, or (M,) int64."""
+        return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
+
+    def of_rows(self, rows: Sequence[int]) -> Self:
+        """The tokens of some rows, which are counted anew from 0 in this order."""
+        first, end = (
+            torch.searchsorted(self.row, torch.tensor(rows), right=right) for right in (False, True)
+        )
+        places = [torch.arange(*ends) for ends in zip(first.tolist(), end.tolist(), strict=True)]
+        return replace(
+            self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(end - first)
+        )
+
+    def _columns(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+
+T = TypeVar("T", bound=EmittedTokens)
+
+
+def join(parts: Sequence[T]) -> T:
+    """The tokens of all parts, at least one, put in order."""
+    columns = {name: torch.cat([getattr(part, name) for part in parts]) for name in parts[0]._columns()}
+    joined = replace(parts[0], **columns)
+    return joined.where((joined.row * (int(joined.position.max()) + 1) + joined.position).argsort())
+
+
+@dataclass(frozen=True)
+class TokenTerms(EmittedTokens):
+    """Terms of N sampled tokens.
+
+    sums: (N, S, 3) float64, for each of `names` its deviation f(x) - E f and the variance and third central
+    moment of f. bucket: (N,) int64, which bucket of places the token is from; chances: (N, K) float64, of the
+    buckets. pits: (N, 2) float64, uniform in [0, 1) and independent when the laws are right: the mass of
+    tokens before x by place, and by id, plus a random share of x's own. spread: (N,) float64, half the mean
+    absolute deviation of the surprisal. is_inside: (N,) bool, is the token in the law's support? The
+    deviations of one that is not are 0. is_possible: (N,) bool, would it be in the support if every logit
+    that is not below its own were NEAR_TIE lower?
+    """
+
+    names: tuple[str, ...]
+    sums: Tensor
+    bucket: Tensor
+    chances: Tensor
+    pits: Tensor
+    spread: Tensor
+    is_inside: Tensor
+    is_possible: Tensor
+
+    @property
+    def every(self) -> Tensor:
+        """(N, S + K, 3): the terms of `names`, then those of the events that a token is from a bucket."""
+        happened = torch.nn.functional.one_hot(self.bucket, self.chances.shape[1]).double()
+        events = _indicator(happened, self.chances)
+        events[..., 0].masked_fill_(~self.is_inside[:, None], 0.0)
+        return torch.cat((self.sums, events), 1)
+
+    @property
+    def surprisal_variance(self) -> Tensor:
+        """(N,) float64."""
+        return self.sums[:, self.names.index("surprisal"), 1]
+
+
+@dataclass(frozen=True)
+class GreedyGaps(EmittedTokens):
+    """Distances of the logits of N greedy tokens from the best.
+
+    best: (N,) int64, the most probable token. gap: (N,) float32, after the penalties.
+    """
+
+    best: Tensor
+    gap: Tensor
+
+    @property
+    def is_greedy(self) -> Tensor:
+        """(N,) bool: is a token the best one, or as good?
+
+        Two computations of the same logits differ by rounding, which decides between two that are nearly
+        equal. Every token is judged after those really emitted before it: one divergence makes no other.
+        """
+        return self.gap <= NEAR_TIE
+
+
+def gaps_of(stretch: Stretch, transcript: Transcript) -> GreedyGaps:
+    """The gaps of a stretch's tokens."""
+    scores = penalised(stretch, transcript)
+    best = scores.max(-1)
+    gap = best.values - scores.gather(-1, stretch.tokens[:, None])[:, 0]
+    return GreedyGaps(*stretch.where, best.indices.cpu(), gap.cpu())
+
+
+def terms_of(
+    stretch: Stretch,
+    draft: Stretch | None,
+    transcript: Transcript,
+    eos_token_ids: Sequence[int],
+    lookup: Tensor,
+    generator: Generator,
+) -> TokenTerms:
+    """The terms of a stretch's tokens, without `serial`.
+
+    transcript: for its settings. eos_token_ids: the target's. lookup: (T,) int64, see `lookups`. generator:
+    on the CPU, for the random shares.
+    """
+    scores, tokens = penalised(stretch, transcript), stretch.tokens
+    kept = _warped(scores, transcript)
+    is_inside = _at(kept, tokens).isfinite()
+    probs = kept.double().softmax(-1)
+    surprisal = -torch.where(probs > 0, probs, 1.0).log()
+    columns = {
+        "surprisal": _function(surprisal, probs, tokens),
+        "rank": torch.stack((*rank_terms(probs, tokens), torch.zeros_like(probs[:, 0])), -1),
+    }
+    if eos_token_ids:
+        eos = torch.tensor(eos_token_ids, device=tokens.device)
+        columns["eos"] = _indicator(torch.isin(tokens, eos).double(), probs[:, eos].sum(-1))
+    seen = emitted_counts(stretch, probs.shape[-1]) > 0
+    seen[:, stretch.prompt] = True
+    columns["seen"] = _event(seen, probs, tokens)
+    suggested = lookup.to(tokens.device)[stretch.first : stretch.first + len(tokens)]
+    chance = _at(probs, suggested.clamp_min(0)) * (suggested >= 0)
+    columns["lookup"] = _indicator((suggested == tokens).double(), chance)
+    if draft is not None:
+        law = _warped(penalised(draft, transcript), transcript).double().softmax(-1)
+        law = torch.nn.functional.pad(law, (0, probs.shape[-1] - law.shape[-1]))
+        columns["overdraft"] = _event(law > probs, probs, tokens)
+        ratio = (law.clamp_min(1e-300).log() + surprisal).clamp(-LARGEST_RATIO, LARGEST_RATIO)
+        columns["log(q/p)"] = _function(ratio, probs, tokens)
+    sums = torch.stack([*columns.values()], 1)
+    sums[..., 0].masked_fill_(~is_inside[:, None], 0.0)
+    entropy = (probs * surprisal).sum(-1, keepdim=True)
+    spread = (probs * (surprisal - entropy).abs()).sum(-1) / 2
+    is_possible = is_inside.clone()
+    is_possible[~is_inside] = _is_nearly_inside(scores[~is_inside], tokens[~is_inside], transcript)
+    values = (sums, *_places(probs, tokens, generator), spread, is_inside, is_possible)
+    return TokenTerms(*stretch.where, (*columns,), *(value.cpu() for value in values))
+
+
+def with_serial(terms: TokenTerms) -> TokenTerms:
+    """The terms of all tokens of their rows, with `serial`."""
+    centred = terms.pits[:, 0] - 0.5
+    before = centred.roll(1).where(terms.position > 0, 0.0)
+    serial = torch.stack((12 * before * centred, 12 * before.square(), torch.zeros_like(centred)), -1)
+    serial[..., 0].masked_fill_(~terms.is_inside, 0.0)
+    return replace(terms, names=(*terms.names, "serial"), sums=torch.cat((terms.sums, serial[:, None]), 1))
+
+
+def lookups(transcript: Transcript) -> Tensor:
+    """Followers of the last time that the two tokens before an output stood together, (T,) int64, or -1."""
+    prompt, outputs = transcript.written
+    context = (*prompt, *outputs)
+    suggested, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
+    for place in range(2, len(context)):
+        last = context[place - 2 : place]
+        if place >= len(prompt):
+            suggested[place - len(prompt)] = followers.get(last, -1)
+        followers[last] = context[place]
+    return torch.tensor(suggested)
+
+
+def _warped(scores: Tensor, transcript: Transcript) -> Tensor:
+    return truncated(tempered(scores, transcript), transcript)
+
+
+def _at(values: Tensor, tokens: Tensor) -> Tensor:
+    """Values (K, V) at tokens (K,)."""
+    return values.gather(-1, tokens[:, None])[:, 0]
+
+
+def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) -> Tensor:
+    """Does a token (K,) survive when the scores (K, V) that are not below its own are NEAR_TIE lower?"""
+    own = scores.gather(-1, tokens[:, None])
+    lower = (scores - NEAR_TIE * (scores >= own)).scatter(-1, tokens[:, None], own)
+    return _at(_warped(lower, transcript), tokens).isfinite()
+
+
+def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
+    """Deviation, variance and third central moment (K, 3) of a function (K, V) of the next token."""
+    centred = values - (probs * values).sum(-1, keepdim=True)
+    moments = ((probs * centred**power).sum(-1) for power in (2, 3))
+    return torch.stack((_at(centred, tokens), *moments), -1)
+
+
+def _event(holds: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
+    """Moments (K, 3) of the indicator of an event (K, V) bool."""
+    return _indicator(_at(holds, tokens).double(), (probs * holds).sum(-1))
+
+
+def _indicator(happened: Tensor, chance: Tensor) -> Tensor:
+    """Deviation, variance and third central moment (..., 3) of an event with this chance."""
+    chance = chance.clamp(0, 1)
+    variance = chance * (1 - chance)
+    return torch.stack((happened - chance, variance, variance * (1 - 2 * chance)), -1)
+
+
+def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """bucket (K,), chances (K, len(EDGES) + 1) and pits (K, 2), see `TokenTerms`; equal masses go by id."""
+    own = probs.gather(-1, tokens[:, None])
+    is_lower_id = torch.arange(probs.shape[-1], device=probs.device) < tokens[:, None]
+    is_before = (probs > own) | ((probs == own) & is_lower_id)
+    edges = torch.tensor(EDGES, device=probs.device)
+    bucket = torch.bucketize(is_before.sum(-1) + 1, edges)
+    top = probs.topk(min(EDGES[-1], probs.shape[-1])).values
+    buckets = torch.bucketize(torch.arange(1, top.shape[-1] + 1, device=probs.device), edges)
+    chances = probs.new_zeros(len(probs), len(EDGES) + 1).index_add_(1, buckets, top)
+    chances[:, -1] += (1 - top.sum(-1)).clamp_min(0)
+    # Rounding of the last bucket must not make a token of it impossible.
+    rounded = torch.maximum(chances.gather(-1, bucket[:, None]), own)
+    before = torch.stack([(probs * chosen).sum(-1) for chosen in (is_before, is_lower_id)], -1)
+    shares = torch.rand(len(probs), 2, generator=generator, dtype=torch.float64).to(probs.device)
+    return bucket, chances.scatter(-1, bucket[:, None], rounded), before + shares * own

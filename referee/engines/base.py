@@ -1,0 +1,126 @@
+"""Question and answer of an engine, in the words of a transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from resispec.errors import InvalidInput
+from resispec.sampling import Sampling
+
+MODES = ("plain", "assisted", "prompt_lookup")
+"""Ways of the engines in this process: no drafts, those of a draft model, or looked up ones."""
+PER_STEP = ("per_step_accepted", "per_step_drafted")
+"""Numbers that an engine may tell of every verified step, in their order."""
+
+
+class Unanswered(Exception):
+    """An engine gave no answer, and one line says why; asking again later may help."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An engine's answer to a prompt.
+
+    tokens: every token in order, an end-of-sequence token included. finish_reason: "stop" after one of those
+    or a stop string, "length" at a limit. seed: the one that was applied, None where the engine has none for
+    a request. extra: further keys of the transcript, such as {"spec_decode": ...}.
+    """
+
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+    seed: int | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Engine(Protocol):
+    """Whatever continues a prompt. name, version: what the transcripts say about where they come from."""
+
+    @property
+    def name(self) -> str:
+        """For people, such as "vllm"."""
+
+    @property
+    def version(self) -> str | None:
+        """None where it is not known."""
+
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.
+
+        All settings of the law are applied, so that no default of an engine or of a model folder is, in
+        silence.
+        Called by several threads at a time if `write_transcripts` is told so. Raises InvalidInput when the
+        request or what came back is wrong, Unanswered when nothing came back.
+        """
+
+
+def require_mode(mode: str) -> None:
+    """Raise InvalidInput for a mode that is none of MODES."""
+    if mode not in MODES:
+        raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
+
+
+def require_off(engine: str, settings: Sampling, reasons: Mapping[str, str]) -> None:
+    """Raise InvalidInput unless settings are off which an engine has not, or applies in another way.
+
+    reasons: the names of those settings, and why each cannot be used.
+    """
+    for name, reason in reasons.items():
+        value, off = getattr(settings, name), getattr(Sampling, name)
+        if value != off:
+            raise InvalidInput(f"{engine}: {name} is {value}, and {reason}; allowed: {off:g}")
+
+
+def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, context: int) -> None:
+    """Raise InvalidInput unless a model of so many tokens and positions can continue a prompt."""
+    if max(prompt) >= vocab_size:
+        raise InvalidInput(
+            f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
+        )
+    if (needed := len(prompt) + settings.max_new_tokens) > context:
+        raise InvalidInput(
+            f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
+            f"positions; the model has {context}"
+        )
+
+
+def acceptance_record(
+    engine: str,
+    histogram: Sequence[int] | None,
+    num_draft_tokens: int | None,
+    num_spec_tokens: int | None = None,
+    completion_tokens: int | None = None,
+    per_step: Mapping[str, Sequence[int]] | None = None,
+) -> dict[str, Any] | None:
+    """Acceptance of speculative decoding in one request; None without numbers, or if they contradict.
+
+    The fields and their meaning are those of `SpecDecodeAcceptanceRecord` in ai-dynamo/aiperf,
+    src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243, 2026). It
+    counts draft tokens without the bonus token that every verified step adds.
+
+    engine: AIPerf's name of it. histogram: entry j counts the verified steps that accepted j draft tokens.
+    num_draft_tokens: how many were proposed. num_spec_tokens: the most that a step may propose, None where
+    there is no such limit. completion_tokens: tokens of the answer. per_step: by the names in PER_STEP.
+    """
+    if histogram is None or num_draft_tokens is None:
+        return None
+    steps = sum(histogram)
+    accepted = sum(number * count for number, count in enumerate(histogram))
+    if accepted > num_draft_tokens or any(count < 0 for count in histogram):
+        return None
+    told = {"num_spec_tokens": num_spec_tokens, "completion_tokens": completion_tokens, **(per_step or {})}
+    return {
+        "engine": engine,
+        "mean_acceptance_length": 1 + accepted / max(1, steps),
+        "draft_acceptance_rate": accepted / max(1, num_draft_tokens),
+        # JSON's keys are text; a count of no steps is left out
+        "acceptance_histogram": {str(number): count for number, count in enumerate(histogram) if count},
+        "num_accepted_draft_tokens": accepted,
+        "num_draft_tokens": num_draft_tokens,
+        "num_spec_steps": steps,
+        **{name: value for name, value in told.items() if value is not None},
+    }

@@ -1,0 +1,47 @@
+"""A decoder of this library as an engine: any drafter with any verifier, on any pair, in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from importlib.metadata import version
+
+import torch
+
+from referee.engines import Answer, acceptance_record, require_off
+from resispec.decode import Decoder, Step
+from resispec.models import Pair
+from resispec.sampling import PENALTIES, Sampling
+
+_ABSENT = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
+
+
+class DecoderEngine:
+    """`Decoder.generate` on a pair, one prompt at a time.
+
+    name: for people. Its answers say under `spec_decode` how many drafted tokens the steps accepted.
+    """
+
+    def __init__(self, name: str, pair: Pair, decoder: Decoder) -> None:
+        self.name, self.version = name, version("resispec")
+        self._pair, self._decoder = pair, decoder
+
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for penalties."""
+        require_off(self.name, settings, _ABSENT)
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""
+        accepted: Counter[int] = Counter()
+
+        def count(step: Step) -> None:
+            accepted[step.verdict.num_accepted] += 1
+
+        generator = torch.Generator(self._pair.target.device).manual_seed(seed)
+        generation = self._decoder.generate(self._pair, list(prompt), settings, generator, on_step=count)
+        topology = self._decoder.drafter.topology
+        histogram = [accepted[number] for number in range(topology.num_levels)]
+        drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
+        record = acceptance_record("resispec", histogram, drafted)
+        reason = "stop" if generation.stop_reason == "eos" else "length"
+        return Answer(generation.tokens, reason, seed, {"spec_decode": record})

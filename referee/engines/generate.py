@@ -1,0 +1,85 @@
+"""The `generate` of transformers as an engine: plain, assisted by a draft model, or by prompt lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers import GenerationConfig
+
+from referee.engines.base import Answer, require_fit, require_mode, require_off
+from resispec.models.checkpoint import quiet
+from resispec.models.pair import Pair
+from resispec.sampling import Sampling
+
+_ABSENT = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
+
+
+class TransformersEngine:
+    """`generate` of a pair's target, one prompt at a time, in this process.
+
+    mode: "plain"; "assisted", where the pair's draft model drafts; "prompt_lookup", where what followed the
+    same tokens earlier is drafted. num_drafted: tokens drafted for a step, at most.
+    What a call leaves open `generate` takes from the model's `generation_config`, so that of the target is
+    replaced by one that knows the special tokens alone: no top_k of a model folder applies in silence.
+    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    """
+
+    def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
+        require_mode(mode)
+        target: Any = pair.target
+        self.target, self.version = target.module, transformers.__version__
+        self.name = f"transformers, {mode}"
+        self._vocab_size, self._context = target.vocab_size, target.context
+        self._mode: dict[str, Any] = {}
+        if mode == "prompt_lookup":
+            self._mode = {"prompt_lookup_num_tokens": num_drafted}
+        elif mode == "assisted":
+            draft: Any = pair.draft_model()
+            draft.module.generation_config.update(
+                num_assistant_tokens=num_drafted, num_assistant_tokens_schedule="constant"
+            )
+            self._mode = {"assistant_model": draft.module}
+            self._context = min(target.context, draft.context)
+        config = self.target.generation_config
+        self._ends = pair.end_token_ids
+        self.target.generation_config = GenerationConfig(
+            bos_token_id=config.bos_token_id,
+            eos_token_id=sorted(self._ends) or None,
+            pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,  # nothing is padded
+        )
+
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for penalties that `generate` does not have."""
+        require_off("transformers", settings, _ABSENT)
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
+        require_fit(prompt, settings, self._vocab_size, self._context)
+        ids = torch.tensor([list(prompt)], device=self.target.device)
+        # Fork the global generator; silence the warnings that `generate` triggers itself.
+        with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
+            torch.manual_seed(seed)
+            whole = self.generate(ids, **_options(settings), **self._mode)
+        tokens = tuple(whole[0, len(prompt) :].tolist())
+        return Answer(tokens, "stop" if tokens[-1] in self._ends else "length", seed)
+
+    def generate(self, ids: Tensor, **options: Any) -> Tensor:
+        """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
+        return self.target.generate(ids, attention_mask=torch.ones_like(ids), **options)
+
+
+def _options(settings: Sampling) -> dict[str, Any]:
+    """Options for all that decides the law; the warpers belong to sampling, greedy decoding has none."""
+    options = {
+        "max_new_tokens": settings.max_new_tokens,
+        "repetition_penalty": settings.repetition_penalty,
+        "do_sample": settings.temperature > 0,
+    }
+    if options["do_sample"]:
+        options |= {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p")}
+        options["min_p"] = settings.min_p or None
+    return options

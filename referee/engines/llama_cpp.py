@@ -1,0 +1,70 @@
+"""llama.cpp's server in this process, by the wheel `xllamacpp`: plain, with a draft model, by prompt lookup.
+
+Its own HTTP endpoint is asked, by the client that any server of llama.cpp is asked by.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import xllamacpp
+
+from referee.engines.base import require_mode
+from referee.engines.gguf_file import write_gguf
+from referee.servers import llama_cpp
+from referee.servers.client import Server
+from resispec.models import Pair
+
+
+class LlamaCppEngine:
+    """llama.cpp on a pair's target, in float32 with one thread, for as long as this object lives.
+
+    folder: where the models are written as GGUF, unless they are there. mode: "plain"; "assisted", where the
+    pair's draft model drafts; "prompt_lookup", where what followed the same two tokens earlier is drafted.
+    num_drafted: tokens drafted for a step, at most. by_ratio: a draft is accepted by the ratio of its
+    probabilities, as in speculative sampling; llama.cpp's default is to accept what the target draws too.
+    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    """
+
+    def __init__(
+        self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5, by_ratio: bool = False
+    ) -> None:
+        require_mode(mode)
+        models: dict[str, Any] = {"target": pair.target}
+        if mode == "assisted":
+            models["draft"] = pair.draft_model()
+        for name, model in models.items():
+            if not (path := folder / f"{name}.gguf").is_file():
+                write_gguf(model, pair.tokenizer, path)
+        params = _params(models["target"].context)
+        params.model.path = str(folder / "target.gguf")
+        _speculate(params.speculative, mode, num_drafted, folder / "draft.gguf")
+        params.speculative.draft.probabilistic = by_ratio
+        self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
+        client = llama_cpp.connect(Server(self._running.listening_address))
+        self.check, self.answer = client.check, client.answer
+        self.name, self.version = f"llama.cpp, {mode}", xllamacpp.__version__
+
+
+def _params(context: int) -> Any:
+    """Parameters for one request at a time, float32 everywhere, no accelerator."""
+    params = xllamacpp.CommonParams()
+    params.n_ctx, params.n_parallel, params.n_gpu_layers = context, 1, 0
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.warmup, params.verbosity = False, 1  # errors alone
+    return params
+
+
+def _speculate(speculative: Any, mode: str, num_drafted: int, draft: Path) -> None:
+    kinds = xllamacpp.common_speculative_type
+    if mode == "assisted":
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+        speculative.draft.mparams.path = str(draft)
+        speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = num_drafted, 0, 0.0
+    elif mode == "prompt_lookup":
+        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+        lookup = speculative.ngram_simple
+        lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1

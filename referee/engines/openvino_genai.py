@@ -1,0 +1,102 @@
+"""OpenVINO GenAI in this process: plain, with a draft model, by prompt lookup; token ids in and out.
+
+With a draft model what it emits has not the target's law, see docs/studies/openvino.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino
+import openvino_genai
+
+from referee.engines.base import Answer, require_fit, require_mode, require_off
+from referee.engines.gguf_file import write_gguf
+from resispec.models import Pair
+from resispec.sampling import Sampling
+
+PRECISE = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
+"""Properties that keep the CPU plug-in from rounding more than the weights, which are float16 in the file."""
+_OTHERWISE = dict.fromkeys(
+    ("presence_penalty", "frequency_penalty"),
+    "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a transcript's subtracts",
+) | {"min_p": "OpenVINO GenAI's comes before top_p, a transcript's after it"}
+
+
+class OpenVinoEngine:
+    """OpenVINO GenAI on a pair's target, on the CPU with one thread.
+
+    folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files, unless
+    they are there. mode: "plain"; "assisted", where the pair's draft model drafts; "prompt_lookup", where
+    what followed the same two tokens earlier is drafted. num_drafted: tokens drafted for a step. All of them
+    use the same kernels (continuous batching).
+    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    """
+
+    def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
+        require_mode(mode)
+        self.name, self.version = f"OpenVINO GenAI, {mode}", openvino_genai.__version__
+        self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
+        self._eos = pair.tokenizer.eos_token_id
+        given: dict[str, Any] = {"scheduler_config": _scheduler()}
+        self._asked: dict[str, Any] = {}
+        if mode == "assisted":
+            drafting = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
+            given["draft_model"] = openvino_genai.draft_model(drafting, "CPU", **PRECISE)
+            self._asked = {"num_assistant_tokens": num_drafted}
+        elif mode == "prompt_lookup":
+            given["prompt_lookup"] = True
+            self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
+        path = openvino_model(pair.target, pair.tokenizer, folder / "target")
+        self._pipeline = openvino_genai.LLMPipeline(path, "CPU", **given, **PRECISE)
+
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for settings that OpenVINO GenAI defines in another way."""
+        require_off("OpenVINO GenAI", settings, _OTHERWISE)
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`; for one thread at a time."""
+        require_fit(prompt, settings, self._vocab_size, self._context)
+        asked = _generation(settings, seed, self._eos)
+        for name, value in self._asked.items():
+            setattr(asked, name, value)
+        given = openvino.Tensor(np.array([prompt], dtype=np.int64))
+        tokens = tuple(map(int, self._pipeline.generate(given, asked).tokens[0]))
+        return Answer(tokens, "stop" if tokens[-1] == self._eos else "length", seed)
+
+
+def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
+    """The folder with a model in OpenVINO's own format, which is made of its GGUF unless it is there."""
+    if not (folder / "openvino_model.xml").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_gguf(model, tokenizer, folder / "model.gguf", "F16")
+        openvino_genai.LLMPipeline(folder / "model.gguf", "CPU", enable_save_ov_model=True, **PRECISE)
+    return folder
+
+
+def _scheduler() -> openvino_genai.SchedulerConfig:
+    scheduler = openvino_genai.SchedulerConfig()
+    scheduler.cache_size = 1  # GiB, its least
+    scheduler.dynamic_split_fuse = False
+    scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
+    return scheduler
+
+
+def _generation(settings: Sampling, seed: int, eos: int | None) -> openvino_genai.GenerationConfig:
+    """Everything that decides the law, all of it said."""
+    asked = openvino_genai.GenerationConfig()
+    asked.apply_chat_template = False
+    asked.max_new_tokens = settings.max_new_tokens
+    asked.repetition_penalty = settings.repetition_penalty
+    asked.do_sample = settings.temperature > 0
+    if asked.do_sample:
+        asked.rng_seed = seed
+        asked.temperature, asked.top_p = settings.temperature, settings.top_p
+        if settings.top_k:
+            asked.top_k = settings.top_k
+    if eos is not None:
+        asked.eos_token_id, asked.stop_token_ids = eos, {eos}
+    return asked

@@ -1,0 +1,142 @@
+"""Faults that shipped, and what finds them: `python -m referee.gallery`, see docs/gallery.md.
+
+Every engine of the gallery continues prompts with the embedded pair and writes transcripts to
+RESULTS/embedded/gallery/, which are kept: stopped, the same command goes on. Then the usual checks and the
+audit look at them, and RESULTS/embedded/gallery.csv has what they say. An engine that is not installed is
+skipped; `make gallery` installs all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pandas as pd
+import torch
+
+from referee import inputs
+from referee.audit import measure
+from referee.engines import Unanswered
+from referee.engines.generate import TransformersEngine
+from referee.gallery.exhibits import EXHIBITS, Exhibit
+from referee.gallery.measures import Questions, checks, curve, verdict, write, write_greedy
+from referee.inputs import count
+from referee.rescoring import Scorer, pair_scorers
+from referee.transcripts import Transcript
+from resispec.errors import GOES_ON, InvalidInput, fail, first_line, in_one_line
+from resispec.files import write_atomically
+from resispec.machine import processor_name
+from resispec.models import Pair
+from resispec.sampling import Sampling
+
+PROMPT_TOKENS = 48
+"""Texts are cut to their first tokens."""
+CODE = ("resispec", "referee", "conf", "pyproject.toml", "constraints.txt")
+"""Paths on which the measurement depends."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The reference of every engine: the two models' laws, and the target's own greedy continuations.
+
+    scorers: of the target and of its draft.
+    """
+
+    pair: Pair
+    scorers: Sequence[Scorer]
+    greedy: Sequence[Transcript]
+
+
+def rows_of(
+    exhibit: Exhibit, reference: Reference, questions: Questions, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """The rows of an engine: one for every number of tokens, or one that says why there are none."""
+    about: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
+    try:
+        engine = exhibit.make(reference.pair, folder / "models")
+        many = replace(questions, prompts=questions.prompts * exhibit.times)  # each time with other seeds
+        answers = write(engine, many, folder / exhibit.stem)
+    except (ModuleNotFoundError, InvalidInput, Unanswered) as error:
+        status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
+        yield about | {"status": status, "reason": first_line(error)}
+        return
+    arm = measure(answers.sampled, *reference.scorers)
+    about |= {"status": "done", "version": engine.version}
+    about |= checks(answers, reference.greedy, reference.scorers[0]) | verdict(arm)
+    yield from (about | point for point in curve(arm))
+
+
+def gallery(exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folder: Path) -> pd.DataFrame:
+    """The rows of all engines. folder: of their files."""
+    (folder / "models").mkdir(parents=True, exist_ok=True)
+    source = {
+        "git_commit": _git("rev-parse", "HEAD"),
+        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "device": _device_name(pair.target.device),
+    }
+    greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
+    reference = Reference(pair, pair_scorers(pair), greedy)
+    rows = [row | source for exhibit in exhibits for row in rows_of(exhibit, reference, questions, folder)]
+    return pd.DataFrame(rows)
+
+
+def _git(*arguments: str) -> str:
+    root = Path(__file__).resolve().parents[2]
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{processor_name()} ({os.cpu_count()} cores)"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 1 with one line when an option or a file does not fit."""
+    options = parser().parse_args(arguments)
+    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    folder = options.results / "embedded"
+
+    def work() -> int:
+        pair = inputs.pair_of("embedded", None, options.device, "float32")
+        encode = pair.tokenizer.encode
+        prompts = inputs.token_prompts("embedded_reference", options.prompts, PROMPT_TOKENS, encode)
+        settings = Sampling(max_new_tokens=options.tokens)
+        questions = Questions(tuple(prompts), settings, options.greedy, options.seeds)
+        frame = gallery(EXHIBITS, pair, questions, folder / "gallery")
+        write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
+        sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
+        return 0
+
+    return in_one_line(work, GOES_ON)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.exit(fail(message))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--device", default="cpu", help="cpu, or cuda")
+    made.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    made.add_argument("--prompts", type=count, default=80, help="continued at T = 1 by every engine")
+    made.add_argument("--tokens", type=count, default=64, help="new ones a prompt, at most")
+    made.add_argument("--greedy", type=count, default=16, help="prompts that are also continued at T = 0")
+    made.add_argument("--seeds", type=count, default=6, help="prompts with the same seed again, and another")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""The engines that the gallery shows: exact ones, faults that shipped, and engines from the package index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+
+from referee.engines import Answer, Engine
+from referee.engines.decoder import DecoderEngine
+from referee.engines.generate import TransformersEngine
+from referee.gallery import bugs
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel
+from resispec.draws import Draws
+from resispec.models import Pair
+from resispec.sampling import Sampling
+from resispec.trees import chain, complete
+from resispec.verifiers import SiblingRule, Verifier, get_verifier
+
+SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
+HUB = "https://github.com"
+VLLM = f"{HUB}/vllm-project/vllm"
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """One engine.
+
+    name: in the table, in the figure and of its files. make: the engine, from the pair and a folder for
+    models in other formats; it raises ModuleNotFoundError where a package is not installed. beside: the exact
+    engine that its accepted length is compared with. thread: where its fault is told, "" for exact ones.
+    times: how many times as many prompts as the others it continues, where a bias needs them to be seen.
+    """
+
+    name: str
+    make: Callable[[Pair, Path], Engine]
+    beside: str
+    thread: str = ""
+    times: int = 1
+
+    @property
+    def stem(self) -> str:
+        """The name of its files."""
+        return re.sub("[^a-z0-9]+", "_", self.name.lower()).strip("_")
+
+
+class CountedForwards:
+    """An engine of transformers that says how often the target was forwarded.
+
+    Each time it emits one token and the drafted ones that it accepted.
+    """
+
+    def __init__(self, engine: TransformersEngine) -> None:
+        self._engine, self.name, self.version = engine, engine.name, engine.version
+
+    def check(self, settings: Sampling) -> None:
+        """See `Engine.check`."""
+        self._engine.check(settings)
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`."""
+        forwards: list[int] = []
+        hook = self._engine.target.register_forward_hook(lambda *_: forwards.append(1))
+        try:
+            found = self._engine.answer(prompt, settings, seed)
+        finally:
+            hook.remove()
+        steps = len(forwards)
+        record = {"num_spec_steps": steps, "num_accepted_draft_tokens": len(found.tokens) - steps}
+        return Answer(found.tokens, found.finish_reason, found.seed, {"spec_decode": record})
+
+
+def ours(
+    name: str,
+    rule: SiblingRule | Verifier,
+    thread: str = "",
+    shape: str = "chain",
+    draws: Draws = Draws.IID,
+    kind: type[DecoderEngine] = DecoderEngine,
+) -> Exhibit:
+    """This library's loop. shape: a key of SHAPES."""
+    decoder = Decoder(DraftModel(SHAPES[shape], draws), rule)
+    return Exhibit(name, lambda pair, _: kind(name, pair, decoder), f"standard, {shape}", thread)
+
+
+def transformers(name: str, engine: Callable[[Pair], TransformersEngine], thread: str = "") -> Exhibit:
+    """`generate` of transformers with the pair's draft model."""
+    return Exhibit(name, lambda pair, _: CountedForwards(engine(pair)), "transformers, assisted", thread)
+
+
+def other(name: str, module: str, engine: str, thread: str = "") -> Exhibit:
+    """An engine of `referee.engines`, with the pair's draft model."""
+
+    def make(pair: Pair, folder: Path) -> Engine:
+        return getattr(import_module(f"referee.engines.{module}"), engine)(pair, folder, "assisted")
+
+    return Exhibit(name, make, "transformers, assisted", thread)
+
+
+_STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
+_CUT, _ROUNDED, _REUSING = bugs.CutDrafts(), bugs.RoundedDrafts(), bugs.SharedNoise(_DRAFTS)
+_WRONG_ROWS, _GREEDY = bugs.WrongRows(_STANDARD.rule), bugs.GreedyVerification(_STANDARD.rule)
+
+EXHIBITS = (
+    ours("standard, chain", _STANDARD),
+    ours("standard, tree", _STANDARD, shape="tree"),
+    ours("traversal_optimal, tree", get_verifier("traversal_optimal"), shape="tree"),
+    transformers("transformers, assisted", lambda pair: TransformersEngine(pair, "assisted")),
+    other("llama.cpp, draft model", "llama_cpp", "LlamaCppEngine"),
+    replace(ours("draft's noise reused", _REUSING, f"{VLLM}/pull/47386", draws=_DRAFTS), times=4),
+    ours("drafts cut, q whole", _STANDARD, f"{HUB}/huggingface/transformers/issues/47932", draws=_CUT),
+    transformers("argmax drafts", bugs.ArgmaxEngine, f"{HUB}/huggingface/transformers/pull/47961"),
+    ours("wrong logits rows", _WRONG_ROWS, f"{HUB}/NVIDIA/TensorRT-LLM/pull/15098", "tree"),
+    ours("seed without effect", _STANDARD, f"{VLLM}/issues/13196", kind=bugs.DeafToSeeds),
+    ours("greedy verification", _GREEDY, f"{HUB}/sgl-project/sglang/pull/39253"),
+    ours("drafts in bfloat16", _STANDARD, f"{HUB}/deepseek-ai/DeepSpec/issues/31", draws=_ROUNDED),
+    ours("ResiSpec", get_verifier("resispec"), "https://arxiv.org/abs/2608.24411", "tree"),
+    transformers(
+        "top_k = 50, not declared",
+        lambda pair: bugs.HiddenTopK(pair, "assisted"),
+        "https://huggingface.co/docs/transformers/main_classes/text_generation",
+    ),
+    other("OpenVINO GenAI, draft model", "openvino_genai", "OpenVinoEngine", "openvino.md"),
+)

@@ -1,0 +1,162 @@
+"""Measures of an engine: what it writes, what people look at today in it, and what the audit says of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from referee.audit import Arm, Statistic, audit_arms
+from referee.audit.statistics import normal_z
+from referee.engines import Engine, write_transcripts
+from referee.rescoring import Scorer, rescore
+from referee.transcripts import Transcript
+from resispec.sampling import Sampling
+
+OTHER_SEED = 1000
+"""First seed where other seeds are asked for; prompt i uses it + i."""
+FIRST_TOKENS = 50
+PER_DECADE = 5
+"""Numbers of tokens between one and ten times as many."""
+NUM_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Questions:
+    """Questions to every engine of the gallery.
+
+    settings: of the sampled answers. num_greedy: number of prompts that are also continued at temperature 0.
+    num_seeds: number of those sampled twice more, with the same seed and with another.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    settings: Sampling
+    num_greedy: int
+    num_seeds: int
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Transcripts of an engine: sampled, greedy, and sampled again with the same and with other seeds."""
+
+    sampled: list[Transcript]
+    greedy: list[Transcript]
+    again: list[Transcript]
+    others: list[Transcript]
+
+
+def write(engine: Engine, questions: Questions, stem: Path) -> Answers:
+    """Let an engine write what its files, which begin with `stem`, lack. Raises as `write_transcripts`."""
+    few, settings = questions.prompts[: questions.num_seeds], questions.settings
+    return Answers(
+        write_transcripts(engine, questions.prompts, settings, _file(stem, "")),
+        write_greedy(engine, questions, stem),
+        write_transcripts(engine, few, settings, _file(stem, ".again")),
+        write_transcripts(engine, few, settings, _file(stem, ".others"), OTHER_SEED),
+    )
+
+
+def write_greedy(engine: Engine, questions: Questions, stem: Path) -> list[Transcript]:
+    """The answers at temperature 0 alone."""
+    settings = replace(questions.settings, temperature=0.0)
+    prompts = questions.prompts[: questions.num_greedy]
+    return write_transcripts(engine, prompts, settings, _file(stem, ".greedy"))
+
+
+def _file(stem: Path, kind: str) -> Path:
+    return stem.with_name(f"{stem.name}{kind}.jsonl")
+
+
+def checks(answers: Answers, greedy: Sequence[Transcript], target: Scorer) -> dict[str, Any]:
+    """The usual checks of an engine. greedy: continuations of the same prompts by the target alone."""
+    value, lower, upper = perplexity(answers.sampled, target)
+    return {
+        "perplexity": value,
+        "perplexity_lower": lower,
+        "perplexity_upper": upper,
+        "greedy_equal": equal(answers.greedy, greedy),
+        "greedy_rows": len(greedy),
+        "accepted_length": accepted_length(answers.sampled),
+        "same_seed_equal": equal(answers.again, answers.sampled),
+        "other_seed_equal": equal(answers.others, answers.sampled),
+        "seed_rows": len(answers.again),
+    }
+
+
+def perplexity(transcripts: Sequence[Transcript], target: Scorer) -> tuple[float, float, float]:
+    """Perplexity of the output under the target, and its 95 % bootstrap interval over prompts."""
+    sums, lengths = np.zeros(len(transcripts)), np.array([len(row.output_token_ids) for row in transcripts])
+    for (stretch,) in rescore([target], transcripts):
+        chances = stretch.logits.double().log_softmax(-1).gather(-1, stretch.tokens[:, None])
+        sums[stretch.row] -= float(chances.sum())
+    weights = np.full(len(sums), 1 / len(sums))
+    drawn = np.random.default_rng(0).multinomial(len(sums), weights, size=NUM_RESAMPLES).astype(np.float64)
+    lower, upper = np.quantile((drawn @ sums) / (drawn @ lengths), [0.025, 0.975])
+    return math.exp(float(sums.sum() / lengths.sum())), math.exp(lower), math.exp(upper)
+
+
+def accepted_length(transcripts: Sequence[Transcript]) -> float:
+    """Tokens emitted per forward of the target, as the engine says; NaN where it says nothing."""
+    records = [row.extra["spec_decode"] for row in transcripts if row.extra.get("spec_decode")]
+    accepted = sum(record["num_accepted_draft_tokens"] for record in records)
+    forwards = sum(map(_forwards, records))
+    return 1 + accepted / forwards if forwards else math.nan
+
+
+def _forwards(record: Mapping[str, Any]) -> int:
+    """Forwards of the target in a request; each emits one token more than it accepts."""
+    steps = record.get("num_spec_steps")
+    return record["completion_tokens"] - record["num_accepted_draft_tokens"] if steps is None else steps
+
+
+def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> int:
+    """Number of the first ones with the output of the other one in their place."""
+    pairs = zip(transcripts, others, strict=False)
+    return sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
+
+
+def verdict(arm: Arm) -> dict[str, Any]:
+    """The audit of all tokens of an engine."""
+    report = audit_arms(arm)
+    deciding = report.judgements[0]
+    return {
+        "verdict": str(report.finding),
+        "reason": deciding.reasons[0],
+        "shares_random_numbers": arm.is_shared,
+        "limit": report.limit,
+        "allowed_z": report.allowed_z,
+        "smallest_temperature": deciding.smallest_bias.get("another temperature"),
+        "smallest_draft": deciding.smallest_bias.get("a shift to the draft"),
+    }
+
+
+def points(num_tokens: int) -> list[int]:
+    """Numbers of tokens in a geometric series from FIRST_TOKENS on, and all of them as the last."""
+    numbers: list[int] = []
+    while (number := round(FIRST_TOKENS * 10 ** (len(numbers) / PER_DECADE))) < 0.9 * num_tokens:
+        numbers.append(number)
+    return [*numbers, num_tokens]
+
+
+def curve(arm: Arm) -> Iterator[dict[str, Any]]:
+    """The statistic that is farthest out, for every number of tokens."""
+    for count in points(arm.num_tokens):
+        if statistics := arm.statistics(count):
+            name = farthest(statistics)
+            statistic = statistics[name]
+            yield {
+                "tokens": count,
+                "statistic": name,
+                "z": statistic.z,
+                "p_value": statistic.p_value,
+                "normal_z": normal_z(statistic),
+            }
+
+
+def farthest(statistics: Mapping[str, Statistic]) -> str:
+    """The name of the statistic with the least chance."""
+    return max(statistics, key=lambda name: normal_z(statistics[name]))

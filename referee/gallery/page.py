@@ -1,0 +1,270 @@
+"""Table and figure of the gallery: what the usual checks and the audit say of every engine.
+
+Usage: python -m referee.gallery.page --profile embedded; it reads RESULTS/PROFILE/gallery.csv.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from resispec.errors import InvalidInput, first_line
+from resispec.files import replacing, write_atomically
+
+ABSENT = "–"
+# Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
+INDIGO, WINE, OLIVE = "#332288", "#882255", "#999933"
+SIZE = 8.5
+"""Size of all text, in points."""
+SLOW = 0.9
+"""An accepted length below this share of the exact engine's is noticed."""
+EXACT = ("o", "s", "D", "^", "v")
+"""The markers of exact engines, which are grey."""
+FAULTS = (
+    (BLUE, "o", "-"), (SKY, "^", "-"), (ORANGE, "s", "-"), (PURPLE, "D", "-"), (BLACK, "v", ":"),
+    (GREEN, "P", "-"), (OLIVE, "<", ":"), (VERMILION, "X", "--"), (WINE, ">", "--"), (INDIGO, "h", "-"),
+)  # fmt: skip
+"""Colours, markers and dashes of the others, in the order of the file."""
+TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
+TICKS_Y = (0.5, 1, 2, 4, 10, 20, 50, 100)
+HEADER = (
+    "Engine", "Perplexity", "Greedy equal", "Accepted length", "Seeds", "Usual checks",
+    "z", "Tokens", "Audit",
+)  # fmt: skip
+NOTES = (
+    "![z against tokens](gallery.png)",
+    "The usual checks. Perplexity: of the sampled output under the target, T = 1, brackets: 95 % bootstrap "
+    "over prompts. Greedy equal: prompts whose continuation at T = 0 is the target's own. Accepted length: "
+    "tokens per forward of the target, in brackets the ratio to an exact engine's with the same draft model. "
+    "Seeds: with the same seed the same text, with another another. Usual checks names what would be "
+    "noticed: a perplexity whose interval lies above that of the exact engine (a lower one reads as better), "
+    "other continuations at T = 0, an accepted length below {slow} of the exact engine's, seeds that are not "
+    "obeyed.",
+    "The audit of the transcripts, which knows target and draft but not the engine. z: of the statistic with "
+    "the least chance over all tokens, as a normal variable with that chance. Tokens: the first of the "
+    "numbers of tokens in the figure from which on the transcripts are called biased. An exact engine is "
+    "called biased with probability below 0.001 an audit; here a statistic may be {allowed} standard "
+    "deviations out. TV: the total variation a token above which a bias would have shown, by another "
+    "temperature or a shift to the draft.",
+)
+
+
+def read(path: Path) -> pd.DataFrame:
+    """The rows of a gallery. Raises InvalidInput when there are none."""
+    if not path.is_file():
+        raise InvalidInput(f"{path} is missing; `make gallery` makes it")
+    try:
+        frame = pd.read_csv(path)
+        texts = ["thread", "status", "verdict", "reason", "device", "git_commit"]
+        return frame.assign(**{name: frame[name].fillna("") for name in texts})
+    except (ValueError, KeyError) as error:
+        raise InvalidInput(f"{path} is no gallery ({first_line(error)}); `make gallery` makes one") from error
+
+
+def engines(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The last row of every engine, which is about all of its tokens, with `first_biased`."""
+    groups = frame.groupby("engine", sort=False)
+    return [rows.iloc[-1].to_dict() | {"first_biased": first_biased(rows)} for _, rows in groups]
+
+
+def first_biased(rows: pd.DataFrame) -> float:
+    """The number of tokens from which on every larger one is called biased; NaN where the last is not."""
+    far = rows.p_value.to_numpy() < rows.limit.to_numpy()
+    if not far[-1:].all():
+        return np.nan
+    last_near = np.flatnonzero(~far)
+    return float(rows.tokens.iloc[last_near[-1] + 1 if len(last_near) else 0])
+
+
+def noticed(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
+    """Faults that the usual checks notice in an engine. beside: the exact one that it is compared with."""
+    faults = {
+        "perplexity": row["perplexity_lower"] > beside["perplexity_upper"],
+        "T = 0": row["greedy_equal"] < row["greedy_rows"],
+        "accepted length": row["accepted_length"] < SLOW * beside["accepted_length"],
+        "seeds": seeds(row) != "obeyed",
+    }
+    return [name for name, holds in faults.items() if holds]
+
+
+def seeds(row: Mapping[str, Any]) -> str:
+    """Obedience to a request's seed, in words."""
+    if row["same_seed_equal"] < row["seed_rows"]:
+        return "not repeatable"
+    return "obeyed" if row["other_seed_equal"] < row["seed_rows"] else "no effect"
+
+
+def markdown(frame: pd.DataFrame, profile: str) -> str:
+    """The page: a row for every engine, and the notes; one that did not run says why."""
+    rows = engines(frame)
+    by_name = {row["engine"]: row for row in rows}
+    shown = pd.DataFrame([_shown(row, by_name.get(row["beside"], row)) for row in rows], columns=list(HEADER))
+    allowed = _number(frame[frame.status == "done"].allowed_z.max(), ".1f")
+    commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
+    devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
+    return "\n\n".join(
+        [
+            "**The gallery: engines with faults that shipped, and exact ones, on the embedded pair.**",
+            shown.map(lambda cell: cell.replace("|", "\\|")).to_markdown(
+                index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(HEADER) - 1)
+            ),
+            *(note.format(slow=SLOW, allowed=allowed) for note in NOTES),
+            f"Profile: {profile}. Device: {devices}. Commit: {commit}. Made by: make gallery.\n",
+        ]
+    )
+
+
+def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
+    name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
+    if row["status"] != "done":
+        return [name, f"{row['status']}: {row['reason']}", *[ABSENT] * (len(HEADER) - 2)]
+    value, lower, upper = (_number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
+    share = row["accepted_length"] / beside["accepted_length"]
+    length = f"{row['accepted_length']:.2f} ({share:.2f} ×)" if share == share else ABSENT
+    smallest = max(row["smallest_temperature"], row["smallest_draft"])
+    power = f" (TV {smallest:.2g})" if row["verdict"] == "no bias seen" else ""
+    return [
+        name,
+        value if lower == ABSENT else f"{value} [{lower}, {upper}]",
+        f"{row['greedy_equal']:.0f} of {row['greedy_rows']:.0f}",
+        length,
+        seeds(row),
+        ", ".join(noticed(row, beside)) or "pass",
+        f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
+        _number(row["first_biased"], ",.0f"),
+        f"**{row['verdict']}**{power}",
+    ]
+
+
+def _number(value: float, spec: str) -> str:
+    return ABSENT if math.isnan(value) else format(value, spec)
+
+
+def message(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The figure's message, in a sentence."""
+    done = [row for row in rows if row["status"] == "done"]
+    faults, exact = ([row for row in done if bool(row["thread"]) is is_fault] for is_fault in (True, False))
+    caught, wrong = (sum(row["verdict"] == "biased" for row in group) for group in (faults, exact))
+    tokens = max((row["tokens"] for row in done), default=0)
+    return (
+        f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
+        f"and {wrong or 'none'} of {len(exact)} exact engines"
+    )
+
+
+def draw(frame: pd.DataFrame) -> Figure:
+    """How far out the audit's farthest statistic lies, against the number of tokens, both logarithmic."""
+    figure = Figure(figsize=(8.4, 5.6), layout="constrained")
+    axes = figure.subplots()
+    every = engines(frame)
+    done = frame[frame.status == "done"]
+    done = done[done.tokens <= 1.1 * done.groupby("engine").tokens.max().median()]  # where most of them end
+    top = np.log10(1.3 * max(done.normal_z.max(), 10))
+    bottom = np.log10(0.8 * min(done.normal_z.min(), 1))
+    axes.set_ylim(bottom, top)
+    limit, most = np.log10(done.allowed_z.max()), done.tokens.max()
+    axes.axhspan(limit, top, color="0.96", zorder=0)
+    axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
+    place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
+    axes.text(0.65, limit + 0.01, f"called biased above {10**limit:.1f}", **place, fontsize=SIZE, color="0.3")
+    later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > most}
+    _label_ends(axes, list(_lines(axes, done, later)), (top - bottom) / 25)
+    axes.grid(axis="y", color="0.9", linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=SIZE - 0.5)
+    axes.set_xscale("log")
+    axes.minorticks_off()
+    ticks = [tick for tick in TICKS_X if tick <= 1.05 * most]
+    axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    heights = [tick for tick in TICKS_Y if bottom <= np.log10(tick) <= top]
+    axes.set_yticks(np.log10(heights), [f"{tick:g}" for tick in heights])
+    axes.set_xlabel("emitted tokens that were audited", fontsize=SIZE + 0.5)
+    axes.set_ylabel("standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5)
+    figure.suptitle(message(every), fontsize=SIZE + 2)
+    return figure
+
+
+def _lines(
+    axes: Axes, done: pd.DataFrame, later: Mapping[str, float]
+) -> Iterator[tuple[float, float, str, str]]:
+    """Draw every engine's line; gives its end for `_label_ends`.
+
+    later: engines that are called biased beyond the figure, and with how many tokens.
+    """
+    is_exact = {name: not rows.thread.iloc[0] for name, rows in done.groupby("engine", sort=False)}
+    exact = iter([(GREY, marker, "-") for marker in EXACT] * len(is_exact))
+    faults = iter(FAULTS * len(is_exact))
+    for name, rows in done.groupby("engine", sort=False):
+        colour, marker, dashes = next(exact if is_exact[name] else faults)
+        heights = np.log10(rows.normal_z)
+        size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
+        axes.plot(rows.tokens, heights, color=colour, marker=marker, linestyle=dashes, **size)
+        more = f"\n(biased from {later[name]:,.0f} tokens)" if name in later else ""
+        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{more}", colour
+
+
+def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float) -> None:
+    """Write the names of lines at the right of a panel, without overlaps, with a thin leader to each end.
+
+    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y.
+    """
+    ordered = sorted(ends, key=lambda end: end[1])
+    heights = np.array([gap * len(end[2].splitlines()) for end in ordered])
+    offsets = np.cumsum(heights) - heights / 2
+    # Least squares under an order: neighbours that would overlap move together, by the mean of their moves.
+    pools: list[list[float]] = []
+    for value in np.array([end[1] for end in ordered]) - offsets:
+        pools.append([float(value)])
+        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    places = np.array([np.mean(pool) for pool in pools for _ in pool]) + offsets
+    for (x, y, name, colour), place in zip(ordered, places, strict=True):
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+        spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
+        align = {"ha": "left", "va": "center", "annotation_clip": False}
+        dark = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))  # light colours are hard to read
+        axes.annotate(name, (x, y), **spot, **align, color=dark, fontsize=SIZE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(
+        prog="python -m referee.gallery.page", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PROFILE/")
+    options = parser.parse_args(arguments)
+    stem = options.results / options.profile / "gallery"
+    try:
+        frame = read(stem.with_suffix(".csv"))
+        page = markdown(frame, options.profile)
+        write_atomically(stem.with_suffix(".md"), page)
+        paths, figure = [stem.with_suffix(".md")], draw(frame)
+        mpl.rcParams["pdf.fonttype"] = 42  # text stays text
+        for suffix, undated in ((".png", ("Software",)), (".pdf", ("CreationDate", "Producer"))):
+            paths.append(stem.with_suffix(suffix))
+            with replacing(paths[-1]) as partial:
+                figure.savefig(partial, format=suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"gallery: {first_line(error)}\n")
+        return 1
+    sys.stdout.write(page + "".join(f"wrote {path}\n" for path in paths))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Names of a command line, and their meaning: models, prompts, numbers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from referee.transcripts import Transcript
+from resispec.data import check_count, json_lines, read_jsonl
+from resispec.embedded import NAMES, EmbeddedDataset
+from resispec.errors import InvalidInput
+
+if TYPE_CHECKING:  # they take torch
+    from referee.rescoring import Scorer
+    from resispec.models import Pair, Tokenizer
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+EMBEDDED = "embedded"
+"""The pair of conf/pair that serves where no target is named."""
+IDS = "prompt_token_ids"
+
+
+def count(text: str) -> int:
+    """A number from 1. Raises argparse.ArgumentTypeError for another."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
+    return int(text)
+
+
+def add_model_options(group: Any) -> None:
+    """Add --device and --dtype to a parser."""
+    group.add_argument("--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ...")
+    group.add_argument("--dtype", default="float32", help="float32, bfloat16 or float16")
+
+
+def is_pair(name: str) -> bool:
+    """Whether a name is that of a pair of conf/pair."""
+    return (CONF / "pair" / f"{name}.yaml").is_file()
+
+
+def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
+    """A target with a draft, or without one if none is named.
+
+    target: a hub name, a folder, or a pair of conf/pair, which brings its own draft. device: a torch device
+    or "auto". Raises InvalidInput when a model cannot be loaded, and when a pair is to have another draft.
+    """
+    from resispec.models import load_pair
+    from resispec.models.checkpoint import found_device
+
+    if not is_pair(target):
+        return load_pair(target, draft, found_device(device), dtype)
+    if draft not in (None, target):
+        raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
+    return _configured(target, found_device(device), dtype)
+
+
+def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
+    """The target and the draft, where there is one, for rescoring; names and errors: as `pair_of`."""
+    from referee.rescoring import load_scorers, pair_scorers
+
+    if is_pair(target):
+        return pair_scorers(pair_of(target, draft, device, dtype))
+    return load_scorers([target] if draft is None else [target, draft], device, dtype)
+
+
+def tokenizer_of(target: str, device: str, dtype: str) -> Tokenizer:
+    """The tokenizer of a target, without its weights where that can be."""
+    from resispec.models import TransformersTokenizer
+    from resispec.models.checkpoint import read_tokenizer
+
+    if is_pair(target):
+        return pair_of(target, None, device, dtype).tokenizer
+    return TransformersTokenizer(read_tokenizer(target))
+
+
+@cache
+def _configured(name: str, device: str, dtype: str) -> Pair:
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+    from omegaconf import OmegaConf
+
+    node: Any = OmegaConf.to_container(OmegaConf.load(CONF / "pair" / f"{name}.yaml"))
+    for key in ("fingerprint", "label"):  # whichever pair this installation makes; how tables print it
+        node.pop(key, None)
+    config = OmegaConf.create({"pair": node, "device": device, "dtype": dtype})
+    try:
+        pair: Pair = instantiate(OmegaConf.to_container(config, resolve=True)["pair"])  # type: ignore[index, call-overload]
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, InvalidInput):
+            cause = cause.__cause__
+        raise cause or error from error
+    return pair
+
+
+def token_prompts(
+    source: str, number: int, length: int, encode: Callable[[str], list[int]]
+) -> list[tuple[int, ...]]:
+    """The first prompts of a source, so many.
+
+    source: an embedded data set or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a file
+    of transcripts gives its prompts to another engine. length: texts are cut to their first tokens, ids are
+    taken as they are. encode: a text's ids, for sources with texts.
+    Raises InvalidInput, naming the file and the line, for what is none of these.
+    """
+    path = Path(source)
+    if source in NAMES:
+        documents = EmbeddedDataset(source).prompts(number)
+    elif path.is_file() and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
+        return _ids(path, number)
+    elif source.endswith(".jsonl"):
+        documents = read_jsonl(path, number)
+    else:
+        raise InvalidInput(f"unknown prompts {source!r}; allowed: {', '.join(NAMES)}, or a .jsonl file")
+    return [_checked(encode(document.text)[:length], f"document {document.id}") for document in documents]
+
+
+def _ids(path: Path, number: int) -> list[tuple[int, ...]]:
+    check_count(number)
+    prompts = []
+    for where, _, row in islice(json_lines(path), number):
+        ids = row.get(IDS) if isinstance(row, dict) else None
+        if not isinstance(ids, list):
+            raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
+        prompts.append(_checked(ids, f"{path}, {where}"))
+    if len(prompts) < number:
+        raise InvalidInput(f"{number} prompts were asked for and {path} has {len(prompts)}")
+    return prompts
+
+
+def _checked(ids: list[int], place: str) -> tuple[int, ...]:
+    """Token ids as a prompt. Raises InvalidInput when a transcript could not have it."""
+    return Transcript(tuple(ids), (0,), place=place).prompt_token_ids

@@ -1,0 +1,261 @@
+"""Rescoring: the logits that a model has for tokens which somebody else emitted.
+
+Sequences of like length are forwarded together, padded on the right, where a causal model does not look. The
+columns of a batch are forwarded in pieces, with the model's own cache and its own head, so that a large
+vocabulary and a long output fit. Any causal language model of transformers will do, sliding windows included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
+from referee.transcripts import TOKENS, Transcript
+from resispec.errors import InvalidInput, NoVerdict
+from resispec.models.causal import TransformersModel
+from resispec.models.checkpoint import check_device, end_token_ids, find_dtype, found_device, read_checkpoint
+from resispec.models.pair import Pair
+from resispec.models.vocabulary import check_tokenizers
+from resispec.sampling import Warp
+
+MAX_LOGITS = 2**24
+"""Logits that are held at a time, 64 MiB of them in float32."""
+MAX_POSITIONS = 8192
+"""Tokens of a batch, padding included."""
+SETTINGS = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""The settings of sampling that a model's generation_config.json may give."""
+ROLES = ("target", "draft")
+"""Roles of rescoring models, in the order in which they are given."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """K consecutive emitted tokens of one sequence, with the logits that a model has for each.
+
+    row: which sequence. prompt: (P,) int64. outputs: (T,) int64, all of the sequence's. first: the index in
+    `outputs` of the first of the K. logits: (K, V) float32.
+    """
+
+    row: int
+    prompt: Tensor
+    outputs: Tensor
+    first: int
+    logits: Tensor
+
+    @property
+    def tokens(self) -> Tensor:
+        """The K tokens, (K,) int64."""
+        return self.outputs[self.first : self.first + len(self.logits)]
+
+    @property
+    def where(self) -> tuple[Tensor, Tensor]:
+        """Row and position of the K tokens, (K,) int64 each, on the CPU."""
+        position = torch.arange(self.first, self.first + len(self.logits))
+        return torch.full_like(position, self.row), position
+
+
+class Scorer:
+    """A causal language model of transformers that rescores.
+
+    eos_token_ids: the tokens at which engines stop: those that the model's files name, and the caller's,
+    since many stop at the tokenizer's as well.
+    defaults: the settings of sampling in its generation_config.json, which some engines apply unasked.
+    precision: in words, such as "float16".
+    """
+
+    def __init__(self, module: Any, eos_token_id: int | None = None) -> None:
+        self.module = module.eval()
+        config = module.config.get_text_config()
+        self.vocab_size: int = config.vocab_size
+        self.context: int | None = getattr(config, "max_position_embeddings", None)
+        self.device: torch.device = module.device
+        self.precision = str(module.dtype).removeprefix("torch.")
+        generation = module.generation_config
+        given_too = () if eos_token_id is None else (eos_token_id,)
+        self.eos_token_ids = tuple(sorted({*end_token_ids(module), *given_too}))
+        given = {name: getattr(generation, name, None) for name in SETTINGS}
+        self.defaults = {name: value for name, value in given.items() if value is not None}
+        takes_count = "logits_to_keep" in signature(module.forward).parameters
+        self._last_only = {"logits_to_keep": 1} if takes_count else {}
+
+    @torch.inference_mode()
+    def after(self, tokens: Tensor, cache: Any) -> tuple[Tensor, Any]:
+        """Logits (B, V) float32 behind the last of tokens (B, C), and the module's cache with the tokens.
+
+        cache: of the tokens before, None where there are none.
+        """
+        output = self.module(input_ids=tokens, past_key_values=cache, use_cache=True, **self._last_only)
+        return output.logits[:, -1].float(), output.past_key_values
+
+    @torch.inference_mode()
+    def _pieces(self, batch: _Batch) -> Iterator[tuple[int, Tensor]]:
+        """The batch's logits from the first column that counts, as (column, (B, C, V) float32)."""
+        tokens, cache = batch.tokens.to(self.device), None
+        if batch.edges[0] > 0:
+            _, cache = self.after(tokens[:, : batch.edges[0]], None)
+        for start, end in zip(batch.edges, batch.edges[1:], strict=False):
+            output = self.module(input_ids=tokens[:, start:end], past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            yield start, output.logits.float()
+
+    def _stretches(self, batch: _Batch) -> Iterator[Stretch]:
+        for column, logits in self._pieces(batch):
+            for place, transcript in enumerate(batch.transcripts):
+                prompt, outputs = transcript.written
+                begin = len(prompt) - 1
+                low, high = max(column, begin), min(column + logits.shape[1], begin + len(outputs))
+                if low < high:
+                    read, wrote = (torch.tensor(part, device=self.device) for part in (prompt, outputs))
+                    own = logits[place, low - column : high - column]
+                    yield Stretch(batch.rows[place], read, wrote, low - begin, own)
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Transcripts that are forwarded together.
+
+    tokens: (B, W) int64, all but the last of each sequence, padded on the right. edges: the columns between
+    which the logits of a piece lie, from the first that counts to W.
+    """
+
+    rows: tuple[int, ...]
+    transcripts: tuple[Transcript, ...]
+    tokens: Tensor
+    edges: tuple[int, ...]
+
+
+def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Iterator[tuple[Stretch, ...]]:
+    """Every emitted token once, in stretches, in no particular order of rows; one `Stretch` for each scorer.
+
+    scorers: the target's, and the draft's where there is one. transcripts: as `check_fit` allows them.
+    Raises NoVerdict for the first stretch whose logits are no numbers, see `check_numbers`.
+    """
+    vocab_size = max(scorer.vocab_size for scorer in scorers)
+    for batch in _batches(transcripts, vocab_size):
+        for stretches in zip(*(scorer._stretches(batch) for scorer in scorers), strict=True):
+            check_numbers(
+                [stretch.logits for stretch in stretches], scorers, transcripts[stretches[0].row].place
+            )
+            yield stretches
+
+
+def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: str) -> None:
+    """Raise NoVerdict, a line that begins with `place`, unless every law is one of numbers.
+
+    logits: of every scorer, (K, V) for K tokens. -inf is the logit of a token that a model rules out, such as
+    a row that pads its vocabulary, as long as another one is left: the largest logit must be finite, which it
+    is not where one is NaN or +inf, or all are -inf.
+    """
+    for role, scorer, scores in zip(ROLES, scorers, logits, strict=False):
+        is_number = scores.amax(-1).isfinite()
+        if not is_number.all():
+            raise NoVerdict(
+                f"{place}: the {role} in {scorer.precision} gives NaN or infinite logits for "
+                f"{int((~is_number).sum())} of {len(is_number)} tokens; allowed: finite ones, so take "
+                "another dtype (float32 and bfloat16 hold the largest numbers) or undamaged weights"
+            )
+
+
+def check_fit(scorer: Scorer, transcript: Transcript) -> None:
+    """Raise InvalidInput, a line that begins with the row's place, for what a model cannot read or write."""
+    place, sequence = transcript.place, transcript.written
+    for name, tokens in zip(TOKENS, sequence, strict=True):
+        if (largest := max(tokens)) >= scorer.vocab_size:
+            raise InvalidInput(
+                f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the model's "
+                "vocabulary (is it the model that wrote them?)"
+            )
+    length = sum(map(len, sequence))
+    if scorer.context is not None and length - 1 > scorer.context:
+        counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
+        raise InvalidInput(
+            f"{place}: {counts}; allowed: {scorer.context + 1} together, since the model attends to "
+            f"{scorer.context}"
+        )
+
+
+def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float32") -> list[Scorer]:
+    """Models that share a tokenizer, from hub names or folders.
+
+    device: a torch device, or auto: CUDA where there is a device. dtype: a key of `DTYPES`. Raises
+    InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
+    """
+    device, number = found_device(device), find_dtype(dtype)
+    check_device(device)
+    read = [read_checkpoint(name, None, number, device) for name in names]
+    scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in read]
+    size = min(scorer.vocab_size for scorer in scorers)
+    check_tokenizers(names, [tokenizer for _, tokenizer in read], size)
+    return scorers
+
+
+def pair_scorers(pair: Pair) -> list[Scorer]:
+    """The target of a pair, and its draft where that is a language model of its own."""
+    models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
+    return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
+
+
+def _batches(transcripts: Sequence[Transcript], vocab_size: int) -> Iterator[_Batch]:
+    """Transcripts of like length together, as many as MAX_POSITIONS allows, at least one."""
+    widths = [sum(map(len, transcript.written)) - 1 for transcript in transcripts]
+    order = sorted(range(len(transcripts)), key=lambda row: [widths[row], row])
+    for rows in _parts(order, [widths[row] for row in order]):
+        chosen = tuple(transcripts[row] for row in rows)
+        width = widths[rows[-1]]
+        tokens = torch.zeros(len(chosen), width, dtype=torch.int64)
+        for row, transcript in zip(tokens, chosen, strict=True):
+            ids = torch.tensor((*transcript.prompt_token_ids, *transcript.output_token_ids[:-1]))
+            row[: len(ids)] = ids
+        columns = max(1, MAX_LOGITS // (len(chosen) * vocab_size))
+        first = min(len(transcript.prompt_token_ids) for transcript in chosen) - 1
+        yield _Batch(tuple(rows), chosen, tokens, (*range(first, width, columns), width))
+
+
+def _parts(order: Iterable[int], widths: Iterable[int]) -> Iterator[list[int]]:
+    """Cut rows in ascending order of their widths into batches."""
+    rows: list[int] = []
+    for row, width in zip(order, widths, strict=True):
+        if rows and (len(rows) + 1) * width > MAX_POSITIONS:
+            yield rows
+            rows = []
+        rows.append(row)
+    yield rows
+
+
+def penalised(stretch: Stretch, settings: Warp) -> Tensor:
+    """The stretch's logits (K, V) after the penalties.
+
+    First the repetition penalty, as transformers has it; then OpenAI's, over emitted tokens alone, as vLLM
+    applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`).
+    """
+    scores = stretch.logits
+    if settings.repetition_penalty != 1:
+        emitted, is_past = _emitted(stretch)
+        # The penalty counts a token once, so one of the prompt may stand again where a row is shorter.
+        context = (stretch.prompt.expand(len(is_past), -1), torch.where(is_past, emitted, stretch.prompt[0]))
+        penalty = RepetitionPenaltyLogitsProcessor(float(settings.repetition_penalty))
+        scores = penalty(torch.cat(context, 1), scores)
+    if settings.presence_penalty or settings.frequency_penalty:
+        counts = emitted_counts(stretch, scores.shape[-1])
+        scores = scores - settings.frequency_penalty * counts - settings.presence_penalty * (counts > 0)
+    return scores
+
+
+def emitted_counts(stretch: Stretch, vocab_size: int) -> Tensor:
+    """How often (K, V) float32 every token was emitted before each of the K; the prompt does not count."""
+    emitted, is_past = _emitted(stretch)
+    counts = torch.zeros(len(is_past), vocab_size, device=emitted.device)
+    return counts.scatter_add_(1, emitted.expand(len(is_past), -1), is_past.float())
+
+
+def _emitted(stretch: Stretch) -> tuple[Tensor, Tensor]:
+    """The outputs up to the stretch's end (L,), and which of them are before each of its K tokens (K, L)."""
+    emitted = stretch.outputs[: stretch.first + len(stretch.logits)]
+    places = torch.arange(len(emitted), device=emitted.device)
+    return emitted, places < places[stretch.first :, None]

@@ -1,0 +1,28 @@
+"""Assertions for the tests of other repositories: is this rule, verifier or kernel exact?
+
+assert_exact: a rule, a verifier or a registered name, by the audits of `resispec.audit`.
+assert_exact_sampler: any function that verifies drafted tokens, by the tokens that it emits.
+
+Installed beside pytest, `referee.testing.plugin` adds two options and a summary; pytest loads it in every
+run, so importing this package takes no torch before one of its names is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from referee.testing.plugin import Report
+    from referee.testing.rules import assert_exact
+    from referee.testing.samplers import assert_exact_sampler
+
+__all__ = ["Report", "assert_exact", "assert_exact_sampler"]
+
+_HOME = {"Report": "plugin", "assert_exact": "rules", "assert_exact_sampler": "samplers"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,105 @@
+"""Calls the function that is tested, as it wants to be called, and reads what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from referee.testing.stage import MAX_ELEMENTS, NONE, Stage
+from resispec.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The sampler under test, see `assert_exact_sampler` for how it is called.
+
+    draft: the engine's own drafting, or None. batch: rows of a call; 0 without a dimension for them. numpy:
+    whether its arrays are numpy's; otherwise they are tensors on `device`. generator: of its own.
+    """
+
+    sampler: Callable[..., Any]
+    draft: Callable[..., Any] | None
+    batch: int
+    numpy: bool
+    device: torch.device | str
+    generator: Any
+
+    def play(self, stage: Stage, root: Tensor) -> tuple[Tensor, Tensor]:
+        """Draft and verify after the tokens `root` (C,), of which there are whole batches.
+
+        Returns (C, L or B) drafted and (C, P) emitted tokens, NONE behind the last one. Raises InvalidInput
+        for what are no tokens, AssertionError for tokens that no verifier emits.
+        """
+        most = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
+        drafted, emitted = [], []
+        for some in root.split(self.batch or most):
+            noises: list[list[Any]] = []
+            choose = stage.choose if self.draft is None else partial(self._choose, self.draft, stage, noises)
+            drafted.append(stage.drafted(some, choose))
+            emitted.append(self._verified(stage, some, drafted[-1], noises))
+            stage.check(drafted[-1], emitted[-1])
+        return torch.cat(drafted), torch.cat(emitted)
+
+    def _verified(self, stage: Stage, root: Tensor, drafted: Tensor, noises: list[list[Any]]) -> Tensor:
+        """(C, P) emitted tokens."""
+        given = [self._given(tensor) for tensor in (*stage.laws(root, drafted), drafted)]
+        found = []
+        for index, call in enumerate([given] if self.batch else zip(*given, strict=True)):
+            noise = [of_position[index] for of_position in noises]
+            further = noise if stage.siblings or not noises else [noise]
+            found.append(self.sampler(*call, self.generator, *further))
+        rows = _rows(found[0], len(root)) if self.batch else found
+        return torch.tensor([_padded(row, stage.num_positions) for row in rows])
+
+    def _choose(
+        self, draft: Callable[..., Any], stage: Stage, noises: list[list[Any]], rows: Tensor, count: int
+    ) -> Tensor:
+        """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
+        laws = self._given(stage.draft[rows])
+        found = [draft(law, self.generator) for law in ([laws] if self.batch else laws)]
+        if all(isinstance(drafted, tuple) for drafted in found):
+            noises.append([noise for _, noise in found])
+            found = [drafted for drafted, _ in found]
+        tokens = [_listed(row) for row in (_rows(found[0], len(rows)) if self.batch else found)]
+        if any(len(row) != count for row in tokens):
+            raise InvalidInput(f"draft returned {tokens[0]}; allowed: {count} tokens for every row")
+        return torch.tensor(tokens)
+
+    def _given(self, tensor: Tensor) -> Any:
+        return tensor.numpy() if self.numpy else tensor.to(self.device)
+
+
+def _rows(found: Any, count: int) -> Sequence[Any]:
+    """The answer of a call for `count` rows, one by one."""
+    rows = found.tolist() if hasattr(found, "tolist") else found
+    if not isinstance(rows, list | tuple) or len(rows) != count:
+        size = len(rows) if isinstance(rows, list | tuple) else type(found).__name__
+        raise InvalidInput(f"a call with {count} rows returned {size}; allowed: the tokens of every row")
+    return rows
+
+
+def _listed(row: Any) -> list[int]:
+    """One row's tokens, which may be a number, a sequence or an array of them."""
+    found = row.tolist() if hasattr(row, "tolist") else row
+    found = list(found) if isinstance(found, list | tuple) else [found]
+    tokens = [token.item() if hasattr(token, "item") else token for token in found]
+    if not all(type(token) is int for token in tokens):
+        raise InvalidInput(f"tokens are {row!r}; allowed: whole numbers, in one dimension for every row")
+    return tokens
+
+
+def _padded(row: Any, width: int) -> list[int]:
+    """One row's tokens, and NONE up to `width`; the sampler may have padded with any negative numbers."""
+    tokens = _listed(row)
+    while tokens and tokens[-1] < 0:
+        tokens.pop()
+    if len(tokens) > width:
+        raise AssertionError(f"emitted {tokens}; at most {width} tokens are possible")
+    if any(token < 0 for token in tokens):
+        raise AssertionError(f"emitted {tokens}; negative numbers may only stand behind the last token")
+    return tokens + [NONE] * (width - len(tokens))

@@ -1,0 +1,112 @@
+"""Is a rule or a verifier exact? By the audits of `resispec.audit` that need no model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Generator
+
+from referee.testing.plugin import SESSION, Report
+from referee.testing.samplers import name_of
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.battery import MOST_SIBLINGS, Worst, supported_draws, worst_of
+from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.guarded_rule import CheckedRule
+from resispec.audit.remeasure import remeasured, simulated
+from resispec.audit.simulation_cases import scenes, wide_laws
+from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judge
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+from resispec.verifiers import Law, TopDown, Verifier, as_verifier, get_verifier
+
+VOCABULARY = 32_000
+"""Of the laws on which a rule is estimated."""
+REQUIRED = ("enumerated_error", "total_variations", "simulations")
+"""The evidence that needs no model."""
+
+
+def assert_exact(
+    subject: Any,
+    *,
+    draws: str = "iid",
+    chain: bool = False,
+    samples: int = 600,
+    seed: int | None = None,
+) -> Report:
+    """Fail unless a rule or a verifier is exact for one kind of draws.
+
+    subject: a `SiblingRule`, a `Verifier`, a class of either, a function with the contract of
+    `SiblingRule.law`, or a name that `resispec.verifiers.get_verifier` knows, such as "my_rule.py:MyRule".
+    Its law is summed over everything that can be drafted at narrow vocabularies, where an error is a proof,
+    and averaged over drafted siblings at a wide one; trees are drafted and verified, and what comes out is
+    counted. `resispec.audit.verdict.judge` says what follows.
+    draws: how siblings are drawn, a kind or its name, see `resispec.draws`. chain: whether the rule is only
+    for one sibling, as in a chain; found out for what refuses two with InvalidInput. samples: turns in which
+    trees of the audit's scenes are verified, and tuples of siblings at the wide vocabulary; what looks
+    suspicious is measured again, four times as long. seed: by default
+    that of the run of pytest.
+
+    Returns what could have been seen. Raises AssertionError for a bias, and InvalidInput for what is no rule,
+    law or kind of draws, such as a rule that returns masses which are negative or do not sum to 1.
+    """
+    __tracebackhide__ = True
+    if samples < 10:
+        raise InvalidInput(f"samples is {samples}; allowed: at least 10")
+    name, verifier = _resolved(subject)
+    kind, chosen = Draws(draws), SESSION.seed if seed is None else seed
+    rule = CheckedRule(rule_of(verifier), name)
+    is_chain = chain or kind not in supported_draws(rule)
+    try:
+        worst = worst_of(rule, verifier, kind, is_chain, chosen)
+    except FloatingPointError as error:
+        raise InvalidInput(f"verifier {name!r}: {error}") from error
+    generator = Generator().manual_seed(chosen)
+    laws = wide_laws(VOCABULARY, seed=chosen)
+
+    def variation(times: int) -> dict[str, Statistic]:
+        tuples = Tuples(1 if is_chain else 2, kind, times * samples)
+        return {f"V = {VOCABULARY:,}": estimate(rule, *laws, tuples, generator).total_variation}
+
+    counts = simulated(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
+    evidence = Evidence(worst.error, remeasured(variation), counts)
+    judgement = judge(evidence, REQUIRED)
+    if judgement.finding is not Finding.NO_BIAS_SEEN:
+        lines = [
+            f"{name} is {judgement.finding}: {kind} draws, seed={chosen}, samples={samples}",
+            *judgement.reasons,
+        ]
+        raise AssertionError("\n  ".join(lines + ([] if worst.error <= TOLERANCE else _shown(worst))))
+    details = f"{kind} draws: {judgement.finding}", *judgement.reasons, f"seed {chosen}"
+    return Report(name, details, evidence.smallest_seen).noted()
+
+
+def _resolved(subject: Any) -> tuple[str, Verifier]:
+    """The name of the subject in messages, and the subject as a verifier."""
+    if isinstance(subject, str):
+        return subject, get_verifier(subject)
+    made = subject() if isinstance(subject, type) else subject
+    if callable(made) and not hasattr(made, "law") and not hasattr(made, "verify"):
+        return name_of(made), TopDown(_Function(made))
+    return type(made).__name__, as_verifier(made)
+
+
+MOST_SHOWN = 16
+"""Tokens of laws that are printed whole."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    """A function with the contract of `SiblingRule.law`, as a rule."""
+
+    law: Callable[..., Law]
+
+
+def _shown(worst: Worst) -> list[str]:
+    """The laws on which the enumerated error is largest; of wide ones their kind alone."""
+    if worst.target_probs.shape[-1] > MOST_SHOWN:
+        return [f"a {worst.kind} pair, {worst.case}"]
+    p, q = (torch.round(law, decimals=4).tolist() for law in (worst.target_probs, worst.draft_probs))
+    return [f"a {worst.kind} pair, {worst.case}:", f"p = {p}", f"q = {q}"]

@@ -1,0 +1,298 @@
+"""Is a function that verifies drafted tokens exact? From the tokens that it emits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from referee.testing.counts import CountTest, by_token, count_tests, smallest_bias
+from referee.testing.kernel import Kernel
+from referee.testing.plugin import SESSION, Report
+from referee.testing.stage import FULL, NONE, WIDE, Stage, laws_for
+from resispec.audit.battery import KINDS
+from resispec.audit.enumerate import total_variation
+from resispec.audit.row_checks import check_rows
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+
+FALSE_ALARM = 1e-6
+"""The probability that an assertion fails although its sampler is exact."""
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+SEEDS = 1_000_003
+"""A seed and a vocabulary make one seed: a prime above every vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerOptions:
+    """Options of `assert_exact_sampler`; every field has a default.
+
+    samples: rows that are verified; with vocabularies above 64 tokens a quarter of it. seed: of everything
+    that is drawn. bias: the total variation at every position of a sampler that the test must find, or as
+    much of it as accepting every drafted token gives; 0 for no such negative control, and then a test with
+    too few samples always holds.
+    length: drafted tokens of a chain, one at each position. siblings: if it is not 0, so many tokens are
+    drafted for one position instead. draws: how, a kind or its name, see `resispec.draws`. draft: the
+    engine's own way of drafting. batch: rows of a call; with 0 there is no dimension for them.
+    vocabularies: sizes of the laws that are made. dtype: of these laws, "float32" or "float64". device: where
+    the sampler gets tensors. numpy: whether it gets arrays instead. Of p and q that are given, length,
+    vocabularies, dtype, device and numpy follow.
+    Raises InvalidInput for values that are not allowed.
+    """
+
+    samples: int = field(default_factory=lambda: SESSION.samples)
+    seed: int = field(default_factory=lambda: SESSION.seed)
+    bias: float = 0.05
+    length: int = 3
+    siblings: int = 0
+    draws: Draws = Draws.IID
+    draft: Callable[..., Any] | None = None
+    batch: int = 0
+    vocabularies: tuple[int, ...] = (6, 16, 32_000)
+    dtype: str = "float32"
+    device: str | torch.device = "cpu"
+    numpy: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", Draws(self.draws))
+        least = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
+        checks = [(name, getattr(self, name) >= low, f"at least {low}") for name, low in least.items()]
+        size, sizes = max(2, self.siblings), self.vocabularies
+        checks += [
+            ("bias", 0 <= self.bias <= 1, "0 to 1"),
+            ("dtype", self.dtype in DTYPES, " or ".join(DTYPES)),
+            ("vocabularies", min(sizes, default=0) >= size, f"one size or more, each at least {size}"),
+        ]
+        for name, holds, allowed in checks:
+            if not holds:
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
+
+    def calls(self, vocab: int) -> int:
+        """Rows that are verified with a vocabulary of this size: whole batches."""
+        calls, batch = self.samples if vocab <= WIDE else max(1, self.samples // 4), self.batch or 1
+        return -(-calls // batch) * batch
+
+
+def assert_exact_sampler(
+    sampler: Callable[..., Any], target_probs: Any = None, draft_probs: Any = None, **options: Any
+) -> Report:
+    """Fail unless the tokens that `sampler` emits follow the target's laws, whatever was drafted.
+
+    sampler: called as `sampler(p, q, drafted, generator)`. For a chain of L drafted tokens p is (L + 1, V),
+    q (L, V) and drafted (L,) int64; it returns the 1 to L + 1 tokens that are emitted, the accepted ones and
+    then one more, as a sequence or an array, behind which negative numbers may stand. With `siblings=B` p and
+    q are (V,) and drafted (B,), candidates for one position, and it returns the emitted token. With `batch=C`
+    everything has one more dimension of C rows in front. Tensors are of `dtype` on `device`, the generator is
+    a torch.Generator there; with `numpy=True` they are arrays and a numpy.random.Generator.
+    target_probs, draft_probs: p and q; (L + 1, V) and (L, V), or (V,) and (V,) for siblings, tensors or
+    arrays. When they are not given, laws are made that are hard, at a narrow and at a wide vocabulary, and
+    depend on the token before: use these unless the kernel has limits that they do not fit.
+    options: the fields of `SamplerOptions`. draft: the engine's own drafting, called as
+    `draft(q, generator)` for one position after the other, with q (V,), or (C, V) in a batch; it returns a
+    token, or `siblings` of them, for every row. Many rows are drafted before the first is verified, so what
+    one hands to the other is handed over: if `draft` returns a tuple (tokens, noise), the sampler gets the
+    noise as a fifth argument, for a chain a list of the noise of every position.
+
+    Returns what could have been seen. Raises AssertionError for a bias, naming the worst cell, and for a test
+    that would not have noticed one, and InvalidInput for what is no sampler, law or option.
+    """
+    __tracebackhide__ = True
+    known = [option.name for option in fields(SamplerOptions)]
+    if unknown := [name for name in options if name not in known]:
+        raise InvalidInput(f"unknown option {unknown[0]!r}; known: {', '.join(known)}")
+    choice, stages = _stages_of(SamplerOptions(**options), target_probs, draft_probs)
+    name, outcomes = name_of(sampler), []
+    for stage in stages:
+        seed = int(torch.randint(1 << 62, (), generator=stage.generator))
+        own = np.random.default_rng(seed) if choice.numpy else Generator(choice.device).manual_seed(seed)
+        kernel = Kernel(sampler, choice.draft, choice.batch, choice.numpy, choice.device, own)
+        try:
+            outcomes.append(_played(stage, kernel, choice.calls(stage.vocab_size)))
+        except AssertionError as error:  # for some tokens no statistics are needed
+            where = f"V = {stage.vocab_size}, seed {choice.seed}"
+            raise AssertionError(f"{name} is biased: {where}: {error}") from None
+    level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
+    if failed := [outcome for outcome in outcomes if outcome.p_value(level) <= FALSE_ALARM]:
+        lines = [f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"]
+        lines += [f"  {outcome.failure(level)}" for outcome in failed]
+        lines += [f"  {each.line(level)}" for each in outcomes if each.p_value(level) > FALSE_ALARM]
+        raise AssertionError("\n".join([*lines, f"  again: seed={choice.seed}, samples={choice.samples}"]))
+    if choice.bias:
+        _require_power(name, outcomes, level, choice)
+    details = [outcome.line(level) for outcome in outcomes]
+    biases = [outcome.smallest_bias(level) for outcome in outcomes]
+    return Report(name, ("no bias seen", *details, f"seed {choice.seed}"), max(biases)).noted()
+
+
+def name_of(function: Any) -> str:
+    """How messages call a function, also one that is wrapped in `functools.partial`."""
+    found = getattr(function, "func", function)
+    return getattr(found, "__qualname__", type(found).__name__)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """The statistics of one stage. calls: rows verified. tokens: how many were emitted."""
+
+    stage: Stage
+    calls: int
+    tokens: int
+    tests: Sequence[CountTest]
+
+    @property
+    def furthest(self) -> CountTest:
+        """The statistic that is the least likely."""
+        return min(self.tests, key=lambda test: (test.chi_square.p_value, -test.chi_square.value))
+
+    def p_value(self, level: float) -> float:
+        """How likely one of all statistics lies so far out; they were given `level` each."""
+        return min(1.0, FALSE_ALARM / level * self.furthest.chi_square.p_value)
+
+    def smallest_bias(self, level: float) -> float:
+        """The total variation that would have shown in 9 of 10 such tests."""
+        return smallest_bias(self.tokens, level)
+
+    def line(self, level: float) -> str:
+        """A line about a stage on which nothing was found."""
+        return (
+            f"V = {self.stage.vocab_size}: {self.calls} calls, {self.tokens} tokens, "
+            f"p = {self.p_value(level):.2g}, a bias of {self.smallest_bias(level):.2g} would have shown"
+        )
+
+    def failure(self, level: float) -> str:
+        """Lines about a stage on which something was found."""
+        found = self.furthest
+        return (
+            f"V = {self.stage.vocab_size}: p = {self.p_value(level):.2g}, {self.calls} calls, "
+            f"{self.tokens} tokens\n"
+            f"    {found.what}: chi-square {found.chi_square.value:.1f}, "
+            f"{found.chi_square.degrees} degrees of freedom\n"
+            f"    worst cell: {found.worst}"
+        )
+
+
+def _played(stage: Stage, kernel: Kernel, calls: int) -> _Outcome:
+    """Let the sampler verify, and count. Raises AssertionError where no statistics of it are needed."""
+    root = stage.roots(calls)
+    drafted, emitted = kernel.play(stage, root)
+    if kernel.draft and stage.draws.are_random and stage.draws.can_be_cut:
+        first = stage.placed(root, drafted[:, : stage.length or 1])
+        found = by_token(stage, stage.draft, first)
+        if found.chi_square.p_value <= FALSE_ALARM:
+            raise AssertionError(f"the tokens that draft= gives do not follow q: {found.worst}")
+    return _counted(stage, root, emitted)
+
+
+def _counted(stage: Stage, root: Tensor, emitted: Tensor) -> _Outcome:
+    tokens = stage.placed(root, emitted)
+    return _Outcome(stage, len(root), len(tokens.token), count_tests(stage, tokens))
+
+
+def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, options: SamplerOptions) -> None:
+    """Raise AssertionError where a sampler with a bias of `options.bias` passes as well."""
+    __tracebackhide__ = True
+    for outcome in outcomes:
+        stage = outcome.stage
+        share, root = _share_for(stage, options.bias), stage.roots(outcome.calls)
+        p_value = _counted(stage, root, _emitted_blindly(stage, root, share)).p_value(level)
+        if p_value > FALSE_ALARM:
+            times = max(2.0, (outcome.smallest_bias(level) / options.bias) ** 2)
+            raise AssertionError(
+                f"{name} was not tested: a sampler with a bias of {options.bias:g} passes as well, "
+                f"with p = {p_value:.2g}\n  {outcome.line(level)}\n"
+                f"  try samples={math.ceil(options.samples * times)}, or a larger bias="
+            )
+
+
+def _stages_of(
+    options: SamplerOptions, target_probs: Any, draft_probs: Any
+) -> tuple[SamplerOptions, list[Stage]]:
+    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary.
+
+    Raises InvalidInput for laws that are none, or of other shapes than a chain or siblings have.
+    """
+    if target_probs is None and draft_probs is None:
+        return options, [_made(options, vocab) for vocab in options.vocabularies]
+    p, q = _checked("target_probs", target_probs), _checked("draft_probs", draft_probs)
+    options = replace(options, numpy=not isinstance(target_probs, Tensor), device=p.device)
+    p, q = p.cpu(), q.cpu()
+    how = options.draws, _seeded(options, p.shape[-1]), True
+    if p.ndim == 1 and p.shape == q.shape:
+        return options, [Stage(p[None], q[None], 0, options.siblings or 1, *how)]
+    if p.ndim == 2 and len(p) > 1 and q.shape == (len(p) - 1, p.shape[1]) and not options.siblings:
+        padded = torch.cat((q, p[-1:]))  # nothing is drafted at the last position
+        return options, [Stage(p, padded, len(q), 0, *how)]
+    raise InvalidInput(
+        f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with siblings={options.siblings}; "
+        "allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) for siblings"
+    )
+
+
+def _made(options: SamplerOptions, vocab: int) -> Stage:
+    generator, dtype = _seeded(options, vocab), DTYPES[options.dtype]
+    # Kernels are not tested on exhausted drafts.
+    kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
+    target, draft = (laws.to(dtype) for laws in laws_for(vocab, kinds, generator))
+    length = 0 if options.siblings else options.length
+    return Stage(target, draft, length, options.siblings, options.draws, generator)
+
+
+def _seeded(options: SamplerOptions, vocab: int) -> Generator:
+    return Generator().manual_seed(SEEDS * options.seed + vocab)
+
+
+def _checked(name: str, law: Any) -> Tensor:
+    """A law that was given, as a tensor."""
+    if not hasattr(law, "__array__"):
+        raise InvalidInput(f"{name} is {type(law).__name__}; allowed: a tensor or an array, for both p and q")
+    found = torch.as_tensor(law)
+    if found.dtype not in DTYPES.values():
+        raise InvalidInput(f"{name} is {found.dtype}; allowed: {', '.join(DTYPES)}")
+    check_rows(name, found)
+    return found
+
+
+def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
+    """(C, P) tokens, NONE behind the last: draws from the target, and then looks whether that was drafted.
+
+    That is exact for every kind of draws. But with probability `share` a drafted token, of siblings the
+    first, is accepted blindly, unless the target rules it out: one such token gives a sampler away, however
+    few are counted.
+    """
+    drafted = stage.drafted(root, stage.choose)
+    rows = stage.rows(root, drafted)
+    drawn = [stage.draw(stage.target, row, Draws.IID, 1) for row in rows.unbind(1)]
+    emitted, drafted = torch.cat(drawn, 1), drafted[:, : stage.length or 1]
+    head, count = emitted[:, : drafted.shape[1]], emitted.shape[1] - 1
+    is_blind = torch.rand(head.shape, generator=stage.generator) < share
+    is_allowed = stage.target[rows[:, : head.shape[1]], drafted] > 0
+    head[:] = torch.where(is_blind & is_allowed, drafted, head)
+    goes_on = (head == drafted).cumprod(1).bool()
+    emitted[:, 1:][~goes_on[:, :count]] = NONE
+    return emitted
+
+
+def _share_for(stage: Stage, bias: float) -> float:
+    """How often the control accepts blindly so that its mean total variation is `bias`; at most always.
+
+    It is the mean of positions at which something is drafted. Raises InvalidInput where accepting everything
+    is no bias at all.
+    """
+    rows = slice(stage.length or 1) if stage.by_position else slice(None)
+    target, draft = stage.target[rows].double(), stage.draft[rows]
+    siblings = stage.draws.draw(draft, stage.siblings or 1, stage.generator)
+    drafted = next(stage.draws.laws(draft, siblings)).double()
+    is_ruled_out = (drafted * (target == 0)).sum(-1, keepdim=True)
+    always = torch.where(target > 0, drafted, 0.0) + is_ruled_out * target
+    distance = total_variation(always, target) / len(target)
+    if distance < 1e-6:
+        raise InvalidInput(
+            "no token that the target allows is drafted too often, so the negative control has no bias; "
+            "give other laws, or bias=0 for no control"
+        )
+    return min(1.0, bias / distance)

@@ -1,0 +1,155 @@
+"""On what a sampler is tested: laws p and q for every position, and what is drafted from q.
+
+What a target and a draft say depends on the token before, as with real models, and rows of a batch differ. So
+verifiers show that go on with rows of a token that they have refused, or that mix up rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.audit.battery import KINDS, pair_of_laws
+from resispec.audit.simulation_cases import wide_laws
+from resispec.draws import Draws
+
+NONE = -1
+"""Stands where no token was emitted."""
+MAX_ELEMENTS = 1 << 22
+"""Numbers that are worked on at a time."""
+NUM_LAWS = 6
+"""The laws of a stage: that after token t is number t % 6."""
+NARROW = 8
+"""Up to so many tokens there is one pair of laws of each kind of the audit's battery."""
+WIDE = 64
+"""Above so many tokens laws are Zipf-like, and between the two flat and far apart."""
+FULL = tuple(kind for kind in KINDS if kind in ("random", "peaked", "p = q"))
+"""The kinds whose draft has mass on every token."""
+
+
+class PlacedTokens(NamedTuple):
+    """n tokens, the position of each and the row of its laws; (n,) int64."""
+
+    position: Tensor
+    row: Tensor
+    token: Tensor
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Laws, and what is drafted from them: as many `siblings` for one position, or a chain if that is 0.
+
+    target, draft: (R, V), in the sampler's precision, on the CPU. The law of the token after a token t is row
+    t % R, or with `by_position` row i at position i, whatever was drafted.
+    length: of the chain, L. draws: how tokens are drafted. generator: of all random numbers but those of the
+    sampler.
+    """
+
+    target: Tensor
+    draft: Tensor
+    length: int
+    siblings: int
+    draws: Draws
+    generator: Generator
+    by_position: bool = False
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        return self.target.shape[1]
+
+    @property
+    def num_positions(self) -> int:
+        """P, the most tokens that can be emitted: L + 1, or 1."""
+        return 1 if self.siblings else self.length + 1
+
+    def roots(self, count: int) -> Tensor:
+        """(count,) tokens before the first position."""
+        return torch.randint(self.vocab_size, (count,), generator=self.generator)
+
+    def rows(self, root: Tensor, tokens: Tensor) -> Tensor:
+        """Which laws hold at every position after `root` (C,) and `tokens` (C, K): (C, K + 1), at most P."""
+        before = torch.cat((root[:, None], tokens), 1)[:, : self.num_positions]
+        by_place = torch.arange(before.shape[1]).expand_as(before)
+        return by_place if self.by_position else before % len(self.target)
+
+    def drafted(self, root: Tensor, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """(C, L or B) tokens; `choose` drafts so many (C, count) from rows (C,) of the laws."""
+        tokens = root.new_empty(len(root), 0)
+        for position in range(1 if self.siblings else self.length):
+            rows = self.rows(root, tokens)[:, position]
+            tokens = torch.cat((tokens, choose(rows, self.siblings or 1)), 1)
+        return tokens
+
+    def choose(self, rows: Tensor, count: int) -> Tensor:
+        """Draft (C, count) tokens as `draws` says, see `drafted`."""
+        return self.draw(self.draft, rows, self.draws, count)
+
+    def draw(self, laws: Tensor, rows: Tensor, draws: Draws, count: int) -> Tensor:
+        """Draw (C, count) tokens from rows (C,) of laws (R, V); one that occurs often is summed up once."""
+        tokens = torch.empty(len(rows), count, dtype=torch.int64)
+        for row in rows.unique().tolist():
+            here = (rows == row).nonzero()[:, 0]
+            if draws.are_independent:
+                tokens[here] = draws.draw(laws[row], count * len(here), self.generator).view(-1, count)
+                continue
+            for some in here.split(max(1, MAX_ELEMENTS // self.vocab_size)):
+                tokens[some] = draws.draw(laws[row].expand(len(some), -1), count, self.generator)
+        return tokens
+
+    def laws(self, root: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
+        """Laws that a sampler gets: (C, L + 1, V) and (C, L, V) of a chain, (C, V) and (C, V) otherwise."""
+        rows = self.rows(root, drafted)
+        if self.siblings:
+            return self.target[rows[:, 0]], self.draft[rows[:, 0]]
+        return self.target[rows], self.draft[rows[:, :-1]]
+
+    def placed(self, root: Tensor, tokens: Tensor) -> PlacedTokens:
+        """The tokens (C, K) with their places, NONE left out; every one follows the one before it."""
+        rows = self.rows(root, tokens[:, :-1])
+        there = tokens != NONE
+        position = torch.arange(tokens.shape[1]).expand_as(tokens)
+        return PlacedTokens(position[there], rows[there], tokens[there])
+
+    def check(self, drafted: Tensor, emitted: Tensor) -> None:
+        """Raise AssertionError for tokens (C, P) that no verifier emits, whatever it was given."""
+        if bool((emitted[:, 0] == NONE).any()):
+            raise AssertionError("emitted nothing; a verifier emits at least one token")
+        if bool((emitted >= self.vocab_size).any()):
+            raise AssertionError(f"emitted token {int(emitted.max())} of {self.vocab_size} tokens")
+        went_on = (emitted[:, 1:] != NONE) & (emitted[:, :-1] != drafted[:, : emitted.shape[1] - 1])
+        if bool(went_on.any()):
+            row = int(went_on.any(1).nonzero()[0])
+            found = emitted[row][emitted[row] != NONE].tolist()
+            raise AssertionError(
+                f"emitted {found} where {drafted[row].tolist()} was drafted: "
+                "it went on behind a token that was not drafted, and no law is known there"
+            )
+
+
+def laws_for(vocab: int, kinds: Sequence[str], generator: Generator) -> tuple[Tensor, Tensor]:
+    """Laws p and q for a vocabulary of this size, (NUM_LAWS, V) float64 each.
+
+    Corners need few tokens: zeros, equal and disjoint laws. Random numbers that are used twice show where
+    residuals are broad and tokens many enough, but few enough to be counted one by one. And what depends on
+    the size of a vocabulary shows only in a wide one, whose mass is mostly with few tokens.
+    """
+    if vocab > WIDE:
+        pairs = [_wide_pair(vocab, generator) for _ in range(NUM_LAWS)]
+    else:
+        kinds = kinds if vocab <= NARROW else ("random",)
+        pairs = [pair_of_laws(kinds[number % len(kinds)], vocab, generator) for number in range(NUM_LAWS)]
+    target, draft = (torch.stack(laws) for laws in zip(*pairs, strict=True))
+    return target, draft
+
+
+def _wide_pair(vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """The audit's wide laws, in an order that has nothing to do with their probabilities."""
+    order = torch.randperm(vocab, generator=generator)
+    seed = int(torch.randint(1 << 31, (), generator=generator))
+    target, draft = (law[order].double() for law in wide_laws(vocab, seed=seed))
+    return target / target.sum(), draft / draft.sum()

@@ -1,0 +1,188 @@
+"""The gallery on a tiny pair: what the audit finds, and what the usual checks say."""
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+import torch
+from toys import ToyTokenizer, tiny_llama
+
+from referee.audit import Statistic, audit_arms, measure
+from referee.audit.statistics import normal_z
+from referee.gallery import bugs, measures, page
+from referee.gallery.__main__ import gallery, main
+from referee.gallery.exhibits import EXHIBITS, Exhibit
+from referee.gallery.measures import Questions, write
+from referee.rescoring import pair_scorers
+from referee.transcripts import Transcript
+from resispec.core import Tree
+from resispec.draws import Draws
+from resispec.models import Pair
+from resispec.sampling import Sampling
+from resispec.trees import chain, complete
+from resispec.verifiers import Standard, TopDown
+
+VOCAB = 64
+PROMPTS = tuple((1 + index % 60, 2 + index % 50, 3) for index in range(30))
+ASKED = Questions(PROMPTS, Sampling(max_new_tokens=10), num_greedy=2, num_seeds=2)
+FEW = replace(ASKED, prompts=PROMPTS[:8], settings=Sampling(max_new_tokens=8))
+BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
+HERE = [exhibit.name for exhibit in EXHIBITS if "draft model" not in exhibit.name]
+FOUND = {
+    "drafts cut, q whole",
+    "argmax drafts",
+    "greedy verification",
+    "ResiSpec",
+    "top_k = 50, not declared",
+}
+"""The faults that 300 tokens of this pair show."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fewer_kept():
+    """50 of 64 tokens would be nearly all of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bugs, "KEPT", 8)
+        yield
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return Pair(tiny_llama(VOCAB), tiny_llama(VOCAB, seed=1), ToyTokenizer())
+
+
+@pytest.fixture(scope="module")
+def wrote(pair, tmp_path_factory):
+    """Transcripts of an engine of this process; each is asked once."""
+    folder, found = tmp_path_factory.mktemp("gallery"), {}
+
+    def of(name):
+        if name not in found:
+            exhibit = BY_NAME[name]
+            found[name] = write(exhibit.make(pair, folder), ASKED, folder / exhibit.stem)
+        return found[name]
+
+    return of
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
+    greedy = wrote("standard, chain").greedy
+    assert measures.equal(wrote(name).greedy, greedy) == ASKED.num_greedy  # at temperature 0 no fault shows
+    arm = measure(wrote(name).sampled, *pair_scorers(pair))
+    statistics, allowed = arm.statistics(), audit_arms(arm).allowed_z
+    assert (normal_z(statistics[measures.farthest(statistics)]) > allowed) == (name in FOUND)
+
+
+@pytest.mark.parametrize("name", ["standard, chain", "seed without effect", "draft's noise reused"])
+def test_only_one_engine_is_deaf_to_seeds(wrote, name):
+    written = wrote(name)
+    assert measures.equal(written.again, written.sampled) == ASKED.num_seeds
+    assert (measures.equal(written.others, written.sampled) == ASKED.num_seeds) == (name[:4] == "seed")
+    assert [row.seed for row in written.others] == [1000, 1001]
+
+
+def test_shared_noise_drops_what_the_draft_also_likes():
+    """p = (.1, .6, .3), q = (.5, .5, 0): a rejection, .4 in all, leaves r = (0, 1/4, 3/4).
+
+    The rejected token 0 won at a time T, exponential, so token 1 was not there before q T = T/2: its noise is
+    T/2 + e, that of token 2 is e'. Token 1 wins the second race when e' > 3 (T/2 + e), with 1/2.5 * 1/4 = .1.
+    """
+    p, q = torch.tensor([0.1, 0.6, 0.3]), torch.tensor([0.5, 0.5, 0.0])
+    laws, generator = (torch.stack((p, p)), torch.stack((q, q))), torch.Generator().manual_seed(0)
+    drafts, counts, rounds = bugs.RacedDrafts(), torch.zeros(2, 3), 4000
+    for _ in range(rounds):
+        token = drafts.draw(q[None], 1, generator)[0]
+        tree = Tree(chain(1), torch.cat((torch.zeros(1, dtype=torch.int64), token)), drafts)
+        found = bugs.SharedNoise(drafts).verify(tree, *laws, generator)
+        counts[0, token] += 1
+        counts[1, found.tokens[0]] += 1
+    assert not drafts.noise
+    expected = torch.stack((q, torch.tensor([0.1, 0.54, 0.36])))
+    torch.testing.assert_close(counts / rounds, expected, atol=0.025, rtol=0)
+
+
+def test_the_rows_are_wrong_on_trees_alone():
+    """Behind the second sibling the target is sure of token 2, behind the first one of token 1."""
+    tree = Tree(complete(2, 2), torch.tensor([0, 3, 4]), Draws.IID)
+    target = torch.nn.functional.one_hot(torch.tensor([4, 1, 2]), 5).double()
+    draft, generator = torch.full((3, 5), 0.2).double(), torch.Generator().manual_seed(0)
+    assert TopDown(Standard()).verify(tree, target, draft, generator).tokens == (4, 2)
+    assert bugs.WrongRows(Standard()).verify(tree, target, draft, generator).tokens == (4, 1)
+    line = Tree(chain(2), torch.tensor([0, 4, 1]), Draws.IID)
+    verifiers = TopDown(Standard()), bugs.WrongRows(Standard())
+    assert [one.verify(line, target, draft, generator).tokens for one in verifiers] == [(4, 1, 2)] * 2
+
+
+def test_the_usual_checks_by_hand(pair):
+    record = {"num_accepted_draft_tokens": 3, "completion_tokens": 5}
+    rows = [
+        Transcript(
+            (1, 2), (3, 4), extra={"spec_decode": {"num_accepted_draft_tokens": 1, "num_spec_steps": 1}}
+        ),
+        Transcript((1,), (3, 4, 5), extra={"spec_decode": record}),
+        Transcript((1,), (3,)),
+    ]
+    assert measures.accepted_length(rows) == 1 + 4 / 3
+    assert math.isnan(measures.accepted_length(rows[2:]))
+    total = 0.0
+    for row in rows:
+        logits = pair.target.module(torch.tensor([[*row.prompt_token_ids, *row.output_token_ids]])).logits[0]
+        laws = logits[len(row.prompt_token_ids) - 1 : -1].log_softmax(-1)
+        total -= float(laws.gather(-1, torch.tensor(row.output_token_ids)[:, None]).detach().sum())
+    value, lower, upper = measures.perplexity(rows, pair_scorers(pair)[0])
+    assert lower < value < upper and value == pytest.approx(math.exp(total / 6), rel=1e-4)
+
+
+def test_numbers_of_tokens_are_geometric_and_end_with_all():
+    assert measures.points(300) == [50, 79, 126, 199, 300]
+    assert measures.points(30) == [30]
+
+
+def test_a_chance_too_small_for_a_number_leaves_z():
+    one, far, near = (Statistic(0.0, *values) for values in ((-5.0, 0.3173105), (-50.0, 0.0), (9.0, 0.5)))
+    assert normal_z(one) == pytest.approx(1.0) and normal_z(far) == 50
+    assert measures.farthest({"a": near, "b": one, "c": far}) == "c"
+
+
+def missing(*_):
+    raise ModuleNotFoundError("No module named 'abacus'")
+
+
+def test_from_engines_to_the_page(pair, tmp_path):
+    """Engines that are not installed, or fail, are rows; a second run asks for nothing."""
+    shown = [
+        BY_NAME["standard, chain"],
+        BY_NAME["greedy verification"],
+        Exhibit("abacus, 2 beads", missing, "standard, chain"),
+    ]
+    frame = gallery(shown, pair, FEW, tmp_path / "gallery")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "gallery").glob("*.jsonl")}
+    assert len(files) == 1 + 2 * 4
+    again = gallery(shown, pair, FEW, tmp_path / "gallery")
+    pd.testing.assert_frame_equal(again, frame)
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    path = tmp_path / "gallery.csv"
+    frame.to_csv(path, index=False)
+    exact, greedy, absent = page.engines(page.read(path))
+    assert absent["status"] == "not installed" and absent["reason"] == "No module named 'abacus'"
+    assert (exact["verdict"], exact["tokens"]) == ("undecided", 64) and math.isnan(exact["first_biased"])
+    assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 50)
+    row = '{"prompt_token_ids":[1],"output_token_ids":[1]}'
+    (tmp_path / "gallery" / "greedy_verification.jsonl").write_text(f"{row}\n")
+    failed = gallery(shown[1:2], pair, FEW, tmp_path / "gallery").iloc[0]
+    assert failed.status == "failed" and "prompt_index is None" in failed.reason
+
+
+def test_every_engine_has_its_files_and_an_exact_one_beside_it():
+    assert len({exhibit.stem for exhibit in EXHIBITS}) == len(EXHIBITS)
+    for exhibit in EXHIBITS:
+        beside = BY_NAME[exhibit.beside]
+        assert not beside.thread and beside.beside == beside.name
+
+
+def test_a_wrong_option_is_one_line(capsys):
+    with pytest.raises(SystemExit):
+        main(["--prompts", "0"])
+    assert capsys.readouterr().err == "error: argument --prompts: '0'; allowed: a number from 1\n"

@@ -1,0 +1,97 @@
+"""llama.cpp and OpenVINO GenAI as engines: the first is exact in every mode, the second is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+
+import pytest
+
+from referee.audit import Finding, audit_transcripts
+from referee.engines import write_transcripts
+from referee.engines.generate import TransformersEngine
+from referee.rescoring import pair_scorers
+from resispec.errors import InvalidInput
+from resispec.models import TransformersModel, build_llama, load_pair
+from resispec.sampling import Sampling
+
+EXTRA = "the extra `engines` is not installed"
+ENGINES = {"llama_cpp": "LlamaCppEngine", "openvino_genai": "OpenVinoEngine"}
+PACKAGES = {"llama_cpp": "xllamacpp", "openvino_genai": "openvino_genai"}
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request, pair, folder):
+    """A function that makes an engine of a mode."""
+    pytest.importorskip(PACKAGES[request.param], reason=EXTRA)
+    pytest.importorskip("gguf", reason=EXTRA)
+    kind = getattr(import_module(f"referee.engines.{request.param}"), ENGINES[request.param])
+
+    def make(mode="plain", pair=pair, **options):
+        return kind(pair, folder / request.param, mode, **options)
+
+    make.package = request.param
+    (folder / request.param).mkdir(exist_ok=True)
+    return make
+
+
+@pytest.mark.parametrize("mode", ["plain", "assisted", "prompt_lookup"])
+def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair, prompts, sampled, tmp_path):
+    is_llama = engine.package == "llama_cpp"
+    for number, options in enumerate([{}, {"by_ratio": True}] if is_llama and mode == "assisted" else [{}]):
+        rows = write_transcripts(engine(mode, **options), prompts, sampled, tmp_path / f"{number}.jsonl")
+        report = audit_transcripts(rows, *pair_scorers(pair))
+        is_biased = not is_llama and mode == "assisted"
+        assert report.finding is (Finding.BIASED if is_biased else Finding.NO_BIAS_SEEN)
+        assert {row.engine.partition(", ")[2] for row in rows} == {mode}
+        if is_llama:
+            records = [row.extra["spec_decode"] for row in rows if "spec_decode" in row.extra]
+            assert (sum(record["num_draft_tokens"] for record in records) > 0) == (mode != "plain")
+        if is_biased:
+            assert abs(report.judgements[0].comparison.groups["all"]["surprisal"].z) > 8
+
+
+def test_settings_and_seeds_are_applied(engine, pair, folder, prompts, sampled, tmp_path):
+    settings = Sampling(temperature=0.7, top_k=5, max_new_tokens=30)
+    rows = write_transcripts(engine(), prompts, settings, tmp_path / "rows.jsonl")
+    assert audit_transcripts(rows, pair_scorers(pair)[0]).finding is Finding.NO_BIAS_SEEN
+    other = load_pair(str(folder / "draft"), None)
+    assert audit_transcripts(rows, pair_scorers(other)[0]).finding is Finding.BIASED
+    plain = engine()
+    first = plain.answer((1, 2), sampled, seed=3)
+    assert plain.answer((1, 2), sampled, seed=3) == first
+    assert plain.answer((1, 2), sampled, seed=4).tokens != first.tokens
+
+
+def test_greedy_decoding_is_that_of_the_model(engine, pair, prompts):
+    settings, reference = Sampling(temperature=0, max_new_tokens=40), TransformersEngine(pair)
+    for mode in ("plain", "assisted"):
+        tokens = engine(mode).answer(prompts[0], settings, 0).tokens
+        assert tokens == reference.answer(prompts[0], settings, 0).tokens[: len(tokens)]
+
+
+def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair, sampled):
+    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+        engine("beam")
+    with pytest.raises(InvalidInput, match="a draft model is needed"):
+        engine("assisted", replace(pair, draft=None))
+    with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
+        engine().check(Sampling(presence_penalty=1.0))
+    if engine.package == "openvino_genai":
+        with pytest.raises(InvalidInput, match="min_p is 0.1, and OpenVINO GenAI's comes before top_p"):
+            engine().check(Sampling(min_p=0.1))
+        with pytest.raises(
+            InvalidInput, match="the prompt holds token 64; the model's vocabulary ends at 63"
+        ):
+            engine().answer((64,), sampled, 0)
+
+
+def test_only_a_plain_llama_is_written(pair, tmp_path):
+    pytest.importorskip("gguf", reason=EXTRA)
+    from referee.engines.gguf_file import write_gguf
+
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    biased = TransformersModel(build_llama(**sizes, num_attention_heads=4, attention_bias=True))
+    with pytest.raises(InvalidInput, match="allowed: a llama with default ones and no biases"):
+        write_gguf(biased, pair.tokenizer, tmp_path / "model.gguf")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,102 @@
+"""Tests of `assert_exact_sampler` itself: its negative control, its false alarms, what it can see."""
+
+import math
+
+import pytest
+import torch
+
+from referee.testing.counts import by_place, count_tests, places, smallest_bias, token_cells
+from referee.testing.samplers import SamplerOptions, _emitted_blindly, _share_for, _stages_of
+from referee.testing.stage import PlacedTokens
+
+
+def stage_of(vocab, seed, *given, **options):
+    """The stage of an assertion."""
+    (stage,) = _stages_of(
+        SamplerOptions(seed=seed, vocabularies=(vocab,), **options), *(given or (None, None))
+    )[1]
+    return stage
+
+
+def p_values(stage, share, samples):
+    """Of all statistics of the control with this share of blind acceptance, by name."""
+    root = stage.roots(samples)
+    found = count_tests(stage, stage.placed(root, _emitted_blindly(stage, root, share)))
+    return {item.what: item.chi_square.p_value for item in found if item.chi_square.degrees}
+
+
+@pytest.mark.parametrize(
+    ("siblings", "draws"), [(0, "iid"), (0, "point_mass"), (3, "without_replacement"), (2, "greedy")]
+)
+def test_the_control_has_the_bias_that_it_says(siblings, draws):
+    """With p given at one position, or the first of a chain: a total variation of .1, counted directly."""
+    p, q = torch.tensor([0.5, 0.2, 0.2, 0.1, 0.0]), torch.tensor([0.1, 0.3, 0.2, 0.2, 0.2])
+    given = (p, q) if siblings else (p.expand(2, -1), q[None])
+    stage = stage_of(5, 0, *given, siblings=siblings, draws=draws)
+    root = stage.roots(40_000)
+    emitted = _emitted_blindly(stage, root, _share_for(stage, 0.1))
+    found = torch.bincount(emitted[:, 0], minlength=5) / len(root)
+    assert float((found - p).abs().sum()) / 2 == pytest.approx(0.1, abs=0.012) and found[4] == 0
+
+
+def test_false_alarms_are_as_rare_as_stated():
+    """40 seeds of an exact sampler: 800 dependent p-values are as uniform as 270 independent ones."""
+    found = torch.tensor(
+        [p for seed in range(40) for v in (6, 16) for p in p_values(stage_of(v, seed), 0.0, 800).values()]
+    )
+    for level in (0.5, 0.1, 0.02):
+        share = float((found <= level).double().mean())
+        assert abs(share - level) < 4 * math.sqrt(level * (1 - level) / 270)
+    assert len(found) > 700 and found.min() > 1e-6
+
+
+def test_the_smallest_bias_is_found_nine_times_of_ten():
+    """A blind share moves exactly that much mass from one half of the tokens to the other: 40 seeds."""
+    p, q = torch.full((16,), 1 / 16), torch.tensor([1.9 / 16] * 8 + [0.1 / 16] * 8)
+    level, share = 1e-4, smallest_bias(2000, 1e-4) / 0.45
+    hits = sum(
+        p_values(stage_of(16, seed, p, q), share, 2000)["places, by falling p / q"] <= level
+        for seed in range(40)
+    )
+    assert 29 <= hits < 40  # of 40 with probability .9 each: 36, and 29 is 4 standard errors below
+
+
+# The parts, by hand
+
+
+def test_rare_cells_are_counted_together_and_nothing_is_lost():
+    """200 tokens, 120, 60, 12 and 8 expected: the last two join the second, or make a cell where enough."""
+    tokens = torch.tensor([0] * 100 + [1] * 60 + [2] * 30 + [3] * 10)
+    cells, names = token_cells(torch.tensor([0.6, 0.3, 0.06, 0.04]), tokens)
+    assert names == [0, 1] and cells.expected.tolist() == pytest.approx([120, 80], rel=1e-6)
+    assert cells.found.tolist() == [100, 100]
+    cells, names = token_cells(torch.tensor([0.1, 0.6, 0.2, 0.1]), tokens)
+    assert names == [1, 2, None] and cells.expected.tolist() == pytest.approx([120, 40, 40], rel=1e-6)
+    assert cells.found.tolist() == [60, 30, 110]
+    assert cells.chi_square.value == pytest.approx(30 + 2.5 + 122.5, rel=1e-5)
+    assert cells.chi_square.degrees == 2
+    assert float(cells.errors[0]) == pytest.approx(-60 / math.sqrt(120 * 0.4), rel=1e-5)
+
+
+def test_the_mean_place_by_hand():
+    """200 places at .6: 20 above the mean of their sum, whose variance is 200 / 12."""
+    counted, mean = by_place(torch.full((200,), 0.6, dtype=torch.float64), "by p")
+    assert mean.chi_square.value == pytest.approx(24) and mean.chi_square.degrees == 1
+    assert counted.chi_square.degrees == 7 and counted.chi_square.value == pytest.approx(1400)
+    assert counted.worst.startswith("from 4/8 to 5/8 of the target's mass, by p: expected 25.0, found 200, ")
+
+
+@pytest.mark.parametrize("vocab", [6, 16])
+def test_a_place_is_the_mass_before_a_token_and_a_random_part_of_its_own(vocab):
+    stage = stage_of(vocab, 0, dtype="float64")
+    previous, token = torch.arange(vocab), torch.arange(vocab).flip(0)
+    tokens = PlacedTokens(torch.ones_like(token), stage.rows(previous, token[:, None])[:, 0], token)
+    rows = stage.target[previous % len(stage.target)]
+    chance = rows.gather(1, token[:, None])
+    below = (rows.cumsum(1) - rows).gather(1, token[:, None])
+    above = torch.where(rows > chance, rows, 0.0).sum(1, keepdim=True)
+    for order, before in (("by token", below), ("by falling p", above)):
+        found = places(stage, tokens, order)[:, None]
+        is_sure = chance > 0  # ties, of tokens that cannot be emitted, may stand in any order
+        assert bool(((before - 1e-9 <= found) & (found <= before + chance + 1e-9))[is_sure].all())
+        assert len((found - before)[is_sure].unique()) > 3

@@ -1,0 +1,132 @@
+"""The audit of transcripts over laws and seeds: exact engines, biases by what finds them, and its power."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_engine import EOS, cut, draft, hot, own, plain, quantised, shared, target, toward_draft, write
+
+from referee.audit import Finding, audit_arms, measure
+from referee.audit import audit_transcripts as audit
+from referee.audit.statistics import against_control, statistics_of, z_of
+
+
+def repeats_less(logits, ids):
+    """A presence penalty of 0.5, over the prompt as well."""
+    return (logits - 0.5 * torch.zeros_like(logits).scatter(1, ids, 1.0)).softmax(-1)
+
+
+def endless(logits, _):
+    return logits.index_fill(1, torch.tensor([EOS]), -torch.inf).softmax(-1)
+
+
+class Twice:
+    """Every random number is used at two steps in a row."""
+
+    def __init__(self):
+        self.last = None
+
+    def __call__(self, shape, generator):
+        numbers = own(shape, generator) if self.last is None else self.last
+        self.last = numbers if self.last is None else None
+        return numbers
+
+
+@pytest.mark.parametrize(
+    ("law", "settings"), [(plain, {}), (hot(0.7), {"temperature": 0.7}), (cut(9), {"top_k": 9})]
+)
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_no_bias_is_seen_in_an_exact_engine_of_any_setting(law, settings, seed):
+    report = audit(write(law, seed, **settings), target(), draft())
+    assert report.finding is Finding.NO_BIAS_SEEN, report.judgements[0].reasons
+
+
+@pytest.mark.parametrize(
+    ("options", "statistics"),
+    [
+        ({"law": hot(1.2)}, {"surprisal", "pit"}),
+        ({"law": hot(0.8)}, {"surprisal", "pit"}),
+        ({"law": hot(0.01)}, {"surprisal", "places"}),
+        ({"law": toward_draft(0.1)}, {"overdraft", "log(q/p)"}),
+        ({"law": repeats_less}, {"seen"}),
+        ({"law": endless}, {"eos"}),
+        ({"uniforms": Twice()}, {"seen"}),
+    ],
+)
+def test_a_biased_engine_is_found_by(options, statistics):
+    report = audit(write(**options), target(), draft())
+    assert report.finding is Finding.BIASED
+    assert statistics <= {reason.split()[0] for reason in report.judgements[0].reasons}
+
+
+def test_the_smallest_bias_is_the_one_that_is_found_nine_times_in_ten():
+    """A shift to the draft of this size moves `overdraft` by the limit and 1.28 standard errors."""
+    [judgement] = audit(write(), target(), draft()).judgements
+    smallest = judgement.smallest_bias["a shift to the draft"]
+    scores = []
+    for seed in range(8):
+        report = audit_arms(measure(write(toward_draft(smallest), seed), target(), draft()))
+        scores.append(report.judgements[0].comparison.groups["all"]["overdraft"].z)
+    assert abs(sum(scores) / 8 - (z_of(report.limit) + 1.2816)) < 4 / math.sqrt(8)
+    assert judgement.smallest_bias["another temperature"] < smallest
+
+
+def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
+    """Of all chances a tenth are below 0.1, within 4 standard errors, and so for their smaller half."""
+    alone, differences, last = [], [], None
+    for seed in range(12):
+        terms = measure(write(seed=seed, rows=40), target(), draft()).terms
+        alone.append(statistics_of(terms, is_shared=False))
+        if last is not None:
+            rows = torch.cat((terms.row, last.row))
+            differences.append(against_control(terms, last, rows, is_shared=False).statistics())
+        last = terms
+    names = set(alone[0]) - {"places"}
+    for every, judged in ((alone, names), (differences, {"surprisal", "rank", "eos"})):
+        chances = [statistics[name].p_value for statistics in every for name in judged if name in statistics]
+        assert len(chances) > 30 and min(chances) > 1e-4
+        for level in (0.1, 0.5):
+            error = 4 * math.sqrt(level * (1 - level) / len(chances)) + 0.02
+            assert abs(sum(chance < level for chance in chances) / len(chances) - level) < error
+
+
+def test_a_row_may_stop_by_whatever_it_has_emitted():
+    """A stop string: here, two tokens above 40 in a row."""
+    stopped = []
+    for row in write(rows=150):
+        tokens = row.output_token_ids
+        end = next((at for at in range(1, len(tokens)) if min(tokens[at - 1 : at + 1]) > 40), len(tokens))
+        stopped.append(replace(row, output_token_ids=tokens[: end + 1], finish_reason="stop"))
+    assert audit(stopped, target()).finding is Finding.NO_BIAS_SEEN
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_rows_with_one_seed_are_never_called_biased(seed):
+    assert audit(write(seed=seed, uniforms=shared), target()).finding is Finding.UNDECIDED
+
+
+def test_a_model_may_rule_tokens_out(monkeypatch):
+    """The rows of a vocabulary that only pad it may have logits of -inf."""
+    forward = target().module.forward
+
+    def padded(**options):
+        output = forward(**options)
+        output.logits[..., 60:] = -torch.inf
+        return output
+
+    monkeypatch.setattr(target().module, "forward", padded)
+    assert audit(write(), target(), draft()).finding is Finding.NO_BIAS_SEEN
+
+
+def test_a_shift_to_the_draft_beside_another_precision_and_one_that_only_one_arm_shows():
+    engine = quantised(3)
+    control = write(seed=1, engine=engine)
+    report = audit(write(toward_draft(0.1), engine=engine), target(), draft(), control)
+    assert [judgement.finding for judgement in report.judgements] == [Finding.BIASED] * 3
+    assert "log(q/p)" in {reason.split()[0] for reason in report.judgements[0].reasons}
+    # Speculation that deviates by hardly more than is allowed, when the difference varies twice as much.
+    smallest = 0.95 * audit(write(), target(), draft()).judgements[0].smallest_bias["a shift to the draft"]
+    report = audit(write(toward_draft(smallest)), target(), draft(), write(seed=2))
+    assert [str(one.finding) for one in report.judgements] == ["no bias seen", "biased", "no bias seen"]
+    assert report.finding is Finding.UNDECIDED and "can still be chance" in report.summary[0]

@@ -1,0 +1,124 @@
+"""The gallery's table and figure from a small file, by hand."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from referee.gallery import page as gallery
+
+ROOT = Path(__file__).parents[2]
+LIMIT, ALLOWED = 1e-4, 3.89
+ABOUT = {
+    "beside": "right", "thread": "", "status": "done", "version": "1", "device": "abacus",
+    "perplexity": 20.0, "perplexity_lower": 18.0, "perplexity_upper": 22.0, "accepted_length": 2.0,
+    "greedy_equal": 4, "greedy_rows": 4, "same_seed_equal": 3, "other_seed_equal": 0, "seed_rows": 3,
+    "verdict": "no bias seen", "reason": "no deviation", "limit": LIMIT, "allowed_z": ALLOWED,
+    "smallest_temperature": 0.03, "smallest_draft": 0.0331, "statistic": "rank",
+    "git_commit": "0123456789abcdef", "git_is_dirty": False,
+}  # fmt: skip
+THREAD = "https://example.org/1"
+
+
+def rows(engine, points, **changed):
+    """points: of each number of tokens the chance and the z that a normal variable has there."""
+    return [
+        ABOUT | {"engine": engine, "tokens": tokens, "p_value": chance, "normal_z": far, "z": -far} | changed
+        for tokens, (chance, far) in points.items()
+    ]
+
+
+@pytest.fixture
+def results(tmp_path):
+    far, near = (1e-9, 6.0), (0.3, 1.0)
+    every = [
+        *rows("right", {50: near, 100: near, 200: near}),
+        *rows("slow", {50: far, 100: near, 200: far}, thread=THREAD, verdict="biased", accepted_length=1.5),
+        *rows("hot", {50: far, 100: far}, thread=THREAD, verdict="biased", perplexity_lower=23.0),
+        *rows("cool", {50: near, 100: near}, thread="openvino.md", perplexity_upper=3.0, greedy_equal=3),
+        *rows("deaf", {50: near, 100: near}, other_seed_equal=3, accepted_length=np.nan),
+        {"engine": "absent", "beside": "right", "thread": THREAD, "status": "not installed",
+         "reason": "No module named 'abacus'", "git_commit": "0123456789abcdef", "git_is_dirty": False},
+    ]  # fmt: skip
+    (tmp_path / "embedded").mkdir()
+    pd.DataFrame(every).to_csv(tmp_path / "embedded" / "gallery.csv", index=False)
+    return tmp_path
+
+
+def printed(capsys):
+    """The rows of the printed table by the engine's name, and all of it."""
+    text = capsys.readouterr().out
+    cells = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line[:1] == "|"
+    ]
+    return {row[0]: row[1:] for row in cells}, text
+
+
+def test_the_table_by_hand(results, capsys):
+    assert gallery.main(["--results", str(results)]) == 0
+    found, text = printed(capsys)
+    assert found["right"] == [
+        "20.0 [18.0, 22.0]", "4 of 4", "2.00 (1.00 ×)", "obeyed", "pass",
+        "-1.0 (rank)", "–", "**no bias seen** (TV 0.033)",
+    ]  # fmt: skip
+    slow = found[f"[slow]({THREAD})"]
+    assert slow[2:5] == ["1.50 (0.75 ×)", "obeyed", "accepted length"]
+    assert slow[5:] == ["-6.0 (rank)", "200", "**biased**"]  # it was not called biased at 100
+    hot = found[f"[hot]({THREAD})"]
+    assert hot[4] == "perplexity" and hot[6] == "50"
+    assert found["cool"][1] == "3 of 4" and found["cool"][4] == "T = 0"  # a low perplexity reads as better
+    assert found["deaf"][2:5] == ["–", "no effect", "seeds"]
+    assert found[f"[absent]({THREAD})"][0] == "not installed: No module named 'abacus'"
+    assert "Device: abacus. Commit: 0123456789. Made by: make gallery." in text
+    assert "may be 3.9 standard deviations out" in text
+
+
+def test_the_files_are_the_same_again_and_the_numbers_stay(results):
+    folder = results / "embedded"
+    numbers = (folder / "gallery.csv").read_bytes()
+    assert gallery.main(["--results", str(results)]) == 0
+    made = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert set(made) == {"gallery.csv", "gallery.md", "gallery.png", "gallery.pdf"}
+    assert made["gallery.csv"] == numbers
+    assert gallery.main(["--results", str(results)]) == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == made
+
+
+def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
+    frame = gallery.read(results / "embedded" / "gallery.csv")
+    figure = gallery.draw(frame)
+    [axes] = figure.axes
+    texts = {text.get_text() for text in axes.texts}
+    # Most end at 100 tokens, and so does the figure.
+    assert {"right", "slow\n(biased from 200 tokens)", "hot", "cool", "deaf"} <= texts
+    assert "absent" not in texts and all(max(line.get_xdata()) <= 100 for line in axes.lines)
+    assert figure.get_suptitle() == (
+        "2 of 3 faults are called biased within 200 tokens, and none of 2 exact engines"
+    )
+    lines = [line for line in axes.lines if len(line.get_xdata()) > 2 or line.get_marker() != "None"]
+    looks = [(line.get_color(), line.get_marker()) for line in lines]
+    assert len(set(looks)) == len(looks) == 5
+    assert axes.get_xscale() == "log"
+
+
+def test_what_is_missing_or_no_gallery_is_one_line(tmp_path, capsys):
+    assert gallery.main(["--results", str(tmp_path)]) == 1
+    assert "gallery.csv is missing; `make gallery` makes it" in capsys.readouterr().err
+    (tmp_path / "embedded").mkdir()
+    (tmp_path / "embedded" / "gallery.csv").write_text("a,b\n1,2\n")
+    assert gallery.main(["--results", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert "is no gallery" in error and error.count("\n") == 1
+
+
+def test_the_page_shows_the_code_as_it_is():
+    """Every line of code in docs/gallery.md stands in the file that it names."""
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    code = (ROOT / "referee" / "gallery" / "bugs.py").read_text()
+    shown = [
+        line.strip() for block in re.findall(r"```python\n(.*?)```", page, re.S) for line in block.split("\n")
+    ]
+    known = {line.strip() for line in code.split("\n")}
+    assert len(shown) > 15 and not set(shown) - known

@@ -1,0 +1,208 @@
+"""Servers: what they are asked, what is written of their answers, and one line for answers that are none."""
+
+from __future__ import annotations
+
+import pytest
+from toy_clients import ENGINES, PROMPTS, QUICK, connected, lines, write
+from toy_server import EOS, VERSIONS, ToyServer, continuation
+
+from referee import servers
+from referee.engines import Unanswered, acceptance_record, write_transcripts
+from referee.servers.client import Server
+from referee.transcripts import read_transcripts
+from resispec.errors import InvalidInput
+from resispec.sampling import Sampling
+
+LAW = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+ASKED = {
+    "vllm": LAW
+    | {"model": "toy-model", "prompt": [5, 6, 7], "max_tokens": 6, "top_k": -1, "repetition_penalty": 1.0}
+    | {"seed": 100, "n": 1, "stream": False, "return_token_ids": True},
+    "llama_cpp": LAW
+    | {"prompt": [5, 6, 7], "n_predict": 6, "top_k": 0, "repeat_penalty": 1.0, "repeat_last_n": 9}
+    | {"seed": 100, "stream": False, "return_tokens": True, "ignore_eos": False, "logit_bias": []}
+    | {"mirostat": 0, "dynatemp_range": 0.0}
+    | {"samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"]},
+    "sglang": {
+        "input_ids": [5, 6, 7],
+        "stream": False,
+        "sampling_params": LAW
+        | {"max_new_tokens": 6, "top_k": -1, "repetition_penalty": 1.0, "n": 1, "sampling_seed": 100},
+    },
+}
+RECORDS = {
+    "vllm": {
+        "engine": "vllm", "mean_acceptance_length": 1 + 10 / 43, "draft_acceptance_rate": 10 / 129,
+        "acceptance_histogram": {"0": 39, "1": 1, "3": 3}, "num_accepted_draft_tokens": 10,
+        "num_draft_tokens": 129, "num_spec_steps": 43, "num_spec_tokens": 3,
+    },
+    "sglang": {
+        "engine": "sglang", "mean_acceptance_length": 1 + 63 / 43, "draft_acceptance_rate": 63 / 215,
+        "acceptance_histogram": {"0": 11, "1": 14, "2": 11, "3": 4, "5": 3}, "num_accepted_draft_tokens": 63,
+        "num_draft_tokens": 215, "num_spec_steps": 43,
+    },
+    "llama_cpp": {
+        "engine": "llamacpp", "draft_acceptance_rate": 0.75, "num_accepted_draft_tokens": 30,
+        "num_draft_tokens": 40,
+    },
+}  # fmt: skip
+
+
+def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
+    path = tmp_path / "new" / "rows.jsonl"
+    rows = write(toy, path)
+    assert read_transcripts(path) == rows and servers.available() == ENGINES
+    settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
+    settings |= {"presence_penalty": 0, "frequency_penalty": 0}
+    for index, (row, line) in enumerate(zip(rows, lines(path), strict=True)):
+        expected = continuation(list(PROMPTS[index]), 6, 100 + index)
+        assert row.prompt_token_ids == PROMPTS[index] and list(row.output_token_ids) == expected
+        assert row.finish_reason == ("stop" if EOS in expected else "length")
+        assert (row.seed, row.engine, row.engine_version) == (100 + index, toy.engine, VERSIONS[toy.engine])
+        assert {name: line[name] for name in settings} == settings and line["prompt_index"] == index
+        completed = {"completion_tokens": len(expected)}
+        assert row.extra["spec_decode"] == RECORDS[toy.engine] | completed  # in the words of AIPerf
+    assert {row.finish_reason for row in rows} == {"stop", "length"}
+
+
+def test_no_setting_is_left_to_the_server(toy, tmp_path):
+    write(toy, tmp_path / "rows.jsonl", PROMPTS[:1], Sampling(max_new_tokens=6))
+    assert toy.posts == [ASKED[toy.engine]]
+
+
+def test_sglang_has_no_seed_unless_it_is_deterministic_and_older_ones_tell_it_elsewhere(
+    tmp_path, monkeypatch
+):
+    with ToyServer("sglang", has_seeds=False) as toy:
+        rows = write(toy, tmp_path / "rows.jsonl")
+        assert {row.seed for row in rows} == {None}
+        assert "sampling_seed" not in toy.posts[0]["sampling_params"]
+        assert write(toy, tmp_path / "rows.jsonl") == rows and len(toy.posts) == len(PROMPTS)
+        monkeypatch.setattr(toy, "about", {"/get_server_info": toy.about("/server_info")}.get)
+        assert connected(toy).version == VERSIONS["sglang"]
+        monkeypatch.setattr(toy, "about", lambda _: None)
+        assert connected(toy).version is None
+
+
+def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
+    steps = {"per_step_accepted": [0, 3], "per_step_drafted": [3, 3]}
+    vllm.alter = lambda content: content["metrics"]["speculative_decoding"].update(steps)
+    [row] = write(vllm, tmp_path / "rows.jsonl", PROMPTS[:1])
+    assert row.extra["spec_decode"]["per_step_accepted"] == [0, 3]
+    for index, metrics in enumerate((None, {"acceptance_histogram": [1, "2"]}, {"num_draft_tokens": 9})):
+        vllm.alter = lambda content, metrics=metrics: content.update(
+            metrics={"speculative_decoding": metrics}
+        )
+        [row] = write(vllm, tmp_path / f"{index}.jsonl", PROMPTS[:1])
+        assert "spec_decode" not in row.extra
+    assert acceptance_record("vllm", [1, 2], num_draft_tokens=1) is None  # it contradicts itself
+    assert acceptance_record("vllm", [0, 0], num_draft_tokens=0)["mean_acceptance_length"] == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "message"),
+    [
+        ("vllm", {"temperature": 0.005}, "vLLM would apply 0.01; allowed: 0, or from 0.01"),
+        ("sglang", {"repetition_penalty": 1.1}, "repetition_penalty is 1.1, and SGLang's counts emitted"),
+        ("llama_cpp", {"presence_penalty": 0.5}, "presence_penalty is 0.5, and llama.cpp's counts the"),
+        ("llama_cpp", {"frequency_penalty": 1.0}, "frequency_penalty is 1.0, .*allowed: 0$"),
+    ],
+)
+def test_settings_that_mean_something_else_there_are_refused(engine, settings, message, tmp_path):
+    with ToyServer(engine) as toy:
+        with pytest.raises(InvalidInput, match=message):
+            write(toy, tmp_path / "rows.jsonl", settings=Sampling(**settings))
+        assert not toy.posts and not (tmp_path / "rows.jsonl").exists()
+
+
+@pytest.mark.parametrize("fault", ["500", "429", "drop"])
+def test_a_passing_failure_is_tried_again(fault, vllm, tmp_path):
+    vllm.faults = {2: fault, 3: fault}
+    write(vllm, tmp_path / "rows.jsonl")
+    assert len(vllm.posts) == len(PROMPTS) + 2
+    assert len(lines(tmp_path / "rows.jsonl")) == len(PROMPTS)
+
+
+def test_each_wait_is_twice_the_last(vllm, monkeypatch):
+    waits = []
+    monkeypatch.setattr("referee.servers.client.time.sleep", waits.append)
+    vllm.is_dead = True
+    with pytest.raises(Unanswered, match="in 4 tries"):
+        Server(vllm.url, tries=4).post("/v1/completions", {})
+    assert waits == [0.5, 1.0, 2.0]
+
+
+IDS = {"vllm": ("choices", 0, "token_ids"), "sglang": ("output_ids",), "llama_cpp": ("tokens",)}
+CHANGED = {
+    "vllm": (lambda content: content["choices"][0].update(prompt_token_ids=[1, 5, 6, 7]), "read other tok"),
+    "sglang": (lambda content: content["meta_info"].update(prompt_tokens=2), "read 2 tokens where the pr"),
+    "llama_cpp": (lambda content: content.update(tokens_evaluated=4), "read 4 tokens where the prompt has 3"),
+}
+GIVEN_UP = {
+    "vllm": lambda content: content["choices"][0].update(finish_reason="abort"),
+    "sglang": lambda content: content["meta_info"].update(finish_reason={"type": "abort"}),
+    "llama_cpp": lambda content: content.update(stop_type="none"),
+}
+
+
+def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
+    path = tmp_path / "rows.jsonl"
+
+    def refused(error, message):
+        with pytest.raises(error, match=message):
+            write(toy, path)
+        assert not path.read_text()
+
+    toy.faults = {0: "400", 1: "cut"}
+    refused(InvalidInput, r"refuses a request at .*status 400.*so said the server")
+    refused(InvalidInput, "answers at /.* with no JSON object, but with ")
+    assert len(toy.posts) == 2  # none is repeated
+    for tokens in (None, [], "text", [1, 2.5], [-1], [True]):
+
+        def strip(content, tokens=tokens):
+            *path, last = IDS[toy.engine]
+            for key in path:
+                content = content[key]
+            content[last] = tokens
+
+        toy.alter = strip
+        refused(InvalidInput, "prompt 0: the server returns no token ids .*encoding text again")
+    toy.alter, message = CHANGED[toy.engine]
+    refused(InvalidInput, message)
+    toy.alter = GIVEN_UP[toy.engine]
+    refused(Unanswered, "the server gave the request up")
+    for spoken in set(ENGINES) - {toy.engine}:
+        engine = servers.connect(spoken, Server(toy.url, **QUICK))
+        with pytest.raises(InvalidInput, match=r"takes no requests at /\S+ \(status 404\), so it speaks ano"):
+            write_transcripts(engine, PROMPTS, Sampling(), path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"generation_settings": {"temperature": 0.8}}, "applied temperature 0.8 where 0.7 was asked for"),
+        ({"generation_settings": {"samplers": ["top_k"]}}, r"applied samplers \['top_k'\] where"),
+        ({"generation_settings": {"grammar": "root ::= [a-z]"}}, "a grammar of its own"),
+        ({"truncated": True}, "context ended within an answer"),
+    ],
+)
+def test_llama_cpp_must_have_applied_what_was_asked(changed, message, tmp_path):
+    with ToyServer("llama_cpp") as toy:
+        toy.alter = lambda content: content.update(changed)
+        with pytest.raises(InvalidInput, match=message):
+            write(toy, tmp_path / "rows.jsonl")
+
+
+def test_addresses_keys_and_formats(vllm, tmp_path):
+    for url in ("localhost:8000", "ftp://x", "http://", ""):
+        with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
+            Server(url)
+    with pytest.raises(InvalidInput, match="unknown format 'tgi'; allowed: llama_cpp, sglang, vllm"):
+        servers.connect("tgi", Server("http://localhost:1"))
+    engine = servers.connect("vllm", Server(f"{vllm.url}/v1/", key="secret", **QUICK))
+    write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
+    assert vllm.keys == ["Bearer secret"]
+    with ToyServer("vllm") as toy:
+        url = toy.url
+    with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*refused"):
+        servers.connect("vllm", Server(url, **QUICK))

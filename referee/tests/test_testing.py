@@ -1,0 +1,238 @@
+"""`assert_exact_sampler`: exact kernels pass, what a failure says, and what is refused."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from toy_kernels import (
+    QUICK,
+    Batched,
+    GoesOn,
+    Greedy,
+    Kernel,
+    Racing,
+    ResidualIsTarget,
+    Siblings,
+    accept_one,
+    gumbel_draft,
+    numpy_sampler,
+)
+
+from referee.testing import assert_exact, assert_exact_sampler
+from resispec.errors import InvalidInput
+from resispec.verifiers import Draws, Law, Standard
+
+P, Q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.2, 0.4, 0.4])
+
+
+def right(sampler, seed=0, **options):
+    return assert_exact_sampler(sampler, seed=seed, **(QUICK | options))
+
+
+@pytest.mark.parametrize(
+    ("sampler", "options"),
+    [
+        pytest.param(Kernel(), {"dtype": "float64", "length": 1}, id="float64"),
+        pytest.param(Greedy(), {"draws": "point_mass"}, id="greedy"),
+        pytest.param(Batched(), {"batch": 64}, id="batched"),
+        pytest.param(Racing(reuses=False), {"draft": gumbel_draft}, id="own draft"),
+        pytest.param(Siblings(Draws.IID), {"siblings": 2, "batch": 50}, id="siblings"),
+        pytest.param(
+            Siblings(Draws.WITHOUT_REPLACEMENT),
+            {"siblings": 3, "draws": "without_replacement", "batch": 50},
+            id="without replacement",
+        ),
+    ],
+)
+def test_exact_kernels_pass(sampler, options):
+    report = right(sampler, **options)
+    assert 0 < report.smallest_bias < 0.2 and str(report).endswith("; seed 0")
+    p_values = [float(p) for p in re.findall(r"p = ([\d.e-]+),", str(report))]
+    assert len(p_values) == 2 and min(p_values) > 1e-3
+
+
+def test_an_exact_kernel_passes_at_the_wide_vocabulary():
+    report = right(Kernel(), samples=1000, vocabularies=(32_000,), bias=0.5)
+    assert "V = 32000: 250 calls, " in str(report)
+
+
+def test_laws_depend_on_the_token_before_and_rows_of_a_batch_differ():
+    """So rows that are mixed up show, and verifiers that go on with rows of a refused token."""
+
+    def sampler(p, q, drafted, generator):
+        for position in (1, 2):
+            for token in drafted[:, position - 1].unique():
+                here = drafted[:, position - 1] == token
+                assert bool((p[here, position] == p[here, position][0]).all())
+        assert len(p[:, 0].unique(dim=0)) > 3 and len(q[:, 1].unique(dim=0)) > 3
+        return Batched()(p, q, drafted, generator)
+
+    right(sampler, batch=100, vocabularies=(6, 100), samples=500, bias=0)
+
+
+@pytest.mark.parametrize("kind", [torch.tensor, np.array])
+def test_laws_may_be_given(kind):
+    p, q, seen = kind([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), kind([[0.2, 0.4, 0.4]]), set()
+
+    def sampler(p, q, drafted, generator):
+        seen.add((type(p), p.shape, q.shape, drafted.shape, type(generator)))
+        return (Kernel() if kind is torch.tensor else numpy_sampler)(p, q, drafted, generator)
+
+    report = assert_exact_sampler(sampler, p, q, samples=2000, bias=0.2)
+    is_torch = kind is torch.tensor
+    types = (torch.Tensor, torch.Generator) if is_torch else (np.ndarray, np.random.Generator)
+    assert seen == {(types[0], (2, 3), (1, 3), (1,), types[1])} and "V = 3: 2000 calls" in str(report)
+
+
+def test_a_fault_that_needs_no_statistics():
+    message = r"GoesOn is biased: V = 6, seed 0: emitted \[.*\] where \[.*\] was drafted: it went on behind"
+    with pytest.raises(AssertionError, match=message):
+        right(GoesOn())
+
+    def flat(q, generator):
+        return int(torch.randint(len(q), (), generator=generator))
+
+    with pytest.raises(AssertionError, match="tokens that draft= gives do not follow q"):
+        right(Kernel(), draft=flat)
+    calls: list[int] = []
+
+    def once(p, q, drafted, generator):
+        calls.append(0)
+        return [1] if len(calls) == 1234 else [2 * int(torch.rand((), generator=generator) < p[0, 2])]
+
+    p, q = torch.tensor([[0.7, 0.0, 0.3]] * 2), torch.tensor([[0.5, 0.25, 0.25]])
+    cell = r"position 0: token 1 \(target 0, draft 0.25\): impossible, but emitted"
+    with pytest.raises(AssertionError, match=cell):
+        assert_exact_sampler(once, p, q, samples=2000)
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 10}, {"siblings": 2}, {"siblings": 2, "batch": 10}])
+def test_the_noise_that_is_handed_over_is_that_of_the_row_and_the_position(options):
+    """Here the noise is the token itself."""
+    siblings = options.get("siblings", 0)
+
+    def draft(q, generator):
+        tokens = torch.multinomial(q, siblings or 1, replacement=True, generator=generator)
+        return tokens if siblings else tokens[..., 0], tokens
+
+    def sampler(p, q, drafted, generator, noise):
+        assert torch.equal(noise if siblings else torch.cat(noise, -1), drafted)
+        return torch.multinomial(p if siblings else p.select(-2, 0), 1, generator=generator)
+
+    assert "500 calls" in str(right(sampler, draft=draft, samples=500, bias=0, **options))
+
+
+def test_a_failure_names_the_cell_and_the_numbers():
+    """p = (.5, .3, .2), q = (.2, .4, .4): accepting always emits q, .2 of 4,000 where .5 is expected."""
+    with pytest.raises(AssertionError) as error:
+        assert_exact_sampler(accept_one, P, Q, samples=4000)
+    line = next(line for line in str(error.value).splitlines() if "worst cell" in line)
+    assert "position 0: token 0 (target 0.5, draft 0.2): expected 2000.0, found " in line
+    count, errors = int(line.split("found ")[1].split(",")[0]), float(line.split()[-3])
+    assert abs(count - 800) < 5 * math.sqrt(4000 * 0.16)
+    assert errors == pytest.approx((count - 2000) / math.sqrt(1000), abs=0.06)
+
+
+def test_a_seed_reproduces_everything():
+    messages = []
+    for seed in (3, 3, 4):
+        with pytest.raises(AssertionError) as error:
+            right(ResidualIsTarget(), seed, vocabularies=(16,), samples=2000)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1] != messages[2]
+    report, alone = (right(Kernel(), vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,)))
+    assert report.details[2].split(", p")[0] == alone.details[1].split(", p")[0]
+
+
+def test_a_test_without_power_is_none():
+    with pytest.raises(AssertionError, match="was not tested: a sampler with a bias of 0.05 passes as well"):
+        assert_exact_sampler(Kernel(), samples=200, vocabularies=(6,))
+    assert assert_exact_sampler(Kernel(), samples=200, vocabularies=(6,), bias=0).smallest_bias > 0.1
+    flat = torch.full((4,), 0.25)
+    with pytest.raises(InvalidInput, match="no token that the target allows is drafted too often"):
+        assert_exact_sampler(accept_one, flat, flat, samples=100)
+
+
+@pytest.mark.parametrize(
+    ("laws", "options", "message"),
+    [
+        ((), {"sample": 3}, "unknown option 'sample'; known: samples, seed,"),
+        ((), {"samples": 0}, "samples is 0; allowed: at least 1"),
+        ((), {"draws": "best"}, "unknown draws 'best'; known: iid"),
+        ((), {"bias": 1.5}, "bias is 1.5; allowed: 0 to 1"),
+        ((), {"vocabularies": (1,)}, r"vocabularies is \(1,\); allowed: one size or more, each at least 2"),
+        ((), {"dtype": "float16"}, "dtype is 'float16'; allowed: float32 or float64"),
+        ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),
+        ((P, Q[:2]), {}, "draft_probs sum to 0.6.*; allowed: 1 within"),
+        ((P.half(), Q.half()), {}, "target_probs is torch.float16; allowed: float32, float64"),
+        ((P[None], Q[None]), {}, r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed"),
+    ],
+)
+def test_bad_input_is_refused(laws, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        assert_exact_sampler(Kernel(), *laws, **options)
+
+
+@pytest.mark.parametrize(
+    ("returned", "options", "error", "message"),
+    [
+        (0.5, {}, InvalidInput, "tokens are 0.5; allowed: whole numbers"),
+        ([-1, -1], {}, AssertionError, "emitted nothing; a verifier emits at least one token"),
+        ([0, -1, 1], {}, AssertionError, "negative numbers may only stand behind the last token"),
+        ([0] * 5, {}, AssertionError, r"emitted \[0, 0, 0, 0, 0\]; at most 4 tokens are possible"),
+        ([99], {}, AssertionError, "emitted token 99 of 6 tokens"),
+        ([0], {"batch": 8}, InvalidInput, "a call with 8 rows returned 1; allowed: the tokens of every row"),
+    ],
+)
+def test_answers_that_are_none_are_refused(returned, options, error, message):
+    with pytest.raises(error, match=message):
+        right(lambda *_: returned, **options)
+
+
+def test_a_bias_at_a_narrow_vocabulary_is_proved():
+    """All lines of the message but the numbers."""
+    message = (
+        r"resispec is biased: iid draws, seed=0, samples=10\n"
+        r"  enumerated total variation 0\.\d+; an exact rule stays below 1e-05\n"
+        r"(  .*\n)*  a [\w =-]+ pair, \d siblings:\n  p = \[.*\]\n  q = \[.*\]"
+    )
+    with pytest.raises(AssertionError) as error:
+        assert_exact("resispec", samples=10)
+    assert re.fullmatch(message, str(error.value))
+
+
+def leaky(*given):
+    """Loses a tenth of the residual."""
+    law = Standard().law(*given)
+    return Law(law.select, 0.9 * law.residual)
+
+
+@pytest.mark.parametrize(
+    ("subject", "options", "message"),
+    [
+        (3, {}, "int is no verifier: it has neither"),
+        ("best", {}, "unknown verifier 'best'; known: standard"),
+        ("standard", {"draws": "best"}, "unknown draws 'best'; known: iid"),
+        ("kseq", {"draws": "greedy"}, "kseq is not exact for draws 'greedy'; supported: iid"),
+        ("standard", {"samples": 9}, "samples is 9; allowed: at least 10"),
+        (leaky, {}, "rule 'leaky': .*residual sum to 0.9; allowed: 1"),
+    ],
+)
+def test_subjects_that_are_no_rule_are_refused(subject, options, message):
+    with pytest.raises(InvalidInput, match=message):
+        assert_exact(subject, **({"samples": 10} | options))
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_kernel_on_a_device():
+    def on_device(p, q, drafted, generator):
+        assert p.is_cuda and q.is_cuda and drafted.is_cuda and generator.device.type == "cuda"
+        host = torch.Generator().manual_seed(
+            int(torch.randint(1 << 60, (), generator=generator, device="cuda"))
+        )
+        return Batched()(p.cpu(), q.cpu(), drafted.cpu(), host).cuda()
+
+    assert_exact_sampler(on_device, device="cuda", batch=64, **QUICK)

@@ -1,0 +1,204 @@
+"""The audit of transcripts: no bias is seen in an exact engine, and planted biases are found and named."""
+
+import json
+import math
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_engine import PROMPT, VOCABULARY, cut, draft, hot, plain, quantised, shared, target, write
+
+from referee.audit import Finding, Transcript, audit_arms, measure, report_json, report_lines
+from referee.audit import audit_transcripts as audit
+from referee.audit.verdict import FALSE_ALARM_RATE
+from resispec.errors import InvalidInput, NoVerdict
+
+GREEDY = hot(1e-4)
+
+
+def findings(report):
+    return [str(judgement.finding) for judgement in report.judgements]
+
+
+def reasons(report):
+    return [reason for judgement in report.judgements for reason in judgement.reasons]
+
+
+def decided_by(report):
+    """The statistics that made the first comparison biased."""
+    assert report.finding is Finding.BIASED
+    return {reason.split()[0] for reason in report.judgements[0].reasons}
+
+
+def test_no_bias_is_seen_in_an_exact_engine_and_the_report_has_every_number():
+    rows, bars = write(), []
+
+    @contextmanager
+    def progress(name, num_tokens):
+        done = []
+        yield done.append
+        bars.append((name, num_tokens, sum(done)))
+
+    report = audit(rows, target(), draft(), progress=progress)
+    [judgement] = report.judgements
+    assert report.finding is Finding.NO_BIAS_SEEN, judgement.reasons
+    tokens = sum(len(row.output_token_ids) for row in rows)
+    assert judgement.comparison.tokens == tokens > 2000 and judgement.more_tokens == 3 * tokens
+    names = {"surprisal", "rank", "eos", "seen", "overdraft", "log(q/p)", "serial", "places", "pit"}
+    assert names <= set(judgement.comparison.groups["all"])
+    assert report.limit * judgement.comparison.num_statistics <= FALSE_ALARM_RATE
+    assert all(0.01 < size < 0.1 for size in judgement.smallest_bias.values())
+    assert bars == [("rescoring", tokens, tokens)]  # no accusation, no own check
+    content = json.loads(json.dumps(report_json(report), allow_nan=False))
+    assert content["finding"] == "no bias seen" and content["false_alarm_rate"] == FALSE_ALARM_RATE
+    comparison = content["judgements"][0]["comparison"]
+    assert comparison["tokens"] == tokens and comparison["details"]["places"][0]["observed"]
+    assert math.isfinite(comparison["groups"]["all"]["surprisal"]["z"])
+    lines = list(report_lines(report))
+    assert lines[0].startswith("verdict: no bias seen (a total variation above 0.0")
+    assert lines[-1].startswith("An exact engine is called biased with probability below 0.001 (by each")
+
+
+def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatch):
+    monkeypatch.setattr(target(), "defaults", {"top_k": 10})
+    rows = [replace(row, extra={"topk": 10, "took_s": 1}) for row in write(cut(10))]
+    report = audit(rows, target())
+    assert {"surprisal", "places", "pit"} <= decided_by(report)
+    text = "\n".join(report.notes)
+    assert "no token came from beyond place 6-10 by probability" in text
+    assert "generation_config.json says top_k=10" in text
+    assert "'topk' is not read; did you mean top_k?" in text and "took_s" not in text
+    assert "the audit's own check, of 10" in text and "no bias seen (a total variation above 0.0" in text
+
+
+def test_tokens_that_the_settings_rule_out_are_biases_on_sight():
+    report = audit(write(cut(12), top_k=8), target())
+    lines = [reason for reason in reasons(report) if "rules out" in reason]
+    assert report.finding is Finding.BIASED and len(lines) == 5 and lines[0].startswith("rows.jsonl, line ")
+    assert "which T=1, top_k=8 rules out; allowed:" in lines[0]
+
+
+def test_few_tokens_decide_nothing():
+    report = audit(write(rows=20), target())
+    assert report.finding is Finding.UNDECIDED
+    assert "tokens that count; at least 1000 are needed" in reasons(report)[0]
+
+
+def test_one_seed_for_all_rows_is_no_bias_and_is_said():
+    """Eighty rows by the same numbers are forty draws at most."""
+    report = audit(write(uniforms=shared), target())
+    assert report.finding is Finding.UNDECIDED and report.judgements[0].comparison.effective <= 41
+    [note] = [note for note in report.notes if "share their random numbers" in note]
+    assert "no bias" in note and "a seed of its own" in note
+    rows = [replace(row, seed=7) for row in write()]  # the tokens do not show it
+    assert audit(rows, target()).finding is Finding.UNDECIDED
+
+
+def test_missing_ends_of_sequence_are_the_transcripts_fault():
+    report = audit(write(keep_eos=False), target())
+    assert report.finding is Finding.UNDECIDED
+    assert "none of them has an end-of-sequence token (the first: rows.jsonl, line 1)" in reasons(report)[0]
+
+
+def test_settings_are_judged_together_and_each_on_its_own():
+    """A temperature that is ignored: too hot in half of the rows, too cold in the others."""
+    report = audit([*write(temperature=0.8), *write(seed=1, temperature=1.3)], target())
+    groups = report.judgements[0].comparison.groups
+    assert list(groups) == ["all", "T=0.8", "T=1.3"] and report.finding is Finding.BIASED
+    assert groups["T=0.8"]["surprisal"].z > 4 and groups["T=1.3"]["surprisal"].z < -4
+
+
+def test_temperature_0_asks_for_greedy_equality():
+    greedy = write(GREEDY, temperature=0)
+    report = audit([*write(), *greedy], target())
+    assert findings(report) == ["no bias seen"] * 2
+    judgement = report.judgements[1]
+    details, tokens = judgement.comparison.details, judgement.comparison.tokens
+    assert details["not_greedy"] == 0 and details["best"] > 1000 and judgement.more_tokens == tokens
+    smallest = judgement.smallest_bias["tokens that are not greedy"]
+    assert smallest == pytest.approx(2.3026 / tokens, rel=1e-4)
+    assert "greedy equality" in "\n".join(report_lines(report)) and "no samples" in report.summary[1]
+
+    tokens = list(greedy[7].output_token_ids)
+    tokens[11] = (tokens[11] + 1) % VOCABULARY
+    greedy[7] = replace(greedy[7], output_token_ids=tuple(tokens[:12]))
+    report = audit(greedy, target())
+    assert report.finding is Finding.BIASED and len(reasons(report)) == 1
+    line = f"rows.jsonl, line 8: output token 12 is {tokens[11]}, whose logit is"
+    assert reasons(report)[0].startswith(line)
+    wrong = audit([*write(), *write(temperature=0)], target())
+    assert findings(wrong) == ["no bias seen", "biased"] and wrong.finding is Finding.BIASED
+    assert "and 75 more rows that diverge" in reasons(wrong)[-1]
+
+
+@pytest.mark.parametrize(("settings", "law"), [({}, plain), ({"temperature": 0}, GREEDY)])
+def test_rescoring_that_is_wrong_itself_accuses_nobody(monkeypatch, settings, law):
+    """Many tokens at once have other logits than one after the other, as with a broken kernel."""
+    rows, forward = write(law, **settings), target().module.forward
+
+    def wrong_at_once(**options):
+        output = forward(**options)
+        if options["input_ids"].shape[1] > 2 * PROMPT:
+            output.logits.copy_(1.5 * output.logits.roll(1, -1))
+        return output
+
+    monkeypatch.setattr(target().module, "forward", wrong_at_once)
+    words = "own check, of .* itself, in float32, finds them biased: .* or device"
+    with pytest.raises(NoVerdict, match=words):
+        audit(rows, target(), draft())
+
+
+def test_with_a_control_another_precision_cancels_and_is_said():
+    engine = quantised(3)
+    control = write(seed=1, engine=engine)
+    report = audit(write(engine=engine), target(), draft(), control)
+    assert findings(report) == ["no bias seen", "biased", "biased"]
+    assert report.finding is Finding.NO_BIAS_SEEN
+    assert report.summary[0] == "no difference between the engine with and without speculation was found"
+    assert report.summary[1].startswith("without speculation, too, the engine differs from the reference")
+    assert not any("in one arm alone" in note for note in report.notes)
+    report = audit(write(hot(1.5), engine=engine), target(), draft(), control)
+    assert findings(report) == ["biased"] * 3 and "surprisal" in decided_by(report)
+    assert report.summary[0] == "speculation differs from the engine without it"
+
+
+def test_greedy_arms_are_compared_by_how_often_they_diverge():
+    greedy, loose = write(GREEDY, temperature=0), write(hot(0.3), temperature=0)
+    assert findings(audit(greedy, target(), control=greedy)) == ["no bias seen"] * 3
+    report = audit(loose, target(), control=greedy)
+    assert findings(report) == ["biased", "biased", "no bias seen"]
+    assert report.judgements[0].reasons[0].startswith("not greedy z = ")
+    assert report.judgements[0].comparison.facts[0].endswith(" of 80 rows have the control's tokens")
+
+
+def test_rows_and_controls_that_can_show_nothing_are_refused():
+    rows = write(rows=3)
+    for control, words in (
+        (rows, "the control has the same rows as the transcripts"),
+        (write(rows=3, temperature=0.7), "have the settings T=1 and T=0.7; allowed: the same"),
+        ([], "there are no transcripts; at least one row"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            audit(rows, target(), control=control)
+    foreign = Transcript((1,), (64,), place="rows.jsonl, line 4")
+    with pytest.raises(InvalidInput, match="^rows.jsonl, line 4: output_token_ids holds 64; allowed: ids"):
+        audit([*rows, foreign], target())
+    report = audit(write()[:10] * 5, target(), control=write(seed=1)[:10] * 5)
+    assert "the arms have 10 prompts; at least 20 are needed" in reasons(report)[0]
+    assert report.finding is Finding.UNDECIDED
+
+
+def test_an_arm_gives_the_statistics_of_some_rows_and_of_the_first_tokens():
+    rows, chosen = [*write(rows=30), *write(GREEDY, rows=10, temperature=0)], [31, 4, 17, 2]
+    arm, alone = measure(rows, target(), draft()), measure([rows[i] for i in chosen], target(), draft())
+    part = arm.of_rows(chosen)
+    assert part.transcripts == alone.transcripts and torch.equal(part.gaps.row, alone.gaps.row)
+    assert torch.equal(part.terms.row, alone.terms.row) and torch.equal(part.terms.bucket, alone.terms.bucket)
+    for name in ("surprisal", "rank", "overdraft"):
+        assert part.statistics()[name].z == pytest.approx(alone.statistics()[name].z, abs=1e-4)
+    assert arm.of_rows([32]).terms is None
+    sampled = sum(len(row.output_token_ids) for row in rows[:30])
+    assert arm.num_tokens == sampled and arm.statistics(sampled) == arm.statistics()
+    assert arm.statistics() == audit_arms(arm).judgements[0].comparison.groups["all"]
+    assert arm.statistics(300)["surprisal"].n <= 300

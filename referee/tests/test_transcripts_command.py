@@ -1,0 +1,129 @@
+"""The command that audits transcripts, from the outside: what it prints, writes and returns."""
+
+import copy
+import json
+import shutil
+
+import pytest
+import torch
+from toy_engine import hot, write
+from toys import save_tiny_pair
+
+from referee import inputs
+from referee.audit.__main__ import main
+from referee.rescoring import Scorer, load_scorers
+from referee.transcripts import line_of
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory):
+    """A folder with a pair, a target that float16 cannot hold, and what exact engines and a hot one wrote."""
+    folder = tmp_path_factory.mktemp("desk")
+    save_tiny_pair(folder)
+    [engine] = load_scorers([str(folder / "target")], "cpu")
+    large = copy.deepcopy(engine.module)
+    with torch.no_grad():
+        large.model.embed_tokens.weight.mul_(1e7)  # beyond float16; the norm behind it takes it back
+    large.save_pretrained(shutil.copytree(folder / "target", folder / "large"))
+    for name, rows in {
+        "plain": write(engine=engine),
+        "exact": write(engine=engine, seed=1, engine_version="1.2"),
+        "hot": write(hot(1.4), engine=engine, seed=1),
+        "few": write(engine=engine, rows=4),
+        "large": write(engine=Scorer(large, 0)),
+    }.items():
+        (folder / f"{name}.jsonl").write_text("".join(map(line_of, rows)))
+    return folder
+
+
+def run(desk, capsys, name, *arguments):
+    rows, target = (str(desk / path) for path in (f"{name}.jsonl", "target"))
+    return main([rows, "--target", target, "--device", "cpu", *arguments]), capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("name", "finding", "expected"),
+    [
+        ("exact", "no bias seen (a total variation above 0.0", 0),
+        ("hot", "biased\n", 3),
+        ("few", "undecided\n", 4),
+    ],
+)
+def test_the_exit_code_says_the_verdict(desk, capsys, name, finding, expected):
+    code, printed = run(desk, capsys, name, "--draft", str(desk / "draft"))
+    assert code == expected and printed.out.startswith(f"verdict: {finding}")
+    assert "log(q/p)" in printed.out and "more tokens an arm" in printed.out
+    assert "An exact engine is called biased with probability below 0.001" in printed.out
+    assert not list(desk.glob("*.json"))
+
+
+def test_a_control_and_every_number_in_a_file(desk, capsys):
+    code, printed = run(desk, capsys, "hot", "--control", str(desk / "plain.jsonl"), "--json")
+    assert code == 3 and "speculation differs from the engine without it" in printed.out
+    content = json.loads((desk / "hot.audit.json").read_text())
+    assert content["finding"] == "biased" and content["options"]["control"] == str(desk / "plain.jsonl")
+    assert [one["finding"] for one in content["judgements"]] == ["biased", "biased", "no bias seen"]
+    (desk / "hot.audit.json").unlink()
+
+
+@pytest.mark.parametrize(("role", "name"), [("target", "large"), ("draft", "plain")])
+def test_a_model_that_the_precision_cannot_hold_gives_no_verdict(desk, capsys, role, name):
+    options = [str(desk / f"{name}.jsonl"), "--target", str(desk / "target"), "--device", "cpu"]
+    options += [f"--{role}", str(desk / "large")]  # the last --target counts
+    assert main([*options, "--dtype", "float16", "--json"]) == 5
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.count("\n") == 1 and not list(desk.glob("*.json"))
+    assert f"the {role} in float16 gives NaN or infinite logits for" in printed.err
+    assert printed.err.startswith(f"no verdict: {desk / name}.jsonl, line ")
+    assert main([*options, "--dtype", "bfloat16"]) == 0
+
+
+def test_a_pair_of_the_repository_is_known_by_its_name(desk, capsys, monkeypatch):
+    """Its target, and its draft, whatever `_target_` makes them."""
+    from resispec import embedded
+    from resispec.models import load_pair
+
+    asked = []
+
+    def toy_pair(**options):
+        asked.append(options)
+        return load_pair(str(desk / "target"), str(desk / "draft"))
+
+    monkeypatch.setattr(embedded, "load_pair", toy_pair)
+    inputs._configured.cache_clear()
+    assert main([str(desk / "exact.jsonl"), "--target", "embedded", "--device", "cpu"]) == 0
+    inputs._configured.cache_clear()
+    assert asked == [{"target": "2m", "draft": "80k", "device": "cpu", "dtype": "float32"}]
+    assert "overdraft" in capsys.readouterr().out
+
+
+BAD = {
+    "no file": (["none.jsonl"], "transcripts none.jsonl are no file; give a .jsonl file"),
+    "the same file": (["ROWS", "--control", "ROWS"], "the control is the file of the transcripts"),
+    "no model": (["ROWS", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
+    "no device": (["ROWS", "--device", "abacus"], "device 'abacus' cannot be used"),
+    "no dtype": (["ROWS", "--dtype", "int3"], "unknown dtype 'int3'"),
+    "bad row": (["BAD"], "bad.jsonl, line 1: output_token_ids is empty"),
+    "bad control": (["ROWS", "--control", "BAD"], "bad.jsonl, line 1: output_token_ids"),
+    "vocabulary": (["WIDE"], "wide.jsonl, line 1: prompt_token_ids holds"),
+    "too long": (["LONG"], "long.jsonl, line 1: 300 prompt and 1 output"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong_is_one_line(desk, capsys, what):
+    rows = {
+        "bad": {"prompt_token_ids": [1], "output_token_ids": []},
+        "wide": {"prompt_token_ids": [64000], "output_token_ids": [1]},
+        "long": {"prompt_token_ids": [1] * 300, "output_token_ids": [1]},
+    }
+    for name, row in rows.items():
+        (desk / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
+    names = {name.upper(): str(desk / f"{name}.jsonl") for name in rows}
+    names["ROWS"] = str(desk / "few.jsonl")
+    arguments, expected = BAD[what]
+    defaults = ["--target", str(desk / "target"), "--device", "cpu"]
+    assert main([*defaults, *(names.get(word, word) for word in arguments)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
+    assert printed.err.count("\n") == 1

@@ -1,0 +1,104 @@
+"""Rescoring: the model's own logits however they are cut into pieces, and laws as transformers makes them."""
+
+import pytest
+import torch
+from toy_engine import EOS, VOCABULARY, target, write
+
+from referee import rescoring
+from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
+from referee.transcripts import Transcript
+from resispec.errors import InvalidInput, NoVerdict
+from resispec.sampling import tempered, truncated
+
+PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2}
+
+
+@pytest.mark.parametrize(("held", "positions"), [(2**24, 8192), (5 * 3 * VOCABULARY, 150), (1, 1)])
+def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch, held, positions):
+    rows = [*write(rows=7, new=20, **PENALTIES), Transcript((3,), (4,)), Transcript((1,) * 200, (2,) * 57)]
+    whole = {one.row: penalised(one, rows[one.row]) for [one] in rescore([target()], rows)}
+    monkeypatch.setattr(rescoring, "MAX_LOGITS", held)
+    monkeypatch.setattr(rescoring, "MAX_POSITIONS", positions)
+    parts = {}
+    for stretch, twin in rescore([target(), target()], rows):
+        assert (stretch.row, stretch.first) == (twin.row, twin.first)
+        assert torch.equal(stretch.logits, twin.logits)
+        place = stretch.first + len(stretch.logits)
+        assert torch.equal(stretch.tokens, stretch.outputs[stretch.first : place])
+        parts.setdefault(stretch.row, []).append(stretch)
+    for number, row in enumerate(rows):
+        check_fit(target(), row)
+        prompt, outputs = row.written
+        stretches = sorted(parts[number], key=lambda stretch: stretch.first)
+        ends = [stretch.first + len(stretch.logits) for stretch in stretches]
+        assert [stretch.first for stretch in stretches] == [0, *ends[:-1]] and ends[-1] == len(outputs)
+        with torch.no_grad():
+            logits = target().module(torch.tensor([[*prompt, *outputs]])).logits[0, len(prompt) - 1 : -1]
+        pieces = torch.cat([stretch.logits for stretch in stretches])
+        torch.testing.assert_close(pieces, logits, atol=2e-4, rtol=1e-4)
+        pieces = torch.cat([penalised(stretch, row) for stretch in stretches])
+        torch.testing.assert_close(pieces, whole[number], atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"repetition_penalty": 1.3},
+        {"repetition_penalty": 0.8, "temperature": 1.5},
+        {"temperature": 0.8, "top_k": 20, "top_p": 0.9, "min_p": 0.02, "repetition_penalty": 1.2},
+    ],
+)
+def test_laws_are_those_that_transformers_generate_draws_from(settings):
+    """Its own scores, after its processors in its order, token by token."""
+    prompt = torch.tensor([[5, 9, 5, 33, 7, 2]])
+    torch.manual_seed(0)
+    out = target().module.generate(
+        prompt, do_sample=True, max_new_tokens=24, output_scores=True, return_dict_in_generate=True,
+        pad_token_id=EOS, eos_token_id=EOS, **{"top_k": 0, **settings},
+    )  # fmt: skip
+    row = Transcript(tuple(prompt[0].tolist()), tuple(out.sequences[0, 6:].tolist()), **settings)
+    [[stretch]] = rescore([target()], [row])
+    law = truncated(tempered(penalised(stretch, row), row), row).softmax(-1)
+    assert len(law) == 24 or row.output_token_ids[-1] == EOS
+    torch.testing.assert_close(law, torch.stack(out.scores)[:, 0].softmax(-1), atol=1e-5, rtol=1e-3)
+
+
+def test_presence_and_frequency_penalties_count_emitted_tokens_alone():
+    """OpenAI's formula: mu[j] - c[j] * frequency - (c[j] > 0) * presence."""
+    row = Transcript((3, 4, 4), (8, 8, 3, 8, 9), presence_penalty=0.5, frequency_penalty=0.25)
+    [[stretch]] = rescore([target()], [row])
+    expected = torch.zeros(5, VOCABULARY)
+    for index, counts in enumerate(({}, {8: 1}, {8: 2}, {8: 2, 3: 1}, {8: 3, 3: 1})):
+        for token, count in counts.items():
+            expected[index, token] = -0.25 * count - 0.5
+    torch.testing.assert_close(penalised(stretch, row) - stretch.logits, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("largest", [torch.nan, torch.inf, -torch.inf])
+def test_a_law_has_a_largest_logit_that_is_finite(largest):
+    logits = torch.tensor([[0.0, -torch.inf], [largest, -torch.inf]])
+    check_numbers([logits[:1]] * 2, [target()] * 2, "file, line 3")
+    with pytest.raises(NoVerdict, match="^file, line 3: the draft in float32 gives .* for 1 of 2 tokens; "):
+        check_numbers([logits[:1], logits], [target()] * 2, "file, line 3")
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [
+        (((1, 64), (2,)), "file, line 3: prompt_token_ids holds 64; allowed: ids below 64"),
+        (((1,), (2, 99)), "file, line 3: output_token_ids holds 99; allowed: ids below 64"),
+        (((1,) * 200, (2,) * 58), "file, line 3: 200 prompt and 58 output tokens; allowed: 257 together"),
+    ],
+)
+def test_rows_that_the_model_cannot_have_read_or_written_are_refused(sequence, expected):
+    with pytest.raises(InvalidInput, match=f"^{expected}"):
+        check_fit(target(), Transcript(*sequence, place="file, line 3"))
+
+
+def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch):
+    module = target().module
+    assert target().eos_token_ids == (EOS,) and target().defaults == {}
+    monkeypatch.setattr(module.generation_config, "eos_token_id", [7, 3])
+    monkeypatch.setattr(module.generation_config, "top_p", 0.9)
+    scorer = Scorer(module, EOS)
+    assert scorer.eos_token_ids == (EOS, 3, 7) and scorer.defaults == {"top_p": 0.9}

@@ -1,0 +1,199 @@
+"""Terms and statistics of transcripts, against numbers worked by hand and against scipy."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+from toy_engine import EOS, VOCABULARY, draft, own, shared, target, write
+
+from referee.audit import measure
+from referee.audit.statistics import (
+    PLACES,
+    against_control,
+    against_reference,
+    rate_difference,
+    sharing,
+    statistics_of,
+    two_sided,
+    z_of,
+)
+from referee.audit.terms import join, lookups, terms_of, with_serial
+from referee.rescoring import Stretch, rescore
+from referee.transcripts import Transcript
+from resispec.errors import NoVerdict
+
+LAW = [0.1, 0.5, 0.25, 0.15]
+SUMS = ("surprisal", "rank", "eos", "seen", "lookup", "overdraft", "log(q/p)")
+
+
+def one_token(probs, token, prompt=(1, 2), **settings):
+    """The terms of one emitted token with this law."""
+    row = Transcript(prompt, (token,), **settings)
+    stretch = Stretch(0, *map(torch.tensor, row.written), 0, torch.tensor(probs).log()[None].float())
+    return terms_of(stretch, None, row, (EOS,), lookups(row), torch.Generator().manual_seed(0))
+
+
+def test_the_terms_of_a_token_by_hand():
+    found = one_token(LAW, 2)
+    terms = dict(zip(found.names, found.sums[0], strict=True))
+    surprisal = -torch.tensor(LAW, dtype=torch.float64).log()
+    law = stats.rv_discrete(values=(surprisal.numpy(), LAW))
+    deviation, variance, third = terms["surprisal"].tolist()
+    assert deviation == pytest.approx(math.log(4) - law.mean(), abs=1e-6)
+    assert variance == pytest.approx(law.var(), abs=1e-6)
+    assert third == pytest.approx(law.moment(3) - 3 * law.mean() * law.var() - law.mean() ** 3, abs=1e-5)
+    assert terms["rank"].tolist()[0] == pytest.approx(0.6 + 0.125 - 0.5)
+    assert terms["eos"].tolist() == pytest.approx([-0.1, 0.09, 0.09 * 0.8])
+    assert terms["seen"].tolist() == pytest.approx([1 - 0.75, 0.75 * 0.25, 0.75 * 0.25 * -0.5])
+    assert found.bucket.tolist() == [1]
+    assert found.chances[0, :4].tolist() == pytest.approx([0.5, 0.25, 0.15, 0.1])
+    assert 0.5 <= float(found.pits[0, 0]) < 0.75 and 0.6 <= float(found.pits[0, 1]) < 0.85
+    spread = 0.5 * (abs(surprisal - law.mean()) @ torch.tensor(LAW, dtype=torch.float64))
+    assert float(found.spread) == pytest.approx(spread)
+
+
+def test_nan_is_no_statistic():
+    """It would be farther out than anything that is allowed."""
+    terms = with_serial(join([one_token([math.nan] * 4, 2)]))
+    with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
+        statistics_of(terms, is_shared=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "token", "is_possible"),
+    [
+        ({"top_k": 2}, 2, True),  # 0.24 is nearly 0.26: with logits a little off it is among the best two
+        ({"top_k": 2}, 3, False),
+        ({"top_p": 0.89}, 3, True),  # 0.9 comes before it, and 0.875 with logits that are off
+        ({"top_p": 0.85}, 3, False),
+        ({"min_p": 0.62}, 2, True),  # 0.24 is 0.6 of 0.4
+        ({"min_p": 0.9}, 2, False),
+        ({"top_k": 2, "temperature": 0.1}, 2, True),  # near ties do not depend on the settings
+        ({}, 3, True),
+    ],
+)
+def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in(settings, token, is_possible):
+    found = one_token([0.4, 0.26, 0.24, 0.1], token, **settings)
+    assert bool(found.is_possible) is is_possible and bool(found.is_inside) is not bool(settings)
+    if settings:
+        assert found.sums[0, :, 0].tolist() == [0.0] * 5
+    kept = one_token([0.4, 0.26, 0.24, 0.1], 1, top_k=2)  # the law is that of the kept tokens
+    assert kept.is_inside and kept.chances[0, :2].tolist() == pytest.approx([40 / 66, 26 / 66])
+
+
+def test_suggestions_of_the_context():
+    for prompt, outputs, expected in (
+        ((1, 2, 3, 1, 2), (3, 1, 9, 1), [3, 1, 2, -1]),
+        ((5,), (5, 5, 5, 5), [-1, -1, 5, 5]),
+    ):
+        assert lookups(Transcript(prompt, outputs)).tolist() == expected
+
+
+def test_deviations_have_mean_0_and_the_stated_moments():
+    """Over every token of a law, weighted with it."""
+    rows = write(rows=2, new=3)
+    [[stretch, drafted], *_] = rescore([target(), draft()], rows)
+    law = stretch.logits[-1].double().softmax(-1)
+    before = stretch.outputs[: stretch.first + len(stretch.logits) - 1]
+    every = []
+    for token in range(VOCABULARY):
+        outputs = torch.cat((before, torch.tensor([token])))
+        ends = [
+            Stretch(stretch.row, stretch.prompt, outputs, len(before), one.logits[-1:])
+            for one in (stretch, drafted)
+        ]
+        lookup = torch.tensor([5] * len(outputs))
+        every.append(terms_of(*ends, rows[stretch.row], (EOS,), lookup, torch.Generator()))
+    assert every[0].names == SUMS
+    values = torch.cat([one.sums for one in every])
+    for power in (1, 2, 3):
+        moment = (law[:, None] * values[:, :, 0] ** power).sum(0)
+        expected = torch.zeros(len(SUMS), dtype=torch.float64) if power == 1 else values[0, :, power - 1]
+        keep = [index for index, name in enumerate(SUMS) if (name, power) != ("rank", 3)]  # stated as 0
+        torch.testing.assert_close(moment[keep], expected[keep], atol=1e-6, rtol=1e-5)
+    mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(len(PLACES))]
+    torch.testing.assert_close(torch.stack(mass), every[0].chances[0])
+
+
+def test_chances_of_rare_events_are_right_far_out():
+    """A Poisson count of 12: twice the chance of at least or at most that, within a factor of 2."""
+    for count in (30, 33, 2, 1, 0):
+        exact = 2 * (stats.poisson.sf(count - 1, 12) if count > 12 else stats.poisson.cdf(count, 12))
+        found = two_sided((count - 12) / math.sqrt(12), 1 / math.sqrt(12))
+        assert exact / 2.1 < found < exact * 2.1
+    assert two_sided(3.0, 0.0) == pytest.approx(2 * stats.norm.sf(3))
+    assert two_sided(3.0, 2e-3) == pytest.approx(2 * stats.norm.sf(3), rel=0.02)
+    assert two_sided(-4.0, 0.5) == two_sided(4.0, -0.5) < two_sided(4.0, 0.5)
+    assert z_of(2 * stats.norm.sf(3.3)) == pytest.approx(3.3) and z_of(0.0) == 1e6
+
+
+@pytest.mark.parametrize(("count", "other"), [(9, 1), (1, 9), (0, 0), (90, 20)])
+def test_the_difference_of_two_rates(count, other):
+    """Each event in a prompt of its own: the binomial chance, or that of the variance between the prompts."""
+    events, control = torch.arange(1000) < count, torch.arange(2000) < other
+    found = rate_difference(events, control, torch.arange(3000))
+    tails = stats.binom.sf(count - 1, count + other, 1 / 3), stats.binom.cdf(count, count + other, 1 / 3)
+    z = (count / 1000 - other / 2000) / math.sqrt(max(1, count) / 1000**2 + other / 2000**2)
+    assert found.p_value == pytest.approx(max(min(1, 2 * min(tails)), 2 * stats.norm.sf(abs(z))), rel=0.3)
+    assert (found.z > 0) == (tails[0] < tails[1]) and found.n == 3000
+
+
+def test_events_that_come_together_are_one():
+    """Thirty of one prompt: one answer that went astray, where thirty of thirty prompts are a bias."""
+    events, control = torch.arange(3000) < 30, torch.zeros(3000, dtype=torch.bool)
+    together = torch.arange(60).repeat_interleave(50).repeat(2)
+    assert rate_difference(events, control, together).p_value > 0.1
+    assert rate_difference(events, control, torch.arange(60).repeat(100)).p_value < 1e-5
+
+
+def test_rows_that_share_their_numbers_are_found_and_others_are_not():
+    assert sharing(measure(write(rows=30, uniforms=shared), target()).terms).z > 50
+    assert abs(sharing(measure(write(rows=30, uniforms=own), target()).terms).z) < 4
+
+
+def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions():
+    """Copies of one row say no more than the row."""
+    [row] = write(rows=1)
+    alone, copies = (measure([row] * count, target()).terms for count in (1, 7))
+    single, many = against_reference(alone, is_shared=False), against_reference(copies, is_shared=True)
+    for name, statistic in single.statistics().items():
+        if name not in ("places", "serial"):  # the latter has random shares of its own in every copy
+            assert many.statistics()[name].z == pytest.approx(statistic.z)
+            assert many.variance_of(name) == pytest.approx(single.variance_of(name))
+    apart = against_reference(copies, is_shared=False)
+    assert apart.variance_of("surprisal") == pytest.approx(single.variance_of("surprisal") / 7)
+
+
+def test_a_difference_uses_the_variance_between_prompts_where_it_is_larger():
+    """Arms whose deviation differs from prompt to prompt, as that of another model does."""
+    drift = torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+    def drifting(terms):
+        sums = terms.sums.clone()
+        sums[:, 0, 0] += 3 * drift[terms.row]
+        return replace(terms, sums=sums)
+
+    terms, other = (measure(write(rows=60, seed=seed), target()).terms for seed in (0, 1))
+    rows = torch.cat((terms.row, other.row))
+    plain = against_control(terms, other, rows, is_shared=False)
+    one = against_control(drifting(terms), other, rows, is_shared=False)
+    assert plain.variance_of("surprisal") < 2 * float(plain.variance[0])
+    assert one.variance_of("surprisal") > 5 * float(one.variance[0])
+    assert abs(one.statistics()["surprisal"].z) < 4
+    # A drift in both arms alike cancels, but for rows of unequal lengths.
+    both = against_control(drifting(terms), drifting(other), rows, is_shared=False)
+    assert both.variance_of("surprisal") < 0.7 * one.variance_of("surprisal")
+
+
+def test_terms_are_joined_in_order_and_follow_each_other():
+    terms = measure(write(rows=3, new=8), target()).terms
+    assert torch.equal(terms.row.sort().values, terms.row) and terms.names[-1] == "serial"
+    shuffled = terms.where(torch.randperm(len(terms.row), generator=torch.Generator().manual_seed(1)))
+    again = with_serial(join([replace(shuffled, names=terms.names[:-1], sums=shuffled.sums[:, :-1])]))
+    assert torch.equal(again.sums, terms.sums) and torch.equal(again.position, terms.position)
+    centred, follows = terms.pits[:, 0] - 0.5, terms.position > 0
+    expected = 12 * centred[1:] * centred[:-1]
+    assert torch.allclose(terms.sums[1:, -1, 0][follows[1:]], expected[follows[1:]])
+    assert terms.sums[~follows][:, -1].abs().max() == 0

@@ -1,0 +1,124 @@
+"""transformers' own `generate` as an engine: exact in every mode, unless a drafter misstates its law."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from toys import ToyTokenizer, tiny_llama
+
+from referee.audit import measure
+from referee.engines import MODES, write_transcripts
+from referee.engines.generate import TransformersEngine
+from referee.gallery.bugs import ArgmaxEngine
+from referee.rescoring import pair_scorers
+from resispec.errors import InvalidInput
+from resispec.models import Pair, TransformersModel
+from resispec.sampling import Sampling
+
+VOCAB = 16
+PROMPTS = [(1 + index % 15, 2 + index % 7, 3) for index in range(60)]
+SETTINGS = Sampling(max_new_tokens=10)
+
+
+def tiny_pair(seed: int = 1) -> Pair:
+    return Pair(tiny_llama(VOCAB), tiny_llama(VOCAB, seed=seed), ToyTokenizer())
+
+
+def surprisal_z(pair: Pair, rows) -> float:
+    return measure(rows, pair_scorers(pair)[0]).statistics()["surprisal"].z
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_mode_of_transformers_is_exact(mode, tmp_path):
+    """Whatever the folder of a model would apply."""
+    pair = tiny_pair()
+    pair.target.module.generation_config.update(
+        top_k=1, temperature=0.1, repetition_penalty=9.0, suppress_tokens=[3]
+    )
+    engine = TransformersEngine(pair, mode)
+    rows = write_transcripts(engine, PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+    assert all(len(row.output_token_ids) == 10 and row.finish_reason == "length" for row in rows)
+    assert {row.engine for row in rows} == {f"transformers, {mode}"}
+    assert abs(surprisal_z(pair, rows)) < 4 and any(3 in row.output_token_ids for row in rows)
+    settings = Sampling(temperature=0.7, top_k=5, max_new_tokens=10)
+    rows = write_transcripts(engine, PROMPTS[:30], settings, tmp_path / "others.jsonl")
+    assert abs(surprisal_z(pair, rows)) < 4
+    assert abs(surprisal_z(pair, [replace(row, temperature=1.0, top_k=0) for row in rows])) > 4
+
+
+def test_drafts_that_were_not_drawn_are_a_bias(tmp_path):
+    pair = tiny_pair()
+    rows = write_transcripts(ArgmaxEngine(pair), PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
+    assert abs(surprisal_z(pair, rows)) > 6
+    assert "_get_candidate_generator" not in vars(pair.target.module)
+
+
+def test_temperature_zero_is_greedy():
+    pair, settings = tiny_pair(), Sampling(temperature=0, max_new_tokens=20)
+    answers = [TransformersEngine(pair, mode).answer((1, 2), settings, 0).tokens for mode in MODES]
+    ids = [1, 2]
+    for _ in range(20):
+        ids.append(int(pair.target.module(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert answers == [tuple(ids[2:])] * 3
+
+
+def test_a_seed_decides_alone_and_nobody_else_is_disturbed():
+    engine = TransformersEngine(tiny_pair(), "assisted")
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    first = engine.answer((1, 2), SETTINGS, seed=3)
+    assert torch.equal(torch.rand(3), expected)
+    assert engine.answer((1, 2), SETTINGS, seed=3) == first
+    assert engine.answer((1, 2), SETTINGS, seed=4).tokens != first.tokens
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mode_drafts_as_it_is_named(mode):
+    pair = tiny_pair(seed=0)  # the draft is the target's equal, so all that it drafts is kept
+    widths = []
+    hook = pair.target.module.register_forward_pre_hook(
+        lambda _module, _given, named: widths.append(named["input_ids"].shape[1]), with_kwargs=True
+    )
+    engine = TransformersEngine(pair, mode, num_drafted=4)
+    answer = engine.answer((1, 2, 3, 1, 2, 3, 1, 2), SETTINGS, 0)
+    hook.remove()
+    assert len(answer.tokens) == 10 and (max(widths[1:]) > 1) == (mode != "plain")
+    assert mode != "assisted" or len(widths) <= 5
+
+
+@pytest.mark.parametrize("ends", [7, [7, 8]])
+def test_the_end_of_the_sequence_is_emitted_and_said(ends):
+    pair = tiny_pair()
+    pair.target.module.generation_config.eos_token_id = ends
+    engine = TransformersEngine(replace(pair, target=TransformersModel(pair.target.module)))
+    answers = [engine.answer(prompt, Sampling(max_new_tokens=8), 0) for prompt in PROMPTS[:20]]
+    ids = ends if isinstance(ends, list) else [ends]
+    for answer in answers:
+        assert (answer.finish_reason == "stop") == (answer.tokens[-1] in ids)
+        assert not set(ids) & set(answer.tokens[:-1])
+        assert len(answer.tokens) == 8 or answer.finish_reason == "stop"
+    assert {answer.finish_reason for answer in answers} == {"stop", "length"}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "settings", "message"),
+    [
+        ((1, 99), {}, "the prompt holds token 99; the model's vocabulary ends at 15"),
+        ((1,) * 250, {}, "a prompt of 250 tokens and 128 new ones need 378 positions; the model has 256"),
+        ((1,), {"presence_penalty": 1.0}, "presence_penalty is 1.0, and `generate` has none; allowed: 0"),
+    ],
+)
+def test_requests_that_generate_cannot_answer_are_refused(prompt, settings, message, tmp_path):
+    engine = TransformersEngine(tiny_pair())
+    with pytest.raises(InvalidInput, match=message):
+        write_transcripts(engine, [prompt], Sampling(**settings), tmp_path / "rows.jsonl")
+
+
+def test_a_mode_needs_its_models():
+    with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
+        TransformersEngine(tiny_pair(), "beam")
+    with pytest.raises(InvalidInput, match="a draft model is needed"):
+        TransformersEngine(Pair(tiny_llama(VOCAB), None, ToyTokenizer()), "assisted")

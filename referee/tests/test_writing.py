@@ -1,0 +1,135 @@
+"""Transcripts are written one by one, and what is written is not asked again."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from toy_clients import PROMPTS, SETTINGS, connected, lines, write
+from toy_server import VERSIONS
+
+from referee.engines import Answer, Unanswered, write_transcripts
+from referee.transcripts import read_transcripts
+from resispec.errors import InvalidInput
+from resispec.sampling import Sampling
+
+
+def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):
+    alone = write(vllm, tmp_path / "alone.jsonl")
+    vllm.gathering = threading.Barrier(4)  # nobody is answered before four have asked
+    assert write(vllm, tmp_path / "together.jsonl", concurrency=4) == alone
+    assert sorted(line["prompt_index"] for line in lines(tmp_path / "together.jsonl")) == list(range(8))
+
+
+class Watching:
+    """Answers when the rows of all earlier prompts can be read from the file."""
+
+    name, version = "watching", None
+
+    def __init__(self, path):
+        self.path = path
+
+    def check(self, settings):
+        pass
+
+    def answer(self, _prompt, _settings, seed):
+        deadline = time.monotonic() + 60
+        while len(self.path.read_text().splitlines()) < seed:
+            assert time.monotonic() < deadline, "an answer was not written at once"
+            time.sleep(0.001)
+        return Answer((1,), "length", seed)
+
+
+def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    assert len(write_transcripts(Watching(path), PROMPTS, SETTINGS, path)) == 8
+
+
+def test_a_server_that_dies_half_way_is_gone_on_with(vllm, tmp_path):
+    whole = write(vllm, tmp_path / "whole.jsonl")
+    path = tmp_path / "rows.jsonl"
+    vllm.dies_after = len(vllm.posts) + 5
+    with pytest.raises(Unanswered, match=r"^prompt 5: http\S+ gives no answer at \S+ in 3 tries \("):
+        write(vllm, path)
+    assert read_transcripts(path) == whole[:5]
+    vllm.is_dead, before = False, len(vllm.posts)
+    assert write(vllm, path) == whole and len(vllm.posts) == before + 3
+    assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
+
+
+class Failing:
+    """Refuses prompt 1 when prompts 0 and 2 are under way as well, which are answered a little later."""
+
+    name, version = "failing", None
+
+    def __init__(self):
+        self.asked, self.gathering = [], threading.Barrier(3)
+
+    def check(self, settings):
+        pass
+
+    def answer(self, _prompt, _settings, seed):
+        self.asked.append(seed)
+        if seed < 3:
+            self.gathering.wait(timeout=60)
+        if seed == 1:
+            raise InvalidInput("it does not like this one")
+        time.sleep(0.2)
+        return Answer((1,), "length", seed)
+
+
+def test_requests_under_way_at_a_failure_are_written(tmp_path):
+    path, engine = tmp_path / "rows.jsonl", Failing()
+    with pytest.raises(InvalidInput, match="prompt 1: it does not like this one"):
+        write_transcripts(engine, PROMPTS, SETTINGS, path, concurrency=3)
+    assert {0, 2} <= {line["prompt_index"] for line in lines(path)}
+    assert len(engine.asked) < len(PROMPTS)  # the rest of the queue was given up
+
+
+def test_a_half_written_line_is_repaired_and_more_prompts_go_on(vllm, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    whole = write(vllm, path)
+    written = path.read_bytes().splitlines(keepends=True)
+    for length in (1, 30, -1):
+        path.write_bytes(b"".join(written[:3]) + written[3][:length])
+        before = len(vllm.posts)
+        assert write(vllm, path) == whole and len(vllm.posts) == before + 5
+        assert path.read_bytes() == b"".join(written)
+    before = len(vllm.posts)
+    assert write(vllm, path, PROMPTS[:2]) == whole[:2]
+    assert len(write(vllm, path, [*PROMPTS, (1,)])) == 9 and len(vllm.posts) == before + 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a,b\n1,2", "notes.txt"),
+        ('{"prompt_token_ids": [1]}\n', "notes.txt"),
+        ('{"prompt_token_ids": [1], "output_token_ids": [2]}\n', "line 1: prompt_index is None; allowed: .*"),
+    ],
+)
+def test_a_file_of_something_else_is_left_alone(content, message, vllm, tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text(content)
+    with pytest.raises(InvalidInput, match=message):
+        write(vllm, path)
+    assert path.read_text() == content and not vllm.posts
+
+
+def test_a_file_of_another_run_is_refused(vllm, tmp_path, monkeypatch):
+    path = tmp_path / "rows.jsonl"
+    write(vllm, path)
+    before = path.read_text()
+    for changed, message in (
+        ({"settings": Sampling(temperature=0.8)}, "temperature is 0.7; it would be 0.8 now"),
+        ({"prompts": [(1, 2)]}, r"prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now"),
+    ):
+        with pytest.raises(InvalidInput, match=f"prompt 0: {message}"):
+            write(vllm, path, **changed)
+    with pytest.raises(InvalidInput, match="seed is 100; it would be 7 now"):
+        write_transcripts(connected(vllm), PROMPTS, SETTINGS, path, first_seed=7)
+    monkeypatch.setitem(VERSIONS, "vllm", "0.33.0")
+    with pytest.raises(InvalidInput, match=r"engine_version is '0\.32\.0'; it would be '0\.33\.0' now"):
+        write(vllm, path)
+    assert path.read_text() == before

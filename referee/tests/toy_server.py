@@ -1,0 +1,161 @@
+"""A server on this machine that speaks the formats of three engines, with a model that a few lines know."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+EOS = 0
+VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
+POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
+
+
+def continuation(prompt: list[int], count: int, seed: int) -> list[int]:
+    """Tokens of the toy model: drawn tokens until the end of the sequence or `count`."""
+    drawn = random.Random(f"{prompt} {seed}")
+    tokens: list[int] = []
+    while len(tokens) < count and EOS not in tokens:
+        tokens.append(drawn.choice([EOS, *range(1, 12)]))
+    return tokens
+
+
+class ToyServer:
+    """Use it as a context. It takes requests in the format of one engine.
+
+    posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a fault of
+    `_Handler`. alter: changes an answer before it is sent. gathering: holds answers back until so many
+    requests have come. is_dead: drops every connection.
+    """
+
+    def __init__(self, engine: str, has_seeds: bool = False) -> None:
+        self.engine, self.has_seeds = engine, has_seeds
+        self.posts: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
+        self.faults: dict[int, str] = {}
+        self.alter: Any = None
+        self.gathering = threading.Barrier(1)
+        self.is_dead, self.dies_after = False, None
+        self.lock = threading.Lock()
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+        self._http.toy = self  # type: ignore[attr-defined]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}"
+
+    def __enter__(self) -> ToyServer:
+        threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+
+    def about(self, path: str) -> dict[str, Any] | None:
+        """The answer to a GET."""
+        version = {"version": VERSIONS[self.engine]}
+        return {
+            "vllm": {"/v1/models": {"data": [{"id": "toy-model"}]}, "/version": version},
+            "sglang": {"/server_info": version | {"enable_deterministic_inference": self.has_seeds}},
+            "llama_cpp": {"/props": {"build_info": version["version"]}},
+        }[self.engine].get(path)
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The answer to a POST, in the words of the engine."""
+        return {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}[self.engine](body)
+
+
+def _vllm(body: dict[str, Any]) -> dict[str, Any]:
+    tokens = continuation(body["prompt"], body["max_tokens"], body["seed"])
+    has_ids = body.get("return_token_ids")
+    choice = {
+        "index": 0,
+        "text": "some text",
+        "finish_reason": "stop" if EOS in tokens else "length",
+        "token_ids": tokens if has_ids else None,
+        "prompt_token_ids": body["prompt"] if has_ids else None,
+    }
+    metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
+    return {"choices": [choice], "metrics": {"speculative_decoding": metrics}}
+
+
+def _sglang(body: dict[str, Any]) -> dict[str, Any]:
+    sampling = body["sampling_params"]
+    seed = sampling.get("sampling_seed", random.getrandbits(32))
+    tokens = continuation(body["input_ids"], sampling["max_new_tokens"], seed)
+    reason = {"type": "stop", "matched": EOS} if EOS in tokens else {"type": "length", "length": len(tokens)}
+    about = {
+        "finish_reason": reason,
+        "prompt_tokens": len(body["input_ids"]),
+        "completion_tokens": len(tokens),
+        "spec_num_proposed_drafts": 215,
+        "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
+    }
+    return {"text": "some text", "output_ids": tokens, "meta_info": about}
+
+
+def _llama_cpp(body: dict[str, Any]) -> dict[str, Any]:
+    tokens = continuation(body["prompt"], body["n_predict"], body["seed"])
+    names = ("temperature", "top_k", "top_p", "min_p", "seed", "samplers", "mirostat")
+    settings = {name: body[name] for name in names}
+    return {
+        "content": "some text",
+        "tokens": tokens if body.get("return_tokens") else [],
+        "tokens_evaluated": len(body["prompt"]),
+        "stop_type": "eos" if EOS in tokens else "limit",
+        "truncated": False,
+        # single precision, as llama.cpp repeats them
+        "generation_settings": settings | {"temperature": body["temperature"] * (1 - 2e-8), "grammar": ""},
+        "timings": {"draft_n": 40, "draft_n_accepted": 30},
+    }
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON), "text"."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
+        found = toy.about(self.path)
+        self._send(404 if found is None else 200, json.dumps(found or {"detail": "Not Found"}))
+
+    def do_POST(self) -> None:
+        toy: ToyServer = self.server.toy  # type: ignore[attr-defined]
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        with toy.lock:
+            number = len(toy.posts)
+            toy.posts.append(body)
+            toy.keys.append(self.headers.get("Authorization"))
+            toy.is_dead = toy.is_dead or number == toy.dies_after
+        toy.gathering.wait(timeout=20)
+        self._answer(toy, "drop" if toy.is_dead else toy.faults.get(number), body)
+
+    def _answer(self, toy: ToyServer, fault: str | None, body: dict[str, Any]) -> None:
+        if self.path != POSTED[toy.engine]:
+            self._send(404, '{"detail": "Not Found"}')
+        elif fault == "drop":
+            self.close_connection = True
+        elif fault == "text":
+            self._send(200, "<html>a login page</html>")
+        elif fault is not None and fault.isdecimal():
+            self._send(int(fault), '{"error": {"message": "so said the server"}}')
+        else:
+            content = toy.answer(body)
+            if toy.alter is not None:
+                toy.alter(content)
+            text = json.dumps(content)
+            self._send(200, text[: len(text) // 2] if fault == "cut" else text)
+
+    def _send(self, status: int, text: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text.encode())))
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing on stderr."""

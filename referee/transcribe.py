@@ -1,0 +1,159 @@
+"""Let an engine continue prompts, and write what it emits to a file that can be audited.
+
+    python -m referee.transcribe --out a.jsonl --server http://localhost:8000 --format vllm --target NAME
+    python -m referee.transcribe --out b.jsonl --engine transformers --mode assisted
+    python -m referee.transcribe --out c.jsonl --engine llama_cpp --target embedded
+
+A row is written as soon as it is there; whatever stops the command, the same one goes on after what is
+written. Prompt i uses seed + i. Every setting is asked for, so that no default of an engine applies in
+silence, and stands in every row. A server's key, where it wants one, is read from RESISPEC_SERVER_KEY.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from referee import inputs, servers
+from referee.engines import MODES, Engine, Unanswered, write_transcripts
+from referee.inputs import EMBEDDED, count, token_prompts
+from resispec.errors import GOES_ON, InvalidInput, in_one_line
+from resispec.sampling import SETTINGS, Sampling
+
+if TYPE_CHECKING:  # it takes torch
+    from resispec.models import Tokenizer
+
+ENGINES = {
+    "transformers": "generate:TransformersEngine",
+    "llama_cpp": "llama_cpp:LlamaCppEngine",
+    "openvino_genai": "openvino_genai:OpenVinoEngine",
+}
+"""Engines in this process; all but the first need the extra `engines` and a folder for models."""
+KEY = "RESISPEC_SERVER_KEY"
+
+
+def transcribe(options: argparse.Namespace) -> str:
+    """Write the transcripts that a command line asks for; returns one line about them.
+
+    Raises InvalidInput, one line, for whatever keeps it from that.
+    """
+    settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
+    prompts = token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, _encoder(options))
+    with TemporaryDirectory(prefix="resispec-") as folder:
+        engine = _server(options) if options.server else _in_process(options, Path(folder))
+        concurrency = options.concurrency if options.server else 1
+        try:
+            rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
+        except Unanswered as error:
+            written = options.out.read_bytes().count(b"\n")
+            raise InvalidInput(
+                f"{error}; {written} transcripts are in {options.out}, the same command goes on from there"
+            ) from error
+    num_tokens = sum(len(row.output_token_ids) for row in rows)
+    return f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}"
+
+
+def _server(options: argparse.Namespace) -> Engine:
+    from referee.servers.client import Server
+
+    if options.format is None:
+        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(servers.available())}")
+    server = Server(options.server, os.environ.get(KEY), options.tries, options.timeout)
+    try:
+        return servers.connect(options.format, server)
+    except Unanswered as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
+    """An engine of `ENGINES`; importing it takes seconds. folder: for models in the engine's own format."""
+    module, name = ENGINES[options.engine].split(":")
+    try:
+        engine = getattr(import_module(f"referee.engines.{module}"), name)
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
+        ) from error
+    import torch
+
+    target = options.target or EMBEDDED
+    if options.mode == "assisted" and options.draft is None and not inputs.is_pair(target):
+        raise InvalidInput("--mode assisted needs a --draft: a model folder or a hub name")
+    if target.startswith(EMBEDDED):
+        torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+    draft = options.draft if options.mode == "assisted" else None
+    pair = inputs.pair_of(target, draft, options.device, options.dtype)
+    folders = () if options.engine == "transformers" else (folder,)
+    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted)
+    return made
+
+
+def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
+    """An encoder of texts; the tokenizer is loaded with the first one, since token ids need none."""
+
+    @cache
+    def tokenizer() -> Tokenizer:
+        if options.server and options.target is None:
+            raise InvalidInput(
+                "the prompts are texts, which the tokenizer of the server's model encodes; "
+                "give --target, a folder or a hub name"
+            )
+        return inputs.tokenizer_of(options.target or EMBEDDED, options.device, options.dtype)
+
+    return lambda text: tokenizer().encode(text)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m referee.transcribe",
+        usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
+    engine = made.add_mutually_exclusive_group(required=True)
+    engine.add_argument("--server", help="address of a server, like http://localhost:8000")
+    engine.add_argument("--engine", choices=list(ENGINES), help="an engine in this process")
+    made.add_argument(
+        "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
+    )
+    made.add_argument("--prompts", default="embedded_reference", help="embedded data set or .jsonl file")
+    made.add_argument("--num-prompts", type=count, default=100)
+    made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
+    made.add_argument("--seed", type=int, default=0, help="prompt i uses this + i")
+    asked = made.add_argument_group("settings, all of which are always asked for")
+    for name, off in {**Sampling().by_name(), "max_new_tokens": 64}.items():
+        asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=f"default {off}")
+    server = made.add_argument_group("with --server")
+    server.add_argument("--format", choices=servers.available(), help="what the server speaks")
+    server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
+    server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
+    server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")
+    process = made.add_argument_group("with --engine")
+    process.add_argument("--mode", choices=MODES, default="plain")
+    process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
+    process.add_argument("--num-drafted", type=count, default=5, help="tokens drafted for a step, at most")
+    inputs.add_model_options(process)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 when every prompt has its transcript."""
+
+    def work() -> int:
+        sys.stdout.write(transcribe(parser().parse_args(arguments)) + "\n")
+        return 0
+
+    return in_one_line(work, GOES_ON)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

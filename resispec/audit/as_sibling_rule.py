@@ -1,0 +1,44 @@
+"""A tree verifier seen as a sibling rule: what it emits first on a tree of one level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from resispec.core import Tree
+from resispec.trees import complete
+from resispec.verifiers.base import Draws, Law, SiblingRule, Verifier
+from resispec.verifiers.top_down import TopDown
+
+
+def rule_of(verifier: Verifier) -> SiblingRule:
+    """The law of a verifier at one node: its sibling rule, or what it emits first on a tree of one level."""
+    return verifier.rule if isinstance(verifier, TopDown) else FirstToken(verifier)
+
+
+@dataclass(frozen=True)
+class FirstToken:
+    """The rule of a verifier that has none to apply at a node, such as `Block`.
+
+    Every tuple of siblings is one tree, so this is slow: about a millisecond a tuple.
+    """
+
+    verifier: Verifier
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`.
+
+        select: the probability of stopping at a child. residual: the final token's law at the root.
+        """
+        vocab, count = target_probs.shape[-1], siblings.shape[-1]
+        topology = complete(2, count)
+        rows = [tensor.reshape(-1, tensor.shape[-1]) for tensor in (target_probs, draft_probs, siblings)]
+        select, residual = [], []
+        for p, q, tokens in zip(*rows, strict=True):
+            tree = Tree(topology, torch.cat((tokens.new_zeros(1), tokens)), draws)
+            outcomes = self.verifier.outcomes(tree, p.expand(count + 1, vocab), q.expand(count + 1, vocab))
+            select.append(outcomes.stop[1:])
+            residual.append(outcomes.final[0])
+        return Law(torch.stack(select).view(siblings.shape), torch.stack(residual).view(target_probs.shape))

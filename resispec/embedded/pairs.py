@@ -1,0 +1,120 @@
+"""Loaders of the embedded pairs and data sets; naming one takes no torch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resispec.data import Prompt, check_count, read_jsonl
+from resispec.embedded.corpus import NAMES
+from resispec.embedded.recipe import TEXT_RECIPE, draft_recipe, drafter_recipe, target_recipe
+from resispec.embedded.shapes import INFLATING_VERSION, find_shape
+from resispec.embedded.store import make_key
+from resispec.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from resispec.models import Pair
+
+
+def pair_fingerprint(target: str, draft: str | None) -> str:
+    """The keys of the models of a pair, which name their folders."""
+    keys = [target_recipe(target).key()] + ([] if draft is None else [draft_recipe(draft, target).key()])
+    return "-".join(keys)
+
+
+def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
+    """16 hexadecimal digits of everything that an inflated pair depends on, the small pair included."""
+    recipe = (find_shape(shape), INFLATING_VERSION)
+    return make_key(recipe, {"pair": pair_fingerprint(target, draft).encode()})
+
+
+def load_pair(
+    target: str = "2m",
+    draft: str | None = "80k",
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
+) -> Pair:
+    """A target of `TARGETS` with a draft of `DRAFTS` that it taught, or none; trained first where absent.
+
+    device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
+    Raises InvalidInput for an unknown name, and when this installation would train another pair than
+    expected.
+    """
+    from resispec.models import load_pair as load_models
+
+    _check_expected(fingerprint, pair_fingerprint(target, draft))
+    target_folder = target_recipe(target).folder()
+    draft_folder = None if draft is None else str(draft_recipe(draft, target).folder())
+    return load_models(target=str(target_folder), draft=draft_folder, device=device, dtype=dtype)
+
+
+def load_eagle_pair(
+    target: str = "2m",
+    num_draftable: int | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
+) -> Pair:
+    """An embedded target with an EAGLE drafter of its own, see `drafter_recipe`; otherwise as `load_pair`."""
+    from resispec.models import load_eagle_pair as load_models
+
+    drafter = drafter_recipe(target, num_draftable)
+    _check_expected(fingerprint, drafter.key())
+    target_folder, folder = drafter.target.folder(), drafter.folder()
+    return load_models(target=str(target_folder), draft=str(folder), device=device, dtype=dtype)
+
+
+def load_inflated_pair(
+    shape: str = "llama2_7b__jf68m",
+    target: str = "2m",
+    draft: str = "80k",
+    device: str = "cpu",
+    dtype: str = "float32",
+    fingerprint: str | None = None,
+) -> Pair:
+    """The embedded pair with the laws that it has and the cost of a pair of `PAIR_SHAPES`; see `load_pair`.
+
+    Made in memory each time, on the device and in the precision asked for: see `resispec.models.inflate`.
+    Raises InvalidInput as `load_pair`, for an unknown shape, and for one that cannot hold the models.
+    """
+    from resispec.models.inflate import inflate_pair
+
+    sizes = find_shape(shape)
+    _check_expected(fingerprint, inflated_fingerprint(shape, target, draft))
+    small = load_pair(target, draft)  # in float32, so that every number is rounded once
+    return inflate_pair(small, asdict(sizes.target), asdict(sizes.draft), device, dtype)
+
+
+def _check_expected(expected: str | None, made_here: str) -> None:
+    if expected not in (None, made_here):
+        raise InvalidInput(
+            f"the embedded models {expected} were asked for; this installation makes {made_here}"
+        )
+
+
+@dataclass(frozen=True)
+class EmbeddedDataset:
+    """Held-out documents of one kind, in a fixed order.
+
+    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: of the text
+    that is expected, any when None.
+    Raises InvalidInput for an unknown name.
+    """
+
+    name: str
+    path: str | None = None
+    fingerprint: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NAMES:
+            raise InvalidInput(f"unknown embedded data set {self.name!r}; allowed: {', '.join(NAMES)}")
+
+    def prompts(self, count: int) -> list[Prompt]:
+        """The first `count` documents; the text is made first if it is absent."""
+        check_count(count)
+        if self.path is not None:
+            return read_jsonl(Path(self.path), count)
+        _check_expected(self.fingerprint, TEXT_RECIPE.key())
+        return read_jsonl(TEXT_RECIPE.folder() / f"{self.name}.jsonl", count)

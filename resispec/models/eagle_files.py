@@ -1,0 +1,233 @@
+"""EAGLE drafters on disk, in the published layout: config.json beside pytorch_model.bin or model.safetensors.
+
+Of EAGLE-1 and EAGLE-2 the head and the final norm are the target's and are not stored. EAGLE-3, whose layer
+is called midlayer, has its own, and a vocabulary of its own: token i of the drafter is token i + d2t[i] of
+the target (`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that have one. Where both vocabularies
+have the same size neither is read, as by its authors. The embeddings may be stored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaConfig
+
+from resispec import hub
+from resispec.errors import InvalidInput, first_line
+from resispec.files import read_json
+from resispec.models.checkpoint import cause
+from resispec.models.eagle import EagleModel, EagleModule, build_eagle
+from resispec.models.eagle3 import NUM_TAPS, Eagle3Model, Eagle3Module, build_eagle3, usual_taps
+from resispec.models.loading import load_pair
+from resispec.models.pair import Pair
+
+CONFIG = "config.json"
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first that is there
+TAPS = "eagle_aux_hidden_state_layer_ids"
+TARGET_SIZE = "target_hidden_size"
+DRAFT_VOCAB = "draft_vocab_size"
+_LONGEST = 400  # of a message about weights
+# Follows from the configuration; old checkpoints stored it.
+_DERIVED = ("layers.0.self_attn.rotary_emb.inv_freq", "midlayer.self_attn.rotary_emb.inv_freq")
+_UNSUPPORTED = ("norm_before_residual", "norm_before_fc", "fc_norm")  # of later layouts; true there
+_REQUIRED = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
+_FIELDS = (
+    *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+    "max_position_embeddings", "bos_token_id", "eos_token_id", "tie_word_embeddings",
+)  # fmt: skip
+_READ = (*_FIELDS, "rope_theta", "rope_scaling", "rope_parameters")
+
+
+def load_eagle_pair(
+    target: str,
+    draft: str | None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    target_revision: str | None = None,
+    draft_revision: str | None = None,
+) -> Pair:
+    """Load a target and its EAGLE drafter from hub names or folders.
+
+    device, dtype: as for `load_pair`. Raises InvalidInput as `load_pair`, or when the drafter's files are not
+    what they should be or were made for another target.
+    """
+    pair = load_pair(target, None, device, dtype, target_revision)
+    if draft is None:
+        return pair
+    model: Any = pair.target
+    drafter = load_eagle(draft, model, draft_revision)
+    if isinstance(drafter, Eagle3Model):
+        model = model.tapping(drafter.taps)
+    return Pair(model, drafter, pair.tokenizer)
+
+
+def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
+    """An EAGLE drafter for a `TransformersModel`, on its device and in its precision.
+
+    Where the checkpoint has no embeddings the target's are used. Raises InvalidInput naming the file, the key
+    or the size at fault.
+    """
+    folder = hub.model_folder(name, revision)
+    content, weights = read_json(folder / CONFIG), _read_weights(folder)
+    drafter = f"EAGLE drafter {name}"
+    sizes = _sizes(drafter, content, target.module.config)
+    for key in _DERIVED:
+        weights.pop(key, None)
+    embedding = target.module.get_input_embeddings().weight.detach()
+    if embedding.shape[1] == sizes["hidden_size"]:
+        weights.setdefault("embed_tokens.weight", embedding)
+    try:
+        module: EagleModule | Eagle3Module = (
+            _eagle3(drafter, content, LlamaConfig(**sizes), weights, target)
+            if any(key.startswith("midlayer.") for key in weights)
+            else build_eagle("fc.bias" in weights, **sizes)
+        )
+    except InvalidInput:
+        raise
+    except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
+        raise InvalidInput(f"{folder / CONFIG} describes no Llama layer: {first_line(error)}") from error
+    try:
+        module.load_state_dict(weights)
+    except RuntimeError as error:  # its lines name every key that is missing, unknown or of another size
+        raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:_LONGEST]}") from error
+    for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
+        parameter.data = parameter.data.to(target.module.dtype)
+    module, commit = module.to(target.device), hub.commit_of(folder)
+    return Eagle3Model(module, commit) if isinstance(module, Eagle3Module) else EagleModel(module, commit)
+
+
+def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
+    """Write a folder in the published layout, embeddings included."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config: Any = module.config
+    rope = dict(config.rope_parameters)
+    theta = rope.pop("rope_theta")
+    content = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        **{name: getattr(config, name) for name in _FIELDS if hasattr(config, name)},
+        "rope_theta": theta,
+        "rope_scaling": None if rope["rope_type"] == "default" else rope,
+    }
+    if isinstance(module, Eagle3Module):
+        content |= {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            DRAFT_VOCAB: len(module.d2t),
+            TARGET_SIZE: module.fc.in_features // NUM_TAPS,
+            TAPS: list(module.taps),
+        }
+    else:
+        content["bias"] = module.fc.bias is not None
+    content["torch_dtype"] = str(module.fc.weight.dtype).removeprefix("torch.")
+    (folder / CONFIG).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    weights = {name: weight.contiguous() for name, weight in module.state_dict().items()}
+    save_file(weights, folder / WEIGHTS[0])
+
+
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    """Every tensor of the checkpoint, on the CPU; a pickle is read as tensors only."""
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise InvalidInput(f"EAGLE folder {folder} has no weights; expected {' or '.join(WEIGHTS)}")
+    try:
+        weights = (
+            load_file(path)
+            if path.suffix == ".safetensors"
+            else torch.load(path, map_location="cpu", weights_only=True)
+        )
+    except Exception as error:  # a damaged file can raise anything
+        raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise InvalidInput(f"{path} is no EAGLE checkpoint; expected tensors by name")
+    return dict(weights)
+
+
+def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, Any]:
+    """The fields of a `LlamaConfig` that describe a drafter, from the content of its config.json.
+
+    Raises InvalidInput where they are absent, or are not those of the target's configuration.
+    """
+    absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
+    if absent:
+        raise InvalidInput(f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers")
+    if content.get("num_hidden_layers", 1) != 1:
+        raise InvalidInput(
+            f"{drafter} has num_hidden_layers {content['num_hidden_layers']!r}; an EAGLE drafter has 1"
+        )
+    of_features = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
+    for key, size in ((of_features, target.hidden_size), ("vocab_size", target.vocab_size)):
+        if content[key] != size:
+            raise InvalidInput(f"{drafter} has {key} {content[key]}; its target has {size}")
+    return {name: content[name] for name in _READ if name in content} | {"num_hidden_layers": 1}
+
+
+def _eagle3(
+    drafter: str, content: Mapping[str, Any], config: LlamaConfig, weights: dict[str, Tensor], target: Any
+) -> Eagle3Module:
+    """The untrained network of an EAGLE-3 checkpoint; `weights` get the maps that it uses for their own.
+
+    content: its config.json. Raises InvalidInput naming the drafter and what is wrong.
+    """
+    asked = [key for key in _UNSUPPORTED if content.get(key)]
+    if asked:
+        raise InvalidInput(f"{drafter} has {asked[0]} {content[asked[0]]!r}; allowed: false")
+    token_ids = _token_ids(drafter, content, weights)
+    taps = _taps(drafter, content, target.module.config.num_hidden_layers)
+    target_size = content.get(TARGET_SIZE) or content["hidden_size"]
+    module = build_eagle3(config, target_size, taps, token_ids)
+    if len(token_ids) < content["vocab_size"] and "t2d" in weights:
+        mask = weights["t2d"]
+        if mask.shape != module.t2d.shape or not torch.equal(mask.bool(), module.t2d):
+            raise InvalidInput(f"{drafter}: t2d is not the mask of the tokens that d2t reaches")
+    weights |= {"d2t": module.d2t, "t2d": module.t2d}
+    return module
+
+
+def _token_ids(drafter: str, content: Mapping[str, Any], weights: Mapping[str, Tensor]) -> Tensor:
+    """The target's ids (D,) of the drafter's tokens."""
+    vocab = content["vocab_size"]
+    count = vocab if content.get(DRAFT_VOCAB) is None else content[DRAFT_VOCAB]
+    if type(count) is not int or not 1 <= count <= vocab:
+        raise InvalidInput(f"{drafter} has {DRAFT_VOCAB} {count!r}; allowed: whole numbers from 1 to {vocab}")
+    ids = torch.arange(count)
+    if count == vocab:
+        return ids
+    offsets = weights.get("d2t", torch.empty(0))
+    if offsets.shape != ids.shape or offsets.is_floating_point() or offsets.dtype == torch.bool:
+        raise InvalidInput(
+            f"{drafter}: d2t is {tuple(offsets.shape)} {offsets.dtype}; allowed: ({count},) whole numbers"
+        )
+    ids = ids + offsets.long()
+    if ids.min() < 0 or ids.max() >= vocab or len(ids.unique()) < count:
+        raise InvalidInput(
+            f"{drafter}: d2t maps its tokens to {int(ids.min())} to {int(ids.max())}, {len(ids.unique())} of "
+            f"{count} different; allowed: different ones from 0 to {vocab - 1}"
+        )
+    return ids
+
+
+def _taps(drafter: str, content: Mapping[str, Any], num_layers: int) -> tuple[int, ...]:
+    """The target's layers whose inputs are features.
+
+    A list of the configuration itself names layers by what enters them (vLLM), one within `eagle_config` by
+    what leaves them (SGLang).
+    """
+    nested = (content.get("eagle_config") or {}).get(TAPS)
+    layers, first = content.get(TAPS), 0
+    if layers is None:
+        layers, first = (list(usual_taps(num_layers)), 0) if nested is None else (nested, 1)
+    allowed = range(-first, num_layers - first)
+    is_list = isinstance(layers, list) and len(layers) == NUM_TAPS
+    if not is_list or not all(type(layer) is int and layer in allowed for layer in layers):
+        raise InvalidInput(
+            f"{drafter} reads layers {layers!r} of a target with {num_layers}; "
+            f"allowed: {NUM_TAPS} numbers from {allowed[0]} to {allowed[-1]}"
+        )
+    return tuple(layer + first for layer in layers)

@@ -1,0 +1,77 @@
+"""Tokenizers of transformers, and chats by the template that they bring."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Any
+
+from resispec.errors import InvalidInput, first_line
+
+DAY = date(2024, 7, 26)
+"""Today, to templates that ask for it: the day that Llama 3's names where it cannot ask."""
+
+# Put before a template, it takes the place of transformers' own strftime_now.
+_ON_THAT_DAY = "".join([
+    "{% macro strftime_now(format) %}{{ format",
+    *(f"|replace('%{code}', '{DAY.strftime('%' + code)}')" for code in "aAbBcdHIjmMpSuUwWxXyY"),
+    " }}{% endmacro %}\n",
+])  # fmt: skip
+
+
+class TransformersTokenizer:
+    """A `Tokenizer` around a transformers tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.inner = tokenizer
+        self.eos_token_id: int | None = tokenizer.eos_token_id
+
+    def encode(self, text: str) -> list[int]:
+        """See `Tokenizer.encode`."""
+        return list(self.inner.encode(text, verbose=False))
+
+    def encode_chat(self, text: str) -> list[int]:
+        """Token ids of a chat in which the user says `text`; the template writes the special tokens.
+
+        Templates that write today's date get DAY, so that a prompt is the same every day. Raises InvalidInput
+        when the tokenizer has no template, or one that cannot be used.
+        """
+        name = f"the tokenizer {self.inner.name_or_path}"
+        if not self.inner.chat_template:
+            raise InvalidInput(
+                f"{name} has no chat template; give prompt_template='a text with {{text}} in it', "
+                "or prompt_template=null for bare documents"
+            )
+        try:
+            chat = self.inner.apply_chat_template(
+                [{"role": "user", "content": text}],
+                chat_template=_ON_THAT_DAY + self.inner.get_chat_template(),
+                add_generation_prompt=True,
+                tokenize=False,
+            )
+        except Exception as error:  # a template may raise anything
+            raise InvalidInput(f"the chat template of {name} cannot be used: {first_line(error)}") from error
+        return list(self.inner.encode(chat, add_special_tokens=False, verbose=False))
+
+    def decode(self, token_ids: list[int]) -> str:
+        """See `Tokenizer.decode`."""
+        return str(self.inner.decode(token_ids))
+
+    def beginning(self, text: str, count: int) -> str:
+        """The text of the first `count` tokens of a text, without special tokens.
+
+        A character that the cut splits is left out.
+        """
+        token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
+        return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
+
+
+class NoTokenizer:
+    """The tokenizer of a pair that has none: texts are refused."""
+
+    eos_token_id: int | None = None
+
+    def _refuse(self, *_: Any) -> Any:
+        """Raises InvalidInput: a text needs a tokenizer."""
+        raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
+
+    encode = encode_chat = decode = beginning = _refuse

@@ -1,0 +1,170 @@
+"""How tokens are drawn: the settings of sampling, and the law that they make of a model's logits.
+
+The order is that of transformers' `generate`: repetition penalty, temperature, top-k, top-p, min-p.
+transformers has no presence and no frequency penalty; they are OpenAI's, as vLLM applies them
+(`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the repetition penalty and before the
+temperature, over emitted tokens alone. Importing this module takes no torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from resispec.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
+"""The settings that look at the tokens before, so that every node of a tree has a law of its own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Warp:
+    """The settings that turn logits into a law; at temperature 0 the law is a point mass.
+
+    top_p, top_k, min_p: 1, 0 and 0 mean off. repetition_penalty: as transformers defines it, 1 is off.
+    presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off.
+    Raises InvalidInput for a value that is not allowed.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.check("sampling")
+
+    def check(self, place: str) -> None:
+        """Raise InvalidInput, one line that begins with `place`, for a value that is not allowed."""
+        for name, (holds, allowed) in _ALLOWED.items():
+            if not holds(value := getattr(self, name)):
+                raise InvalidInput(f"{place}: {name} is {value!r}; allowed: {allowed}")
+
+    def by_name(self) -> dict[str, Any]:
+        """The settings of the law by their names."""
+        return {name: getattr(self, name) for name in SETTINGS}
+
+    @cached_property
+    def warp(self) -> Warp:
+        """The settings of the law alone, without what a subclass adds."""
+        return Warp(**self.by_name())
+
+    @property
+    def for_draft(self) -> Warp:
+        """The warp of the draft's logits: the same, or temperature 1 where decoding is greedy.
+
+        Any law of the draft is exact. A point mass would make all siblings equal, and nothing would say which
+        tokens come second.
+        """
+        return self if self.temperature else Warp()
+
+    def law(self, logits: Tensor) -> Tensor:
+        """The law (K, V) of logits (K, V) without penalties, in float32, or float64 for logits in float64.
+
+        Greedy decoding takes the first of equally likely tokens. NaN stays NaN.
+        """
+        precise = logits if logits.dtype.itemsize == 8 else logits.float()
+        if self.temperature == 0:
+            law = precise.new_zeros(precise.shape).scatter_(-1, precise.argmax(-1, keepdim=True), 1.0)
+            return law.masked_fill(precise.isnan().any(-1, keepdim=True), math.nan)
+        return truncated(tempered(precise, self), self).softmax(-1)
+
+
+@dataclass(frozen=True)
+class Sampling(Warp):
+    """How to sample and when to stop: at the first limit, or at an end-of-sequence token unless `ignore_eos`.
+
+    temperature, and the other settings of `Warp`: of target and draft alike. max_new_tokens: tokens returned.
+    max_length: prompt and returned tokens together; None for no limit.
+    Raises InvalidInput as `Warp`, and for a limit below one.
+    """
+
+    temperature: float = 1.0
+    max_new_tokens: int = 128
+    max_length: int | None = None
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("max_new_tokens", "max_length"):
+            limit = getattr(self, name)
+            is_open = name == "max_length" and limit is None
+            if not is_open and (type(limit) is not int or limit < 1):
+                raise InvalidInput(f"{name} must be at least 1; found {limit!r}; allowed: whole numbers")
+
+    def num_returned(self, prompt_length: int) -> int:
+        """The most tokens that both limits allow after a prompt."""
+        if self.max_length is None:
+            return self.max_new_tokens
+        return min(self.max_new_tokens, self.max_length - prompt_length)
+
+    def cut(self, tokens: list[int], most: int, ends: Collection[int]) -> tuple[tuple[int, ...], str]:
+        """The tokens to return of all that were emitted, and why decoding stopped.
+
+        most: as `num_returned` says. ends: the tokens that end a sequence.
+        """
+        end = next((place for place, token in enumerate(tokens[:most]) if token in ends), None)
+        if end is not None:
+            return tuple(tokens[: end + 1]), "eos"
+        if len(tokens) < most:
+            return tuple(tokens), "stopped"
+        return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
+
+
+SETTINGS = tuple(setting.name for setting in fields(Warp))
+"""The names of the settings that decide which law the tokens have."""
+
+
+def tempered(scores: Tensor, warp: Warp) -> Tensor:
+    """Scores (K, V) divided by the temperature, which is not 0."""
+    return scores if warp.temperature == 1 else scores / warp.temperature
+
+
+def truncated(scores: Tensor, warp: Warp) -> Tensor:
+    """Scores (K, V) with -inf for every token that top-k, top-p or min-p leaves out, as transformers does."""
+    if warp.top_k:
+        least = scores.topk(min(warp.top_k, scores.shape[-1])).values[..., -1:]
+        scores = scores.masked_fill(scores < least, -math.inf)
+    if warp.top_p < 1:
+        ascending, order = scores.sort()
+        is_outside = ascending.softmax(-1).cumsum(-1) <= 1 - warp.top_p
+        is_outside[..., -1] = False
+        scores = scores.masked_fill(is_outside.scatter(-1, order, is_outside), -math.inf)
+    if warp.min_p:
+        probs = scores.softmax(-1)
+        scores = scores.masked_fill(probs < warp.min_p * probs.amax(-1, keepdim=True), -math.inf)
+    return scores
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite int or float, and no bool."""
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_within(least: float, most: float) -> Callable[[Any], bool]:
+    return lambda value: is_number(value) and least <= value <= most
+
+
+_ADDED = (_is_within(-1000, 1000), "from -1000 to 1000, where 0 is off")
+_ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "temperature": (
+        lambda value: is_number(value) and (value == 0 or 1e-6 <= value <= 1e6),
+        "0, which is greedy, or from 1e-6 to 1e6",
+    ),
+    "top_p": (lambda value: _is_within(0, 1)(value) and value > 0, "above 0, up to 1, where 1 is off"),
+    "top_k": (lambda value: type(value) is int and value >= 0, "whole numbers from 0, where 0 is off"),
+    "min_p": (_is_within(0, 1), "from 0 to 1, where 0 is off"),
+    "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),
+    "presence_penalty": _ADDED,
+    "frequency_penalty": _ADDED,
+}
+"""The allowed values of each setting: a test, and the same in words."""

@@ -1,0 +1,165 @@
+"""Trainings that can be killed at any moment: each goes on from its own checkpoint, and from no other's.
+
+A step's result follows from the state before it alone, so a training that goes on ends with the same bytes as
+one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+from zipfile import BadZipFile, ZipFile
+
+import torch
+from torch import Tensor, nn
+from tqdm import tqdm
+
+from resispec.errors import InvalidInput, first_line
+from resispec.files import replacing
+
+BETAS = (0.9, 0.95)
+"""AdamW's betas, in every training."""
+
+_FINAL_SHARE = 0.02  # of the peak learning rate, at the end of the cosine
+_SAVE_EVERY_S = 20.0
+_SAVING_SHARE = 0.02  # of the time at most: a checkpoint of gigabytes is written less often
+
+
+class Training(ABC):
+    """A training under way.
+
+    module: the network. recipe: its settings; all trainings read the fields `steps`, `learning_rate` (at its
+    peak) and `warmup_steps`. history: the losses `measured` of every step that is done.
+    """
+
+    measured: ClassVar[tuple[str, ...]]
+    """Names of the losses that a step returns."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        recipe: Any,
+        optimizers: Iterable[torch.optim.Optimizer],
+        sources: Mapping[str, Mapping[str, Tensor]],
+    ) -> None:
+        """sources: tensors that the result depends on beside the recipe, by the source and in it by name."""
+        self.module: Any = module
+        self.recipe = recipe
+        self.history: list[tuple[float, ...]] = []
+        self._optimizers, self._sources = list(optimizers), sources
+
+    @abstractmethod
+    def _update(self) -> tuple[float, ...]:
+        """Make one update; returns the losses `measured` before it."""
+
+    @property
+    def done(self) -> int:
+        """Number of steps that are done."""
+        return len(self.history)
+
+    def step(self) -> tuple[float, ...]:
+        """One update at the learning rate of its turn; returns the losses `measured` before it."""
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = self.recipe.learning_rate * _schedule(self.done, self.recipe)
+        self.history.append(self._update())
+        return self.history[-1]
+
+    def run(self, title: str, checkpoint: Path) -> None:
+        """Go on from the checkpoint, if there is one, to the last step, under a progress bar.
+
+        checkpoint: file that is replaced every 20 seconds, less often where writing it takes long, and at the
+        end; nobody else may write it.
+        Raises InvalidInput when it is damaged, or another training's.
+        """
+        identity = self.identity()
+        for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half written, when it was killed
+            leftover.unlink()
+        if checkpoint.exists():
+            self.restore(_read(checkpoint, identity))
+        due = time.monotonic() + _SAVE_EVERY_S
+        with tqdm(
+            total=self.recipe.steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True
+        ) as bar:
+            while self.done < self.recipe.steps:
+                shown = (f"{loss:.3f}" for loss in self.step())
+                bar.set_postfix(dict(zip(self.measured, shown, strict=True)), refresh=False)
+                bar.update()
+                if (started := time.monotonic()) >= due or self.done == self.recipe.steps:
+                    with replacing(checkpoint) as partial:
+                        torch.save({"identity": identity, **self.state()}, partial)
+                    saved = time.monotonic()
+                    due = saved + max(_SAVE_EVERY_S, (saved - started) / _SAVING_SHARE)
+
+    def last_losses(self) -> dict[str, float]:
+        """The mean of every loss over the last tenth of the recipe's steps."""
+        last = self.history[-max(1, self.recipe.steps // 10) :]
+        means = (math.fsum(losses) / len(last) for losses in zip(*last, strict=True))
+        return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
+
+    def identity(self) -> dict[str, str]:
+        """Values that decide the result, by name: the recipe's fields, and a digest of every source."""
+        kind = type(self.recipe).__name__
+        fields = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
+        return fields | {name: _digest(tensors) for name, tensors in self._sources.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Values and tensors that decide the next step, as `torch.load` reads them safely."""
+        return {
+            "history": list(self.history),
+            "module": self.module.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state, as `state` returns it."""
+        self.history = list(state["history"])
+        self.module.load_state_dict(state["module"])
+        for optimizer, values in zip(self._optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(values)
+
+
+def _schedule(step: int, recipe: Any) -> float:
+    """Share of the peak learning rate: a linear warm-up, then a cosine."""
+    if step < recipe.warmup_steps:
+        return (step + 1) / recipe.warmup_steps
+    progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+    return _FINAL_SHARE + (1 - _FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    """16 hexadecimal digits of the names, the types, the shapes and the bytes of tensors."""
+    digest = hashlib.sha256()
+    for name, tensor in tensors.items():
+        digest.update(f"\n{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
+
+
+def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
+    """The checkpoint of this identity in a file. Raises InvalidInput when it is damaged or another's."""
+    try:
+        with ZipFile(path) as archive:  # torch.load checks no sums
+            if (damaged := archive.testzip()) is not None:
+                raise BadZipFile(f"{damaged} is not what was written")
+        checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:
+        raise InvalidInput(
+            f"checkpoint {path} is damaged: {first_line(error)}; remove it to start anew"
+        ) from error
+    made_by = checkpoint.get("identity", {})
+    changes = [
+        f"{name} was {made_by.get(name)}, is {value}"
+        for name, value in identity.items()
+        if made_by.get(name) != value
+    ]
+    if changes:
+        raise InvalidInput(
+            f"checkpoint {path} is another training's ({'; '.join(changes)}); remove it to start anew"
+        )
+    return checkpoint

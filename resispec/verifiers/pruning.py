@@ -1,0 +1,71 @@
+"""Pruning of subtrees in which no node can be accepted, so that verification from the leaves up skips them.
+
+Every node is decided by one uniform number, its coin, which is drawn beforehand: the node is accepted only if
+its coin is below the node's chance. The exact chance takes a law for every node on the way there, but an
+upper bound of it is a product of a few numbers. Where all coins of a subtree are at least the bounds of their
+nodes' chances, the subtree is skipped without computing its laws. No verdict changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from resispec.core import Tree
+from resispec.verifiers.base import SiblingRule
+
+
+def lookahead(
+    rule: SiblingRule, tree: Tree, target_probs: Tensor, draft_probs: Tensor, drawn: Tensor
+) -> tuple[list[float], Callable[[int, float], bool]]:
+    """Read the coins and the bounds of chances from the device, with one host synchronisation.
+
+    target_probs, draft_probs: (N, V). drawn: (N,) float64, the coins. Returns the coins as numbers, and a
+    function that is given a node with children and the mass a with which it is examined: whether the node or
+    anything below it can still be accepted.
+
+    The bounds rest on a promise that a rule may make with the attribute `is_bounded = True`: given a target
+    of mass a whose odds are o = a / (1 - a), its residual gives no token y more than o p(y), and what it
+    selects and leaves to a sibling x is at most o p(x) / q(x) together, where q(x) is what the sibling's own
+    law gives to x, see `Draws.least_chances`. For other rules the function always returns True.
+    """
+    if not getattr(rule, "is_bounded", False):
+        return drawn.tolist(), lambda node, mass: True
+    places = torch.tensor(tree.topology.parents[1:], dtype=torch.int64, device=drawn.device), tree.tokens[1:]
+    p, q = (probs[places].double() for probs in (target_probs, draft_probs))
+    q = tree.draws.least_chances(q)
+    ratios = torch.nn.functional.pad(p / q.clamp_min(torch.finfo(q.dtype).tiny), (1, 0))
+    coins, ratio = torch.stack((drawn, ratios)).tolist()
+    return coins, lambda node, mass: _can_accept(tree.topology.children, coins, ratio, (node, mass))
+
+
+def _can_accept(
+    children: tuple[tuple[int, ...], ...], coins: list[float], ratio: list[float], start: tuple[int, float]
+) -> bool:
+    """Whether any coin in a subtree is below the bound of its node's chance; NaN counts as yes.
+
+    coins, ratio: per node its coin and p / q of its token. start: the subtree's root and the mass with which
+    it is examined.
+    """
+    pending = [start]  # nodes, each with the most that its mass can be
+    while pending:
+        node, mass = pending.pop()
+        if not children[node]:
+            if not coins[node] >= mass:
+                return True
+            continue
+        odds = mass / (1 - mass) if mass < 0.5 else 1.0
+        # The odds also bound the chance of stopping at the node. With P the mass that the rule gives to all
+        # siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is at most 1.
+        if not coins[node] >= odds:
+            return True
+        left = 1.0  # the least that the siblings before leave
+        for child in children[node]:
+            weight = odds * ratio[child]
+            if not weight < left:
+                return True
+            pending.append((child, weight / left))
+            left -= weight
+    return False

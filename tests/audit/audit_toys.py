@@ -1,0 +1,65 @@
+"""The audit command on material that is known through and through, and rules of one's own in a file."""
+
+import sys
+
+import torch
+from toys import save_prompts, save_tiny_pair, table_pair
+
+from experiments import audit
+from experiments.auditing import evidence, processes
+from experiments.auditing.material import Material, Nodes
+from experiments.cli import run_single
+from resispec.audit.battery import pair_of_laws
+from resispec.decode import Sampling
+
+SAMPLING = Sampling(temperature=1.0, max_new_tokens=64, max_length=256, ignore_eos=True)
+
+
+def toy_material(num_prompts=18, num_tuples=600):
+    """A bigram pair of 12 tokens and two pairs of laws in place of a trained pair and of V = 32,000."""
+    generator = torch.Generator().manual_seed(0)
+    nodes = {
+        kind: Nodes([pair_of_laws("random", 12, generator)], [3], num_tuples)
+        for kind in ("V = 32,000", "8 siblings", "recorded")
+    }
+    prompts = [[0, 1, index % 12] for index in range(num_prompts)]
+    return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes)
+
+
+def use(monkeypatch, material, draws=None):
+    """Let the command audit on this material, in this process, with some draws alone."""
+
+    def audit_all(chosen, *_):
+        return [evidence.audit(one, kind, material) for one in chosen for kind in draws or one.supported()]
+
+    monkeypatch.setattr(processes, "audit_all", audit_all)
+    monkeypatch.setattr(audit, "texts_of", lambda _: [])
+    monkeypatch.setattr(evidence, "NUM_TURNS", 25)  # simulation has tests of its own
+
+
+def run_command(monkeypatch, capsys, *arguments):
+    monkeypatch.setattr(sys, "argv", ["audit", *arguments])
+    code = run_single(audit.run_audit, "audit", {"pair": "pairs"})
+    return code, capsys.readouterr()
+
+
+def rule_file(folder, body):
+    """Arguments that choose a rule whose `law` has this body."""
+    path = folder / "mine.py"
+    head = (
+        "import os, sys, time\nfrom resispec.errors import InvalidInput\nfrom resispec.verifiers import *\n\n"
+    )
+    path.write_text(f"{head}class Rule:\n    def law(self, p, q, s, draws):\n        {body}\n")
+    return ["verifier=custom", f"verifier.name={path}:Rule"]
+
+
+def tiny_overrides(folder):
+    """Overrides of a tiny pair and data set."""
+    save_tiny_pair(folder)
+    save_prompts(folder, 2)
+    return [
+        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft",
+        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=2",
+        "prompt_tokens=12", "device=cpu",
+        "dtype=float32", "sampling.max_new_tokens=8", "sampling.max_length=64", f"results={folder}/results",
+    ]  # fmt: skip

@@ -1,0 +1,176 @@
+"""Power and false alarms of the audits: planted faults are caught, exact verifiers are not accused."""
+
+import math
+
+import pytest
+import torch
+from accounts import rng
+from faults import FAULTS, Where
+from toys import TableModel, table_pair
+
+from resispec.audit.as_sibling_rule import rule_of
+from resispec.audit.battery import KINDS, pair_of_laws, worst_of
+from resispec.audit.ceiling import ceiling
+from resispec.audit.estimate import Tuples, estimate, pool
+from resispec.audit.remeasure import simulated
+from resispec.audit.simulate import simulate
+from resispec.audit.simulation_cases import scenes
+from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
+from resispec.audit.z_score import join, step_terms
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.models import Pair
+from resispec.trees import chain, complete
+from resispec.verifiers import Block, as_verifier, get_rule, get_verifier
+
+DECODERS = {
+    "chain": DraftModel(chain(2)),
+    "d3b2": DraftModel(complete(3, 2)),
+    "without replacement": DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT),
+}
+
+
+def audited(verifier, drafter, seed, tokens=1010, gap=0.2, temperature=1.0, pair=None):
+    """z-scores of at least `tokens` tokens of a toy pair, 50 at a time; prompt i uses seed + i, as always."""
+    pair, terms, count = pair or table_pair(vocab=8, seed=seed, gap=gap), [], 0
+    decoder, sampling = Decoder(drafter, verifier), Sampling(temperature, 50, 64)
+    while count < tokens:
+        steps = []
+        decoder.generate(pair, [count % 8], sampling, rng(1000 * seed + len(terms)), on_step=steps.append)
+        terms.append(join(map(step_terms, steps)))
+        count += len(terms[-1].surprisal)
+    return join(terms).scores()
+
+
+def finding_of(scores):
+    return judge(Evidence(z_scores={"": scores}), required=("z_scores",)).finding
+
+
+def least_p(found):
+    return min(count.p_value for counts in found.values() for count in counts.values())
+
+
+# False alarms
+
+
+def test_decoding_with_an_exact_verifier_raises_no_alarm_in_21_seeds():
+    """The z's look normal: all |z| < 4, their mean square within 4 standard errors of 1.
+
+    Fresh seeds fail the former in 63 * 6.3e-5 = 0.4 % of runs.
+    """
+    every = [
+        audited(get_verifier("standard"), DECODERS[name], seed) for seed in range(7) for name in DECODERS
+    ]
+    for statistic in ("surprisal", "overdraft", "rank"):
+        z = torch.tensor([scores[statistic].z for scores in every])
+        assert len(z) == 21 and z.abs().max() < 4 and abs(float(z.mean())) < 4 / math.sqrt(21)
+        assert abs(float(z.square().mean()) - 1) < 4 * math.sqrt(2 / 21)
+    assert {finding_of(scores) for scores in every} == {Finding.NO_BIAS_SEEN}
+
+
+EXACT = {
+    **dict.fromkeys(("standard", "naive"), list(Draws)),
+    "traversal": [Draws.IID, Draws.WITHOUT_REPLACEMENT],
+    **dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), [Draws.IID]),
+    "greedy": [Draws.GREEDY],
+    "block": list(Draws),
+}
+
+
+@pytest.mark.parametrize(("name", "draws"), [(name, draws) for name in EXACT for draws in EXACT[name]])
+def test_simulation_does_not_accuse_exact_verifiers(name, draws):
+    found = simulate(get_verifier(name), scenes(1 if name == "block" else 8), draws, 150, rng(0))
+    assert len(found) == (6 if name == "block" else 8) and least_p(found) >= LEAST_P, found
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
+def test_the_estimates_z_is_calibrated(draws):
+    """240 estimates under an exact rule: mean 0, at most unit variance, at most 4, as judged.
+
+    The errors are upper bounds.
+    """
+    variations = []
+    for seed in range(240):
+        p, q = pair_of_laws(KINDS[seed % len(KINDS)], 6, rng(seed))
+        if (q > 0).sum() >= 2:
+            found = estimate(get_rule("standard"), p, q, Tuples(2, draws, 200), rng(seed))
+            variations.append(found.total_variation)
+    z = torch.tensor([one.z for one in variations])
+    assert z.abs().max() < 4 and abs(float(z.mean())) < 4 / math.sqrt(len(z))
+    assert 0.02 < float(z.square().mean()) < 1.2 and abs(pool(variations).z) < 4
+
+
+# Planted faults
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if fault.where is Where.LAW])
+def test_enumeration_catches_every_fault_of_a_law_and_no_other(name):
+    fault = FAULTS[name]
+    verifier = as_verifier(fault.make())
+    is_chain = isinstance(verifier, Block) or fault.topology.children[0] == (1,)
+    worst = worst_of(rule_of(verifier), verifier, fault.draws, is_chain)
+    finding = judge(Evidence(worst.error), required=("enumerated_error",)).finding
+    assert finding is (Finding.BIASED if fault.is_biased else Finding.NO_BIAS_SEEN)
+    assert (worst.error > TOLERANCE) is fault.is_biased
+
+
+HIDDEN = [
+    name for name, fault in FAULTS.items() if fault.is_biased and fault.where in (Where.VERIFY, Where.LOOP)
+]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
+    fault = FAULTS[name]
+    verifier = as_verifier(fault.make())
+    cases = scenes(1 if isinstance(verifier, Block) else 8)
+    # Most show within a few turns, which take a fraction of the time.
+    assert any(
+        least_p(simulated(verifier, cases, fault.draws, num_turns, rng(0))) < LEAST_P
+        for num_turns in (60, 500)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "statistic", "tokens"),
+    [
+        ("bonus token greedy", "surprisal", 1100),
+        ("verification greedy", "surprisal", 1100),
+        ("generator seeded anew in every step", "rank", 1100),
+        ("generator rewound after drafting", "rank", 2500),
+        ("target's rows off by one", "surprisal", 1100),
+    ],
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_z_score_of_decoding_catches_a_biased_loop(name, statistic, tokens, seed):
+    scores = audited(as_verifier(FAULTS[name].make()), DECODERS["chain"], seed, tokens, gap=0.5)
+    assert finding_of(scores) is Finding.BIASED and abs(scores[statistic].z) > 4, scores
+
+
+# ResiSpec
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
+def test_estimation_catches_resispec_at_a_real_vocabulary(draws):
+    """V = 32,000, Zipf-like, float32, 400 tuples: by total variation, and by acceptance above the ceiling."""
+    generator = rng(0)
+    zipf = -1.2 * torch.arange(1, 32001).log()
+    logits = zipf + torch.randn(32000, generator=generator)
+    p, q = torch.softmax(logits, -1), torch.softmax(logits + 2 * torch.randn(32000, generator=generator), -1)
+    highest = float(ceiling(p, q, 3, draws))
+    for name, finding in (("standard", Finding.NO_BIAS_SEEN), ("resispec", Finding.BIASED)):
+        found = estimate(get_rule(name), p, q, Tuples(3, draws, 400), generator)
+        variations, excesses = {"zipf": found.total_variation}, {"zipf": found.excess(highest)}
+        assert judge(Evidence(total_variations=variations), required=("total_variations",)).finding is finding
+        assert judge(Evidence(excesses=excesses), required=("excesses",)).finding is finding
+
+
+@pytest.mark.parametrize("decoder", ["d3b2", "without replacement"])
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_both_z_scores_catch_resispec(decoder, temperature):
+    """The draft is flatter than the target, as small models are: a bias toward it raises surprisal, too."""
+    sharp = table_pair(vocab=8, seed=5)
+    pair = Pair(TableModel(2 * sharp.target.logits), TableModel(sharp.draft.logits), sharp.tokenizer)
+    scores = audited(get_verifier("resispec"), DECODERS[decoder], 5, temperature=temperature, pair=pair)
+    assert min(scores["overdraft"].z, scores["surprisal"].z) > 4 and finding_of(scores) is Finding.BIASED

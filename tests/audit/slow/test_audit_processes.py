@@ -1,0 +1,85 @@
+"""Whole audits: every verifier in files, and processes that a rule or a signal ends."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
+
+from experiments.auditing.evidence import Candidate, audit
+from resispec.draws import Draws
+
+
+def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
+    use(monkeypatch, toy_material())
+    code, printed = run_command(monkeypatch, capsys, f"results={tmp_path}")
+    assert code == 0, printed.err
+    page = (tmp_path / "embedded" / "audit.md").read_text()
+    lines = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if " **" in line]
+    verdicts = {(row[1], row[2]): row[-2].strip("*") for row in lines}
+    every = {"iid", "without_replacement", "point_mass", "greedy"}
+    supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec"), every)
+    supported |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
+    supported |= {"greedy": {"greedy"}}
+    assert set(verdicts) == {(name, draws) for name, kinds in supported.items() for draws in kinds}
+    biased = {("resispec", draws) for draws in every - {"point_mass"}}
+    assert {row for row, verdict in verdicts.items() if verdict == "biased"} == biased
+    assert {verdict for row, verdict in verdicts.items() if row not in biased} == {"no bias seen"}
+    assert (tmp_path / "embedded" / "audit.csv").read_text().count("\n") == 1 + len(lines)
+    assert page in printed.out and "resispec, iid: biased: " in printed.out
+
+
+def test_a_rule_for_one_sibling_is_audited_on_chains(tmp_path):
+    """Defect: it was enumerated with as many siblings as any other rule, and refused."""
+    body = "if s.shape[-1] > 1: raise InvalidInput('one')\n        return Standard().law(p, q, s, draws)"
+    name = rule_file(tmp_path, body)[1].partition("=")[2]
+    one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
+    found = audit(one, Draws.IID, toy_material())
+    assert found.judgement.finding == "no bias seen" and found.evidence.enumerated_error < 1e-12
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    return [sys.executable, "-m", "experiments.audit", *tiny_overrides(folder)]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("sys.exit(0)", "verifier '.*:Rule' raised SystemExit"),
+        ("os._exit(0)", "verifier '.*:Rule', or one that was audited beside it, ended its process"),
+    ],
+)
+def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path, body, message):
+    arguments = [*command, *rule_file(tmp_path, body)]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == 1 and re.search(f"error: {message}", done.stderr), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path, stop):
+    marks = tmp_path / "marks"
+    body = f"open({str(marks)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
+    process = subprocess.Popen(
+        [*command, *rule_file(tmp_path, body)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    while not marks.exists() or not marks.read_text().endswith(" "):
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    # Ctrl-C reaches every process of the terminal's group, `kill` this one alone.
+    os.killpg(process.pid, stop) if stop == signal.SIGINT else process.send_signal(stop)
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode != 0 and "Traceback" not in printed, printed
+    for worker in map(int, marks.read_text().split()):
+        while os.path.exists(f"/proc/{worker}"):  # noqa: PTH110 - a process, not a file
+            time.sleep(0.1)

@@ -1,0 +1,144 @@
+"""The planted faults: what each of them says about itself is true, and nothing else is wrong with it."""
+
+import pytest
+import torch
+from accounts import rng
+from faults import FAULTS, Where
+from faults.parts import Sequential
+from faults.truth import bigrams, laws, simulated, tree_bias, truth
+from faults.walk import Walk
+
+from resispec.audit.chi_square import chi_square
+from resispec.audit.enumerate import total_variation
+from resispec.core import Draws, Tree
+from resispec.trees import from_child_counts
+from resispec.verifiers import Standard, TopDown
+
+TINY = {
+    "draft in bfloat16 in the ratio only",
+    "draft drawn from bfloat16 logits",
+    "acceptance clamped at .99",
+    "acceptance by a coin of 101 values",
+    "acceptance times 1.05 (V > 5)",
+    "acceptance times 1.02 (V > 5)",
+    "acceptance times 1.15 from depth 3",
+    "argmax of a residual below .02",
+    "target itself where less than .001 is left",
+}
+"""Faults that are known and whose bias is below .02; all others are meant to be found."""
+
+
+def of(*places, biased=(True, False)):
+    """Test cases: the faults that live in one of these places."""
+    return [
+        pytest.param(fault, id=name)
+        for name, fault in FAULTS.items()
+        if fault.where in places and fault.is_biased in biased
+    ]
+
+
+def tuples(count, vocab=6):
+    """All tuples of tokens (vocab^count, count), and the laws of `faults.truth` beside each of them."""
+    found = torch.cartesian_prod(*[torch.arange(vocab)] * count)
+    return *(law.expand(len(found), -1) for law in laws(vocab, 0)), found
+
+
+def joint(outcomes):
+    """The chances (N V) of stopping at a node with a final token."""
+    return (outcomes.stop[:, None] * outcomes.final).flatten()
+
+
+# The collection
+
+
+def test_all_but_the_known_tiny_faults_are_large_enough_to_be_found():
+    assert {
+        name for name, fault in FAULTS.items() if fault.is_biased and fault.total_variation < 0.02
+    } == TINY
+
+
+# The truth
+
+
+@pytest.mark.parametrize("fault", of(Where.LAW, Where.VERIFY, Where.DRAFTER))
+def test_the_bias_is_the_one_that_the_file_says(fault):
+    found = truth(fault)
+    assert found == pytest.approx(fault.total_variation, abs=6e-5)
+    assert found > 5e-5 if fault.is_biased else found < 1e-7  # float32 is off by some 1e-8
+
+
+@pytest.mark.parametrize("fault", of(Where.LOOP))
+def test_a_loop_is_biased_by_what_was_simulated(fault):
+    found, error = simulated(fault, 400)
+    assert abs(found - fault.total_variation) < 4 * error + 0.005
+    assert found > 3 * error if fault.is_biased else found < 3 * error
+
+
+# Where the fault lives
+
+
+@pytest.mark.parametrize("fault", of(Where.VERIFY, Where.LOOP))
+def test_outcomes_hide_what_verify_does(fault):
+    assert tree_bias(fault, fault.make()) < 1e-12
+
+
+@pytest.mark.parametrize("fault", of(Where.VERIFY))
+def test_verify_draws_from_the_true_outcomes(fault):
+    """1,000 verdicts, on that of 20 trees on which it differs most from `outcomes`; these do not fit then."""
+    verifier, generator = fault.make(), rng(1)
+    telling = []
+    for _ in range(20):
+        tokens = torch.randint(fault.vocab, (fault.topology.num_nodes,), generator=generator)
+        tokens[0] = 0
+        given = Tree(fault.topology, tokens, fault.draws), *(rows[tokens] for rows in bigrams(fault.vocab))
+        real, said = joint(verifier.true_outcomes(*given)), joint(verifier.outcomes(*given))
+        telling.append((total_variation(real, said), given, real, said))
+    distance, given, real, said = max(telling, key=lambda case: case[0])
+    verdicts = [verifier.verify(*given, generator) for _ in range(1000)]
+    stops = torch.tensor([verdict.path[-1] if verdict.path else 0 for verdict in verdicts])
+    cells = stops * fault.vocab + torch.tensor([verdict.tokens[-1] for verdict in verdicts])
+    assert chi_square(real.expand(1000, -1), cells).p_value > 1e-3
+    assert distance < 0.15 or chi_square(said.expand(1000, -1), cells).p_value < 1e-3
+
+
+@pytest.mark.parametrize("fault", of(Where.DRAFTER))
+def test_siblings_are_drawn_as_the_weights_say(fault):
+    _, q, every = tuples(2)
+    weights = fault.draws.weights(q, every)
+    assert weights.sum().item() == pytest.approx(1)
+    drawn = fault.draws.draw(q[:1].expand(5000, -1), 2, rng(0))
+    cells = drawn[:, 0] * 6 + drawn[:, 1]
+    assert chi_square(weights.expand(5000, -1), cells).p_value > 1e-3
+
+
+@pytest.mark.parametrize("fault", of(Where.LAW, Where.DRAFTER))
+def test_a_faulty_rule_returns_laws(fault):
+    rule = fault.make()
+    if hasattr(rule, "law"):
+        p, q, siblings = tuples(4)
+        if fault.draws.are_distinct:
+            kept = siblings.sort(-1).values.diff(dim=-1).ne(0).all(-1)
+            p, q, siblings = p[kept], q[kept], siblings[kept]
+        law = rule.law(p, q, siblings, fault.draws)
+        assert law.select.min() >= 0 and law.residual.min() >= 0
+        assert law.select.sum(-1).max() < 1 + 1e-6
+        assert torch.allclose(law.residual.sum(-1), torch.ones_like(p[:, 0]), atol=1e-6)
+
+
+# What the faults are built of
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
+def test_the_rule_in_parts_is_the_standard_rule(draws):
+    given = *tuples(3), draws
+    found, wanted = Sequential().law(*given), Standard().law(*given)
+    assert torch.allclose(found.select, wanted.select) and torch.allclose(found.residual, wanted.residual)
+
+
+def test_the_walk_in_parts_is_top_down():
+    topology = from_child_counts([[3], [0, 2, 1]])
+    for seed in range(100):
+        tokens = torch.cat((torch.zeros(1, dtype=torch.int64), torch.randint(4, (6,), generator=rng(seed))))
+        given = Tree(topology, tokens, Draws.IID), *(rows[tokens] for rows in bigrams(4))
+        assert Walk().verify(*given, rng(seed)) == TopDown(Standard()).verify(*given, rng(seed))
+        assert torch.allclose(joint(Walk().true_outcomes(*given)), joint(Walk().outcomes(*given)))

@@ -1,0 +1,212 @@
+"""Estimates and their control variates against enumeration, and the paper's own check."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from accounts import law, rng, tuples
+
+from resispec.audit.battery import pair_of_laws
+from resispec.audit.control_variates import controls, multiples, reduced
+from resispec.audit.enumerate import emitted_law, total_variation
+from resispec.audit.estimate import Estimate, SetMass, Tuples, estimate, pool
+from resispec.audit.paper_kl import (
+    draft_proxy,
+    kl_bound,
+    paper_kl,
+    random_proxy,
+    reconstruct,
+    resispec_proxy,
+    true_kl,
+)
+from resispec.core import Draws
+from resispec.errors import InvalidInput
+from resispec.verifiers import Law, get_rule
+
+STANDARD = get_rule("standard")
+
+# Estimation
+
+
+@pytest.mark.parametrize(
+    ("name", "draws", "dtype"),
+    [
+        *(("resispec", draws, torch.float64) for draws in Draws),
+        ("standard", Draws.IID, torch.float32),
+        ("standard", Draws.WITHOUT_REPLACEMENT, torch.float64),
+    ],
+)
+def test_an_estimate_agrees_with_enumeration(name, draws, dtype):
+    p, q = pair_of_laws("random", 5, rng(3))
+    rule = get_rule(name)
+    truth = emitted_law(rule, p, q, 2, draws)
+    found = estimate(rule, p.to(dtype), q.to(dtype), Tuples(2, draws, 3000), rng(1))
+    assert found.num_tuples == (1 if draws is Draws.POINT_MASS else 3000)
+    assert ((found.law - truth).abs() <= 4 * found.standard_error + 1e-6).all()
+    distance = total_variation(truth, p)
+    assert abs(found.total_variation.value - distance) <= 0.01 + 4 * found.total_variation.error
+    accepted = sum(
+        weight * float(one.select.sum() + (1 - one.select.sum()) * one.residual[sorted(set(siblings))].sum())
+        for siblings, weight in tuples(q.tolist(), 2, draws)
+        for one in [rule.law(p, q, torch.tensor(siblings), draws)]
+    )
+    assert abs(found.acceptance - accepted) <= 4 * found.acceptance_error + 1e-6
+    assert kl_bound(found, 2) <= float(true_kl(truth, p)) + 1e-6
+
+
+def test_chunks_do_not_matter():
+    p, q = pair_of_laws("random", 6, rng(0))
+    one, many = (
+        estimate(get_rule("resispec"), p, q, Tuples(2, Draws.IID, 100, size), rng(1)) for size in (10**6, 7)
+    )
+    assert torch.allclose(one.law, many.law, atol=1e-12)
+    assert one.total_variation.z == pytest.approx(many.total_variation.z)
+
+
+def test_an_exhausted_draft_goes_on_uniformly():
+    """A one-hot q, two siblings without replacement: the second is uniform over the others."""
+    given = law(0.1, 0.2, 0.3, 0.4), law(0, 1, 0, 0), Tuples(2, Draws.WITHOUT_REPLACEMENT, 1000)
+    assert estimate(STANDARD, *given, rng(0)).total_variation.z < 4
+
+
+def test_tuples_that_all_look_alike_raise_no_alarm():
+    """A law so peaked that no rare token is drafted: the empirical variance is 0, the deviation is not."""
+    p = torch.full((1000,), 1e-7, dtype=torch.float64)
+    p[0] = 1 - 999e-7
+    for seed in range(5):
+        found = estimate(STANDARD, p, p, Tuples(3, Draws.IID, 1000), rng(seed))
+        assert abs(found.total_variation.z) < 2 and abs(found.excess(1.0).z) < 2
+        assert found.excess(1 - 1e-4).z < 2
+
+
+def test_rounding_of_float32_is_no_excess():
+    """A select that sums to 1 + 1.2e-7, as float32 may, is not above a ceiling of 1: nothing is random."""
+
+    class Rounded:
+        def law(self, target_probs, draft_probs, siblings, draws):
+            law = get_rule("naive").law(target_probs, draft_probs, siblings, draws)
+            top = torch.finfo(target_probs.dtype).eps
+            select = torch.zeros_like(law.select).index_fill(-1, torch.tensor([0]), 1 + top)
+            return Law(select, law.residual)
+
+    q = torch.tensor([0.0, 1.0, 0.0])
+    found = estimate(Rounded(), torch.tensor([0.5, 0.25, 0.25]), q, Tuples(2, Draws.IID, 64), rng(0))
+    assert found.acceptance > 1 and found.acceptance_error == 0 and abs(found.excess(1.0).z) < 1
+    exact = estimate(Rounded(), law(0.5, 0.25, 0.25), q.double(), Tuples(2, Draws.IID, 64), rng(0))
+    assert exact.rounding < 1e-13 < 1e-6 < found.rounding
+
+
+def test_what_cannot_be_estimated_is_refused():
+    with pytest.raises(InvalidInput, match="at least 1 sibling and 4 tuples"):
+        Tuples(2, Draws.IID, 3)
+    with pytest.raises(InvalidInput, match="draft probabilities sum to 0.5"):
+        estimate(STANDARD, law(0.5, 0.5), law(0.5, 0.0), Tuples(1, Draws.IID), rng(0))
+    with pytest.raises(InvalidInput, match="no deviations to average; at least 1 is needed"):
+        pool([])
+
+
+# Control variates
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+def test_the_mean_of_controls_over_all_tuples_is_zero(draws):
+    p, q = pair_of_laws("sparse", 4, rng(3))
+    every = torch.tensor(list(itertools.product(range(4), repeat=3)))
+    weights = draws.weights(q.expand(64, -1), every)
+    possible = weights > 0
+    shape = (int(possible.sum()), 4)
+    known = controls(p.expand(shape), q.expand(shape), every[possible], draws)
+    assert known.shape == (shape[0], 4, 4)
+    assert torch.einsum("n,nkv->kv", weights[possible], known).abs().max() < 1e-12
+
+
+def test_controls_by_hand():
+    """One sibling, token 1: accepted with probability .25 / .5, else norm(max(p - q, 0)) = (.6, 0, .4)."""
+    p, q = law(0.5, 0.25, 0.25), law(0.35, 0.5, 0.15)
+    [[standard, sibling]] = controls(p[None], q[None], torch.tensor([[1]]), Draws.IID)
+    assert standard.tolist() == pytest.approx([0.3 - 0.5, 0.5 - 0.25, 0.2 - 0.25])
+    assert sibling.tolist() == pytest.approx([-0.35, 0.5, -0.15])
+
+
+def test_the_mean_stays_and_the_noise_goes():
+    """y = 3 c + noise of standard deviation .1, and a control that is another one twice."""
+    known = torch.randn(4000, 2, generator=rng(0), dtype=torch.float64)
+    known = torch.cat((known, 2 * known[:, :1]), 1)
+    noise = 0.1 * torch.randn(4000, generator=rng(1), dtype=torch.float64)
+    values = reduced(5 + 3 * known[:, 0] + noise, known)
+    assert abs(float(values.mean()) - 5) < 4 * 0.1 / 4000**0.5
+    assert float(values.std()) == pytest.approx(0.1, rel=0.1)
+    assert torch.equal(reduced(known[:1, 0], known[:1]), known[:1, 0])  # nothing to learn from
+    half = known[:, :1] * (torch.arange(4000) < 2000)[:, None]  # each half is told by the other one
+    assert torch.equal(reduced(half[:, 0], half)[:2000], half[:2000, 0])
+
+
+def test_a_control_that_hardly_varies_is_hardly_used():
+    """Least squares, but for a ridge of RARE_EVENTS = 4 over the number of tuples."""
+    covariance, cross = torch.diag(law(1.0, 1e-6)), law(0.5, 1e-4)
+    assert multiples(covariance, cross, 4000).tolist() == pytest.approx([0.5 / 1.001, 1e-4 / 1.001e-3])
+    # One rare event in the first half tells nothing about the second, where the control is a small constant.
+    known = torch.full((2000, 1), -1e-3, dtype=torch.float64)
+    known[0] = 1
+    values = 0.5 + 0.5 * (known[:, 0] > 0).double()
+    assert abs(float(reduced(values, known).mean()) - 0.5) < 1e-2
+
+
+@pytest.mark.parametrize("name", ["optimal", "standard"])
+def test_estimates_become_less_noisy(monkeypatch, name):
+    """At least a third less than without controls; hardly any of the standard rule's noise is left."""
+    p, q = (
+        torch.softmax(2 * torch.randn(200, generator=rng(seed), dtype=torch.float64), -1) for seed in (0, 1)
+    )
+    given = get_rule(name), p, q, Tuples(2, Draws.IID, 4000)
+    found = estimate(*given, rng(0)).total_variation
+    monkeypatch.setattr("resispec.audit.estimate.reduced", lambda values, _: values)
+    assert found.error < 0.67 * estimate(*given, rng(0)).total_variation.error
+    assert name != "standard" or abs(found.value) < 1e-3
+
+
+# The paper's check
+
+
+@pytest.mark.parametrize("proxy", [resispec_proxy, random_proxy, draft_proxy])
+def test_the_papers_check_passes_for_every_proxy(proxy):
+    for dtype, vocab, limit in ((torch.float32, 32000, 1e-6), (torch.float64, 50, 1e-15)):
+        logits = torch.randn(2, 2, vocab, generator=rng(0), dtype=dtype)
+        p, q = torch.softmax(3 * logits, -1)
+        kl = paper_kl(p / p.sum(-1, keepdim=True), q, proxy, 3, rng(1))
+        assert kl.shape == (2,) and kl.dtype == dtype and kl.abs().max() < limit
+
+
+def test_the_papers_sum_telescopes_for_arbitrary_laws():
+    p, proxies = law(0.5, 0.3, 0.2), [law(0.0, 0.0, 1.0), law(0.3, 0.3, 0.4), law(1.0, 0.0, 0.0)]
+    assert reconstruct(p, proxies).tolist() == pytest.approx(p.tolist(), abs=1e-15)
+
+
+def test_getproxy_aligns_with_the_draft_at_the_refused_token_and_is_a_law():
+    p, q = law(0.5, 0.3, 0.2), law(0.2, 0.3, 0.5)  # only token 3 can be refused: Z = .3
+    proxy = resispec_proxy(p, q, rng(0))
+    r = [0.06 + 0.15 * 0.44 / 0.65, 0.09 + 0.15 * 0.21 / 0.65]
+    assert proxy.tolist() == pytest.approx([0.5 - r[0], 0.3 - r[1], 0.5])
+
+
+def test_the_true_divergence_sees_the_bias():
+    p, q = law(0.5, 0.3, 0.2), law(0.2, 0.4, 0.4)
+    emitted = emitted_law(get_rule("resispec"), p, q, 1, Draws.IID)
+    divergence = sum(a * math.log(a / b) for a, b in zip(emitted.tolist(), p.tolist(), strict=True))
+    assert float(true_kl(emitted, p)) == pytest.approx(divergence) and divergence > 0.01
+    assert abs(float(paper_kl(p, q, resispec_proxy, 1, rng(0)))) < 1e-12
+    assert float(true_kl(law(0.5, 0.5, 0), law(1, 0, 0))) == math.inf
+    assert float(true_kl(law(1, 0), law(1, 0))) == 0
+
+
+def test_rounding_of_float32_is_no_infinite_divergence():
+    """law(S) = 1 - 6e-8 where p(S) = 1, as sums of float32 laws may be: nothing lies outside S.
+
+    A law that does is seen.
+    """
+    for mass, target in ((1 - 6e-8, 1.0), (1 - 6e-8, 1 + 3e-8), (6e-8, 0.0)):
+        found = Estimate(torch.ones(1), torch.zeros(1), SetMass(mass, target, 1e-5), 1.0, 0.0, 64, 7.6e-6)
+        assert abs(kl_bound(found)) < 1e-6 and kl_bound(replace(found, rounding=1e-14)) == math.inf
+    assert kl_bound(replace(found, excess_set=SetMass(0.9, 1.0, 1e-5))) == math.inf

@@ -1,0 +1,148 @@
+"""Simulation: what `verify` draws, counted against the laws that it should have."""
+
+import math
+from dataclasses import dataclass
+
+import pytest
+import torch
+from accounts import law, rng
+from faults import FAULTS
+from scipy.stats import chi2, chisquare
+
+from resispec.audit.chi_square import chi_square, chi_squared
+from resispec.audit.remeasure import simulated
+from resispec.audit.simulate import Scene, simulate
+from resispec.audit.simulation_cases import scenes
+from resispec.audit.verdict import LEAST_P, Evidence, Finding, judge
+from resispec.core import Draws
+from resispec.trees import chain, root_only
+from resispec.verifiers import get_verifier
+
+# Counts
+
+
+def least_p(found):
+    return min(count.p_value for counts in found.values() for count in counts.values())
+
+
+def test_with_one_law_it_is_pearsons_chi_square():
+    weights = law(0.4, 0.3, 0.2, 0.1)
+    cells = torch.multinomial(weights, 500, replacement=True, generator=rng(0))
+    found = chi_square(weights.expand(500, -1), cells)
+    wanted = chisquare(torch.bincount(cells, minlength=4), 500 * weights)
+    assert found.value == pytest.approx(wanted.statistic) and found.degrees == 3 and found.n == 500
+    assert found.p_value == pytest.approx(wanted.pvalue)
+
+
+def test_its_p_values_are_uniform_when_laws_change():
+    """300 tables of 400 outcomes, each outcome with one of five laws, rare cells among them."""
+    laws = torch.softmax(2 * torch.randn(5, 12, generator=rng(1), dtype=torch.float64), -1)
+    found = []
+    for seed in range(300):
+        rows = laws[torch.randint(5, (400,), generator=rng(seed))]
+        found.append(chi_square(rows, torch.multinomial(rows, 1, generator=rng(1000 + seed))[:, 0]).p_value)
+    ordered = torch.tensor(sorted(found))
+    distance = (ordered - torch.arange(1, 301) / 300).abs().max()
+    assert distance < 1.63 / math.sqrt(300)  # Kolmogorov-Smirnov, 1 %
+    assert ordered[0] > 1e-4
+
+
+def test_what_cannot_happen_is_infinite_and_what_must_happen_is_nothing():
+    sure = law(1.0, 0.0).expand(50, -1)
+    assert chi_square(sure, torch.zeros(50, dtype=torch.int64)).p_value == 1
+    assert chi_square(sure, torch.ones(50, dtype=torch.int64)) == chi_squared(math.inf, 1, 50)
+    assert chi_squared(math.inf, 1, 50).p_value == 0
+    assert chi_squared(9.0, 4, 50).p_value == pytest.approx(chi2.sf(9.0, 4))
+
+
+# Trees
+
+
+def test_an_exact_verifier_is_not_accused_and_a_faulty_one_is():
+    fault = FAULTS["bonus token greedy"].make()
+    exact, biased = (
+        simulated(verifier, scenes(8)[:2], Draws.IID, 60, rng(0))
+        for verifier in (get_verifier("standard"), fault)
+    )
+    assert least_p(exact) >= LEAST_P > least_p(biased)
+
+
+def test_a_root_alone_has_no_siblings_and_emits_the_target():
+    scene = Scene("it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2))
+    found = simulate(get_verifier("standard"), [scene], Draws.IID, 100, rng(0))
+    assert found["it"]["siblings"] == chi_squared(0.0, 0, 0) and found["it"]["tokens"].n == 100
+    assert least_p(found) > 0.01
+
+
+def test_who_goes_on_at_another_copy_than_it_says_is_inconsistent_and_not_biased():
+    verifier = FAULTS["last of equal siblings, the first in outcomes"].make()
+    [scene] = [scene for scene in scenes(8) if scene.name == "many siblings"]
+    counts = simulated(verifier, [scene], Draws.IID, 100, rng(0))
+    assert counts["many siblings"]["tokens"].n == 16 * counts["many siblings"]["verdicts"].n * 2
+    judgement = judge(Evidence(simulations=counts), required=("simulations",))
+    assert judgement.finding is Finding.INCONSISTENT and "may be right" in judgement.reasons[-1]
+
+
+@dataclass
+class Alternating:
+    """The standard verifier, but every second call repeats the random numbers of the call before."""
+
+    state: torch.Tensor | None = None
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        now = generator.get_state()
+        if self.state is not None:
+            generator.set_state(self.state)
+        found = get_verifier("standard").verify(tree, target_probs, draft_probs, generator)
+        self.state = now if self.state is None else None
+        generator.set_state(now)
+        torch.rand(8, generator=generator)
+        return found
+
+    def outcomes(self, tree, target_probs, draft_probs):
+        return get_verifier("standard").outcomes(tree, target_probs, draft_probs)
+
+
+def test_verdicts_that_follow_one_another_are_caught_by_turns():
+    laws = law(0.6, 0.3, 0.1).float()[None], law(0.1, 0.3, 0.6).float()[None]
+    found = simulate(Alternating(), [Scene("it", chain(1), *laws, torch.arange(3))], Draws.IID, 1000, rng(0))
+    assert found["it"]["turns"].p_value < LEAST_P <= found["it"]["verdicts"].p_value
+
+
+def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
+    class Flat(type(Draws.IID)):
+        name = "flat"
+
+        def draw(self, draft_probs, count, generator):
+            return super().draw(draft_probs.sqrt(), count, generator)
+
+    found = simulate(get_verifier("standard"), scenes(8)[:1], Flat(), 300, rng(0))
+    assert found["far"]["siblings"].p_value < LEAST_P
+
+
+def test_the_random_stream_is_the_verifiers_alone():
+    """Fewer steps are the beginning of more steps: nothing else draws from the generator in between."""
+    drawn = []
+
+    class Spy(type(get_verifier("standard"))):
+        def verify(self, tree, target_probs, draft_probs, generator):
+            found = super().verify(tree, target_probs, draft_probs, generator)
+            drawn[-1].append((tuple(tree.tokens.tolist()), found))
+            return found
+
+    spy = Spy(get_verifier("standard").rule)
+    for steps in (5, 9):
+        drawn.append([])
+        simulate(spy, scenes(8)[:2], Draws.IID, steps, rng(0))
+    assert drawn[0] == drawn[1][:10] and len(drawn[1]) == 18
+
+
+def test_scenes_suit_the_number_of_siblings():
+    assert [max(map(len, scene.topology.children)) for scene in scenes(1)] == [1] * 6
+    assert max(max(map(len, scene.topology.children)) for scene in scenes(8)) == 8
+    for scene in (*scenes(1), *scenes(8)):
+        for rows in (scene.target_rows, scene.draft_rows):
+            assert torch.allclose(rows.sum(-1), torch.ones(len(rows)), atol=1e-5)
+        assert len(scene.classes) == scene.target_rows.shape[1]
+        assert set(scene.classes.tolist()) == set(range(int(scene.classes.max()) + 1))
+    assert scenes(8)[4].classes.max() == 8  # nine classes of a wide vocabulary

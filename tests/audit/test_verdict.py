@@ -1,0 +1,306 @@
+"""z-scores of decoding, verdicts and checked rules, each against numbers worked by hand."""
+
+import itertools
+import math
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from accounts import law, rng
+from scipy.stats import norm
+from toys import table_pair
+
+from resispec.audit.battery import worst_error
+from resispec.audit.chi_square import chi_squared
+from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.guarded_rule import CheckedRule
+from resispec.audit.remeasure import AGAIN, remeasured
+from resispec.audit.verdict import (
+    CERTAIN_P,
+    LEAST_P,
+    SUSPICIOUS,
+    SUSPICIOUS_P,
+    Evidence,
+    Finding,
+    deviation,
+    judge,
+    z_score,
+)
+from resispec.audit.z_score import (
+    cut,
+    join,
+    overdraft_terms,
+    rank_terms,
+    step_terms,
+    surprisal_terms,
+)
+from resispec.core import Draws
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel, NoDraft
+from resispec.errors import InvalidInput
+from resispec.trees import from_child_counts
+from resispec.verifiers import Law, get_rule, get_verifier
+
+# z-scores
+
+
+def test_terms_by_hand():
+    p, q = law(0.5, 0.25, 0.25, 0).expand(3, -1), law(0.25, 0.75, 0, 0).expand(3, -1)
+    deviation, variance = surprisal_terms(p, torch.tensor([0, 1, 3]))
+    assert (deviation / math.log(2)).tolist() == pytest.approx([1 - 1.5, 2 - 1.5, math.inf])
+    assert (variance / math.log(2) ** 2).tolist() == pytest.approx([0.25] * 3)
+    deviation, variance = overdraft_terms(p, q, torch.tensor([0, 1, 2]))
+    assert deviation.tolist() == [-0.25, 0.75, -0.25] and variance.tolist() == [0.1875] * 3
+    deviation, variance = rank_terms(p, torch.tensor([0, 1, 2]))
+    assert deviation.tolist() == [-0.25, 0.125, 0.375]
+    assert variance.tolist() == pytest.approx([0.5 * 0.25**2 + 0.25 * 0.125**2 + 0.25 * 0.375**2] * 3)
+
+
+def test_a_z_score_and_its_p_value():
+    score = z_score(-6.0, 4.0, 10)
+    assert score.z == -3 and score.n == 10 and score.p_value == pytest.approx(2 * norm.sf(3))
+    assert (
+        z_score(0.0, 0.0, 5).z == 0
+        and z_score(1.0, 0.0, 5).z == math.inf
+        and z_score(math.inf, 1.0, 5).p_value == 0
+    )
+    assert z_score(-1.0, 0.0, 5).z == -math.inf
+    with pytest.raises(FloatingPointError):
+        z_score(math.nan, 1.0, 5)
+
+
+def test_one_hot_laws_deviate_by_nothing():
+    p = torch.eye(3)
+    deviation, variance = surprisal_terms(p, torch.arange(3))
+    assert deviation.abs().max() == 0 and variance.abs().max() == 0
+    for deviation, variance in (
+        overdraft_terms(p, torch.full((3, 3), 1 / 3), torch.arange(3)),
+        rank_terms(p, torch.arange(3)),
+    ):
+        assert deviation.abs().max() == 0 and variance.abs().max() == 0
+
+
+@pytest.mark.parametrize(
+    "drafter", [NoDraft(), DraftModel(from_child_counts([[2], [0, 2]]), Draws.WITHOUT_REPLACEMENT)]
+)
+def test_step_terms_are_those_of_the_emitted_tokens(drafter):
+    pair, steps = table_pair(vocab=4, seed=1, gap=0.3), []
+    result = Decoder(drafter, get_verifier("standard")).generate(
+        pair, [0], Sampling(0.7, 41, 64), rng(0), on_step=steps.append
+    )
+    terms = cut(join([step_terms(step) for step in steps]), 41)
+    p, q = (torch.softmax(model.logits / 0.7, -1) for model in (pair.target, pair.draft))
+    inner = [
+        rank < len(drafter.topology.levels) - 1 for step in steps for rank in range(step.verdict.num_emitted)
+    ]
+    nodes = [node for step in steps for node in (0, *step.verdict.path)]
+    for index, (before, token) in enumerate(itertools.pairwise((0, *result.tokens))):
+        entropy = -sum(mass * math.log(mass) for mass in p[before].tolist())
+        assert float(terms.surprisal[index]) == pytest.approx(-math.log(p[before, token]) - entropy)
+        over = float(p[before][q[before] > p[before]].sum())
+        if drafter.topology.num_nodes > 1 and inner[index] and nodes[index] != 1:  # node 1 has no children
+            assert float(terms.overdraft[index]) == pytest.approx(
+                float(q[before, token] > p[before, token]) - over
+            )
+            assert float(terms.overdraft_variance[index]) == pytest.approx(over * (1 - over))
+        else:
+            assert math.isnan(terms.overdraft[index])
+    scores = terms.scores()
+    assert scores["surprisal"].n == 41 and abs(scores["surprisal"].z) < 4
+    assert ("overdraft" in scores) == (drafter.topology.num_nodes > 1)
+
+
+def test_there_may_be_no_terms():
+    none = join([])
+    assert none.scores() == {} and len(cut(none, 3).rank) == 0 and len(join([none, none]).surprisal) == 0
+
+
+# Verdicts
+
+
+def score(z, n, variance):
+    return z_score(z * math.sqrt(variance) if variance else z, variance, n)
+
+
+CLEAN = Evidence(
+    1e-16,
+    {"V = 9": deviation(0.001, 0.0025)},
+    {"0": {"verdicts": chi_squared(9.0, 8, 1500)}},
+    {"": {"surprisal": score(0.5, 5000, 9000.0)}, "c4": {"overdraft": score(-1.0, 4000, 800.0)}},
+    {"V = 9": deviation(-0.1, 0.008)},
+    {"enumerated": 6, "decoded": 9},
+)
+
+
+def altered(**changes):
+    return replace(CLEAN, **changes)
+
+
+def variation(value, error):
+    return altered(total_variations={"x": deviation(value, error)})
+
+
+FAR, NEAR = chi_squared(40.0, 4, 1500), chi_squared(9.0, 4, 1500)
+
+
+def counts(**statistics):
+    return altered(simulations={"x": statistics})
+
+
+def decoded(*numbers):
+    return altered(z_scores={"": {"surprisal": score(*numbers)}})
+
+
+@pytest.mark.parametrize(
+    ("evidence", "finding", "reason"),
+    [
+        (
+            CLEAN,
+            Finding.NO_BIAS_SEEN,
+            r"^exact where enumerated \(error 1.0e-16\); no deviation in 5 statistics "
+            r"\(5000 audited tokens\); enumerated on levels 1 to 6, decoded on levels 1 to 9; a total "
+            r"variation above 0.01 at one node would have shown; what begins below level 6 or is rarer than "
+            r"that or `verify` alone does in few of 1500 verdicts could hide$",
+        ),
+        (altered(enumerated_error=9e-6), Finding.NO_BIAS_SEEN, "no deviation"),  # computed in float32
+        (altered(enumerated_error=2e-5), Finding.BIASED, "enumerated total variation 2e-05"),
+        (altered(enumerated_error=math.nan), Finding.BIASED, "enumerated"),
+        (altered(enumerated_error=None), Finding.UNDECIDED, "no evidence: enumerated error"),
+        (variation(0.1, 0.1 / 4.1), Finding.BIASED, r"total variation \(x\) 0.1, 4.1 standard errors"),
+        (variation(0.1, math.nan), Finding.BIASED, "total variation"),
+        (altered(total_variations={}), Finding.UNDECIDED, "no evidence: total variations"),
+        (
+            counts(tokens=FAR),
+            Finding.BIASED,
+            r"simulation \(tokens, x\): .* 1500 .* probability 4e-08; .*1e-05",
+        ),
+        (counts(tokens=chi_squared(math.inf, 1, 9)), Finding.BIASED, "probability 0"),
+        (counts(verdicts=FAR, tokens=NEAR), Finding.INCONSISTENT, "the tokens may be right"),
+        (replace(counts(verdicts=FAR), enumerated_error=0.2), Finding.INCONSISTENT, "total variation 0.2"),
+        (counts(verdicts=FAR, turns=FAR), Finding.BIASED, r"simulation \(turns, x\)"),
+        (altered(simulations={}), Finding.UNDECIDED, "no evidence: simulations"),
+        (altered(excesses={"x": deviation(0.02, 0.004)}), Finding.BIASED, "acceptance above its ceiling"),
+        (decoded(-4.1, 900, 500.0), Finding.BIASED, "surprisal z = -4.1 over 900 tokens"),
+        (decoded(0.1, 999, 500.0), Finding.UNDECIDED, "999 audited tokens; at least 1000"),
+        (decoded(9.0, 5000, 1.0), Finding.UNDECIDED, "variance 1"),
+        (decoded(math.inf, 10, 0.0), Finding.BIASED, "z = inf"),
+        (altered(z_scores={}), Finding.UNDECIDED, "no evidence: z scores"),
+        (Evidence(), Finding.UNDECIDED, "no evidence"),
+    ],
+)
+def test_verdicts(evidence, finding, reason):
+    judgement = judge(evidence)
+    assert judgement.finding is finding
+    assert any(re.search(reason, line) for line in judgement.reasons)
+
+
+def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
+    only = Evidence(z_scores={"": {"surprisal": score(0.5, 5000, 9000.0)}})
+    assert (
+        judge(only).finding is Finding.UNDECIDED
+        and judge(only, required=("z_scores",)).finding is Finding.NO_BIAS_SEEN
+    )
+    # By hand: two deviations of one kind of node, one simulation, two z-scores measured apart; two accidents
+    # must meet.
+    two = SUSPICIOUS_P * (2 * 2 * norm.sf(4) + LEAST_P + 2 * 2 * norm.sf(4))
+    assert CLEAN.false_alarm_rate == pytest.approx(5 * CERTAIN_P + two, rel=1e-3)
+    together = Evidence(simulations={"wide": {name: chi_squared(9.0, 8, 15) for name in ("tokens", "turns")}})
+    assert together.false_alarm_rate == pytest.approx(2 * CERTAIN_P + 4 * SUSPICIOUS_P * LEAST_P)
+    assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
+    assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
+
+
+def test_what_looks_suspicious_is_measured_again_and_only_that_counts():
+    def measured(first):
+        asked = []
+
+        def measure(times):
+            asked.append(times)
+            return {"a": deviation(first if times == 1 else 0.5, 1.0), "b": deviation(-1.0, 1.0)}
+
+        return remeasured(measure)["a"].value, asked
+
+    assert measured(2.5) == (2.5, [1])
+    assert measured(3.0) == (0.5, [1, AGAIN]) and measured(5.0) == (0.5, [1, AGAIN])
+    assert measured(7.0) == (7.0, [1]) and measured(math.inf) == (math.inf, [1])
+
+
+# Checked rules
+
+
+class Returns:
+    """Returns a law that a function makes from the standard one."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def law(self, target_probs, draft_probs, siblings, draws):
+        return self.change(get_rule("standard").law(target_probs, draft_probs, siblings, draws), target_probs)
+
+
+def put(tensor, row, value):
+    tensor = tensor.clone()
+    tensor[row, 0] = value
+    return tensor
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda law, _: Law(put(law.select, 1, -0.1), law.residual),
+            "row 1: entries of select hold -0.1 at entry 0",
+        ),
+        (
+            lambda law, _: Law(law.select, put(law.residual, 2, math.nan)),
+            "row 2: entries of residual hold nan at entry 0",
+        ),
+        (lambda law, _: Law(put(law.select, 0, 1.7), law.residual), "row 0: entries of select sum to"),
+        (lambda law, _: Law(law.select * 0 + 1.0002, law.residual), "row 0: entries of select sum to 1.0002"),
+        (lambda law, _: Law(law.select * 0, law.residual / 2), "row 0: entries of residual sum to 0.5"),
+        (
+            lambda law, _: Law(law.select, law.residual[..., :2]),
+            r"residual is \(3, 2\).*allowed: a tensor \(3, 3\)",
+        ),
+        (
+            lambda law, _: Law(law.select.float(), law.residual),
+            "select is .*float32; allowed: a tensor .*float64",
+        ),
+        (lambda law, _: (law.select, law.residual), "select is tuple|select is NoneType"),
+        (lambda law, p: (p.mul_(0.5), law)[1], "row 0: the rule changed its input target_probs in place"),
+    ],
+)
+def test_checked_rules_name_the_rule_the_row_and_the_quantity(change, message):
+    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
+    with pytest.raises(InvalidInput, match=f"rule 'mine': ({message})"):
+        CheckedRule(Returns(change), "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
+
+
+def test_a_rule_may_compute_in_single_precision():
+    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
+    rounded = Returns(lambda law, _: Law(law.select * 0 + 1 + 3.5e-8, law.residual * (1 - 4e-7)))
+    CheckedRule(rounded, "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ((law(0.5, 0.4), law(0.5, 0.5), torch.tensor([0])), "target probabilities sum to 0.9"),
+        ((law(0.5, 0.5), law(0.5, 0.6), torch.tensor([0])), "draft probabilities sum to 1.1"),
+        ((law(0.5, 0.5), law(math.nan, 0.5), torch.tensor([0])), "draft probabilities hold nan at entry 0"),
+        ((law(0.5, 0.5), law(0.5, 0.5), torch.tensor([2])), "sibling 2; allowed: tokens below 2"),
+        ((law(0.5, 0.5), law(0.5, 0.5).expand(2, -1), torch.tensor([1])), "inputs of shapes"),
+    ],
+)
+def test_checked_rules_refuse_what_is_no_law(inputs, message):
+    with pytest.raises(InvalidInput, match=f"rule 'mine': {message}"):
+        CheckedRule(get_rule("standard"), "mine").law(*inputs, Draws.IID)
+
+
+@pytest.mark.parametrize("draws", list(Draws))
+def test_our_rules_pass_the_checks(draws):
+    rule = CheckedRule(get_rule("standard"), "standard")
+    assert worst_error(rule, draws, repeats=1, most_siblings=2).error < 1e-12
+    p, q = (torch.softmax(4 * torch.randn(32000, generator=rng(seed)), -1) for seed in (0, 1))
+    estimate(rule, p, q, Tuples(3, draws, 8), rng(0))

@@ -1,1 +1,0 @@
-"""Wrong tests of a sibling."""

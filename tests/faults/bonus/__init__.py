@@ -1,1 +1,0 @@
-"""Wrong laws of the bonus token behind a leaf."""

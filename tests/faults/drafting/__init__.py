@@ -1,1 +1,0 @@
-"""Siblings that were drawn in another way than the rule is told."""

@@ -1,1 +1,0 @@
-"""Exact, although they look as if something were wrong."""

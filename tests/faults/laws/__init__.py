@@ -1,1 +1,0 @@
-"""A right verifier that works with wrong laws."""

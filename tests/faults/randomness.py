@@ -1,0 +1,124 @@
+"""Random numbers that are used more than once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Generator, Tensor
+
+from faults.parts import Fault, Where
+from faults.walk import Walk
+from resispec.distributions import choose, invert
+from resispec.trees import chain, complete
+from resispec.verifiers import Law, SiblingRule, Standard, TopDown
+
+LOOP = {"vocab": 3, "topology": chain(1)}
+
+
+@dataclass(frozen=True)
+class Remembering(TopDown):
+    """The standard verifier, with states of generators that it remembers between steps."""
+
+    rule: SiblingRule = field(default_factory=Standard)
+    states: list[Tensor] = field(default_factory=list)
+
+
+class DraftsNoise(Walk):
+    """The Gumbel noise with which a token was drafted is used again to draw from the residual.
+
+    vLLM issues 47386 and 54282: found by a chi-square on 16 tokens; a test with a wide vocabulary had passed.
+    As a race: E is exponential noise, the token of the least E / q is drafted, that of the least E / r with
+    the same E is emitted. `verify` draws E anew, given the drafted token. For independent siblings it is the
+    noise of the last one, to whose token the residual gives nothing.
+    """
+
+    def draw(self, node, generator):
+        index = choose(node.law.select, generator)
+        if index < len(node.children):
+            return index, node.siblings[index]
+        uniform = torch.rand(1 + len(node.law.residual), generator=generator, dtype=torch.float64)
+        times = -torch.log1p(-uniform)
+        race = node.draft_probs[node.place] * times[0] + times[1:]  # the drafted token is first at times[0]
+        return None, int((race / node.law.residual).argmin())
+
+    def drawn(self, node):
+        """The residual emits y with probability r_y times the integral of 1 / A(k)^2 from q_y / r_y on.
+
+        A(k) = sum of max(q_v, r_v k) is linear between the places q_v / r_v.
+        """
+        q, r = node.draft_probs[node.place], node.law.residual
+        order = (q / r).argsort()[: int((r > 0).sum())]
+        sums = torch.maximum(q, r * (q / r)[order, None]).sum(-1)
+        parts = (1 / sums - torch.cat((1 / sums[1:], sums.new_zeros(1)))) / r[order].cumsum(0)
+        integrals = torch.zeros_like(r)
+        integrals[order] = parts.flip(0).cumsum(0).flip(0)
+        return Law(node.law.select, r * integrals)
+
+
+class GeneratorRewound(Remembering):
+    """It goes back to where the last step ended: a token is tested with the number that drew it."""
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        if self.states:
+            generator.set_state(self.states[0])
+        verdict = super().verify(tree, target_probs, draft_probs, generator)
+        self.states[:] = [generator.get_state()]
+        return verdict
+
+
+class NoiseKept(Remembering):
+    """The numbers that decide in the first step of a sequence decide in all of them: a buffer filled once.
+
+    Drafting goes on with fresh numbers.
+    """
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        if not self.states:
+            self.states.append(generator.get_state())
+        kept = Generator(generator.device).set_state(self.states[0])
+        return super().verify(tree, target_probs, draft_probs, kept)
+
+
+class SeededAnew(Remembering):
+    """The generator is seeded anew in every step: all steps decide and draft with the same numbers."""
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        return super().verify(tree, target_probs, draft_probs, generator.manual_seed(0))
+
+
+class UniformShared(Walk):
+    """One uniform number decides whether a sibling is accepted and, if none is, the residual token.
+
+    What is left of the number once siblings were refused lies above their chances, so that the residual's
+    first tokens, by index, are never drawn.
+    """
+
+    def draw(self, node, generator):
+        uniform = torch.rand(1, generator=generator, dtype=torch.float64)
+        index = int((node.law.select.cumsum(-1) <= uniform).sum())
+        if index < len(node.children):
+            return index, node.siblings[index]
+        return None, int(invert(node.law.residual, uniform))
+
+    def drawn(self, node):
+        """The part of every token's interval that lies above the chances of siblings."""
+        ends = node.law.residual.cumsum(-1).clamp_min(node.law.select.sum())
+        above = torch.diff(ends, prepend=node.law.select.sum()[None])
+        return Law(node.law.select, above / above.sum().clamp_min(1e-30))
+
+
+FAULTS = [
+    Fault("draft's noise in the residual draw", DraftsNoise, Where.VERIFY, 0.0355, topology=chain(1)),
+    Fault("generator rewound after drafting", GeneratorRewound, Where.LOOP, 0.099, **LOOP),
+    Fault("noise of the first step in all steps", NoiseKept, Where.LOOP, 0.487, **LOOP),
+    Fault("generator seeded anew in every step", SeededAnew, Where.LOOP, 0.992, **LOOP),
+    Fault(
+        "one uniform for test and residual",
+        UniformShared,
+        Where.VERIFY,
+        0.0922,
+        vocab=4,
+        topology=complete(2, 2),
+    ),
+]

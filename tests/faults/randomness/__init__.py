@@ -1,1 +1,0 @@
-"""Random numbers that are used more than once."""

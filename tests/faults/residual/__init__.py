@@ -1,1 +1,0 @@
-"""Wrong laws of the token after a rejection."""

@@ -1,1 +1,0 @@
-"""What is wrong with several siblings only."""

@@ -1,0 +1,116 @@
+"""Every file of every group runs a toy cell; Hydra's own flags, and its launchers of clusters."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from toy_runs import hashes, messages, rows, run_apart, run_here, save_toys, toy_overrides
+from toy_slurm import stand_in_for_slurm
+
+from experiments.costs.configuration import Configuration
+from experiments.grid import cells_of
+from experiments.schema import CONF
+from experiments.search import chosen
+from experiments.store import CellStore
+from resispec.trees import complete, grow_map
+
+
+def options(group):
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_toys(tmp_path_factory.mktemp("toys"))
+
+
+@pytest.fixture
+def toy(folder, tmp_path):
+    """Overrides of a toy cell, in a results folder that has every tree that is searched for."""
+    overrides = toy_overrides(folder, tmp_path / "results")
+    for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121"):
+        [cell] = cells_of([*overrides, f"tree={name}"])
+        grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
+    [cell] = cells_of([*overrides, "tree=fastest"])
+    chosen.save(chosen.Chosen(Configuration("iid", "optimal", complete(3, 2)), {}), cell.tree_file, {})
+    return overrides
+
+
+def toy_cells():
+    """Every file of every group is named once."""
+    for dataset in options("dataset"):
+        yield [f"dataset={dataset}"]
+    for tree in options("tree"):
+        given = {
+            "complete": ["tree.depth=3", "tree.branching=2"],
+            "growmap": ["tree.path=${results}/map.json"],
+        }
+        dynamic = ["pair=llama2_7b_chat__eagle", "decoder=eagle"] if tree.startswith("eagle2") else []
+        yield [f"tree={tree}", *dynamic, *given.get(tree, [])]
+    for verifier in options("verifier"):
+        given = {
+            "custom": ["tree=d4b4", "verifier.name=standard"],
+            "greedy": ["tree=d4b4", "decoder=greedy"],
+            "block": ["tree=chain"],
+        }
+        yield [f"verifier={verifier}", *given.get(verifier, ["tree=d4b4"])]
+    for pair in options("pair"):
+        if not pair.startswith(("embedded", "inflated")):  # which would be trained
+            yield [f"pair={pair}", *(["decoder=eagle"] if "__eagle" in pair else [])]
+    for decoder in options("decoder"):
+        given = ["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else []
+        yield [f"decoder={decoder}", *(["tree=fastest"] if decoder == "fastest" else given)]
+
+
+@pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
+def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
+    grow_map.save(complete(3, 2), tmp_path / "results" / "map.json")
+    has_pair, uses_eagle = (any(name in one for one in overrides) for name in ("pair=", "__eagle"))
+    drafter = [f"pair.draft={folder}/eagle"] if uses_eagle else []
+    template = ["prompt_template='gh {text} abc'"] if has_pair else []  # chat pairs have their own
+    [cell] = cells_of([*toy, *overrides, *drafter, *template])
+    for group, name in (word.split("=") for word in overrides if "." not in word.partition("=")[0]):
+        name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
+        assert str(cell.labels.get(group, name)).partition("(")[0] == name
+    run_here(cell)
+    assert [row["num_returned"] for row in rows(cell)] == [6, 6, 6]
+    assert [row["seed"] for row in rows(cell)] == [0, 1, 2]
+    assert [row["prompt_id"] for row in rows(cell)] == ["p0", "p1", "p2"]
+    assert CellStore(cell.folder).status().state == "done"
+
+
+def test_hydra_s_own_flags_work(toy):
+    """What users of Hydra expect of every application."""
+    shown = run_apart("--help").stdout
+    assert all(
+        text in shown for text in ("usage: python -m experiments.run", "experiment=table1", "Exit code")
+    )
+    composed = run_apart("--cfg", "job", *toy).stdout
+    assert "num_prompts: 3" in composed and "${tree}" in composed
+    resolved = run_apart("--cfg", "job", "--resolve", *toy).stdout
+    assert "${" not in resolved and "load_pair" in resolved
+    assert run_apart("-cn", "run", "--cfg", "job").returncode == 0
+    assert run_apart("--version").stdout.startswith("resispec ")
+    script = "experiments/run.py"  # Hydra completes `python FILE`
+    environment = os.environ | {"COMP_LINE": f"python {script} tree=d5", "COMP_POINT": "40"}
+    command = [sys.executable, CONF.parent / script, "-sc", "query=bash"]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert completed.stdout.split() == ["tree=d5b3"]
+
+
+@pytest.mark.parametrize("launcher", ["submitit_local", "submitit_slurm"])
+def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path, launcher, monkeypatch):
+    """One job a cell, the results folder shared; Slurm's commands are stand-ins that run the job at once."""
+    stand_in_for_slurm(tmp_path / "bin", monkeypatch)
+    command = [*toy, "tree=d4b4,chain"]
+    expected = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/here"])]
+    done = run_apart(f"hydra/launcher={launcher}", *command)
+    assert done.returncode == 0, done.stderr
+    assert [hashes(cell) for cell in cells_of(command)] == expected
+    assert "2 cells: 2 done" in messages(done.stderr)[-1]
+    if launcher == "submitit_local":  # Slurm's way is tried with a job that fails, too
+        return
+    failing = run_apart(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
+    assert failing.returncode == 1
+    assert "2 cells: 1 done (0 before), 1 not complete" in messages(failing.stderr)[-1]

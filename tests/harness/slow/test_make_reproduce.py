@@ -1,0 +1,179 @@
+"""`make reproduce`: all artefacts as one sweep that can be stopped, then every table, then the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from toys import save_prompts, save_tiny_pair
+
+ROOT = Path(__file__).parents[3]
+GLOBAL = "# @package _global_\n"
+FILES = {
+    "conf/pair/toy.yaml": "_target_: resispec.models.load_pair\ntarget: models/target\ndraft: models/draft\n"
+    "target_revision: null\ndraft_revision: null\ndevice: ${device}\ndtype: ${dtype}\n",
+    "conf/dataset/toy.yaml": "_target_: resispec.data.JsonlDataset\npath: models/prompts.jsonl\n"
+    "field: text\n",
+    "conf/profile/embedded.yaml": f"""{GLOBAL}
+profile: embedded
+device: cpu
+dtype: float32
+num_threads: 1
+sampling: {{max_new_tokens: 6, max_length: 40}}
+prompt_tokens: 12
+num_prompts: 3
+first_tuning_prompt: 6
+warmup_prompts: 0
+axes: {{pairs: toy, datasets: toy}}
+""",
+    "conf/experiment/table1.yaml": f"""{GLOBAL}
+sweep: {{pair: "${{axes.pairs}}", dataset: "${{axes.datasets}}", tree: [d4b4, chain]}}
+""",
+    "conf/experiment/table2.yaml": f"""{GLOBAL}
+sweep: {{dataset: "${{axes.datasets}}"}}
+parts:
+  chain: {{pair: "${{axes.pairs}}", tree: chain}}
+  eagle: {{pair: "${{axes.eagle_pairs}}"}}
+""",
+    "analysis/page.py": 'from pathlib import Path\n\nPath("page").write_text("written")\n',
+    ".venv/installed": "",
+}
+"""A profile of toys without an EAGLE drafter, two artefacts that share a cell, a page that only says so."""
+
+
+def with_makefile(root: Path, *folders: str) -> Path:
+    """A folder with what make reads, and these folders of the repository."""
+    for name in ("conf", *folders):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", "page"))
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copyfile(ROOT / name, root / name)
+    return root
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """The repository with FILES in place of its profile and its artefacts."""
+    folders = ("resispec", "experiments", "analysis", "results/reference")
+    root = with_makefile(tmp_path_factory.mktemp("copy"), *folders)
+    shutil.rmtree(root / "conf" / "experiment")
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    save_tiny_pair(root / "models")
+    save_prompts(root / "models", 8)
+    return root
+
+
+def make(root: Path, target: str, python: str | Path = sys.executable) -> subprocess.Popen[str]:
+    """Make a target in a session of its own, as a terminal does."""
+    command = ["make", target, f"PY={python}", "PROFILE=embedded"]
+    return subprocess.Popen(
+        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def standing(root: Path, artefact: str) -> dict:
+    command = [sys.executable, "-m", "experiments.status", "--json"]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=True)
+    return next(one for one in json.loads(done.stdout)["artefacts"] if one["artefact"] == artefact)
+
+
+def test_it_is_stopped_at_once_and_goes_on(copy):
+    """By Ctrl-C in a terminal, which reaches every process, and by a signal to make alone."""
+    plan = copy / "results" / "embedded" / "plans" / "table1.json"
+    stops = {
+        "reproduce": lambda process: os.killpg(process.pid, signal.SIGINT),
+        "reproduce-table1": lambda process: process.terminate(),
+    }
+    for target, stop in stops.items():
+        plan.unlink(missing_ok=True)
+        process = make(copy, target)
+        while process.poll() is None and not plan.exists():
+            time.sleep(0.05)
+        assert standing(copy, "table1")["states"].get("done", 0) < 2
+        stop(process)
+        _, errors = process.communicate(timeout=60)  # once nobody is left who could write
+        assert process.returncode != 0
+        assert "error: stopped; what is finished stays" in errors and "Traceback" not in errors
+        assert not (copy / "page").exists() and not list((copy / "results" / "embedded").glob("*.csv"))
+
+    process = make(copy, "reproduce")
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "note: the profile gives no axes.eagle_pairs: left out table2/eagle\n" in errors
+    assert "2 cells: 2 done" in errors  # of 3 that the artefacts ask for, since they share one
+    assert "raw/embedded; make table2 table1 PROFILE=embedded writes the tables\n" in errors
+    for artefact, states in (("table1", {"done": 2}), ("table2", {"done": 1})):
+        assert standing(copy, artefact)["states"] == states
+        assert standing(copy, artefact)["table"] == "written"
+    assert (copy / "page").read_text() == "written"
+
+
+def test_a_failure_stops_neither_the_tables_nor_the_page(tmp_path):
+    """The Makefile's part, with a stand-in for Python that fails where the cells are run."""
+    with_makefile(tmp_path)
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "installed").touch()
+    for name in ("table1.json", "frontier/d5b3.json"):
+        path = tmp_path / "results" / "embedded" / "plans" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$@" >> log\n[ "$2" != experiments.run ]\n')
+    python.chmod(0o755)
+    process = make(tmp_path, "reproduce", python)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+    analysed = "--profile embedded --results results"
+    assert (tmp_path / "log").read_text().splitlines() == [
+        "-m experiments.run experiment=glob(*) profile=embedded results=results",
+        f"-m analysis.frontier {analysed}",
+        f"-m analysis.table1 {analysed}",  # what has no plan is not written
+        f"-m analysis.page {analysed}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("target", "typed", "code", "is_kept"),
+    [
+        ("clean", None, 0, True),
+        ("clean-results", None, 2, True),
+        ("clean-results", "y\n", 2, True),
+        ("clean-results", "yes\n", 0, False),
+    ],
+)
+def test_measurements_are_removed_after_a_typed_yes_alone(target, typed, code, is_kept, tmp_path):
+    """typed: at a terminal; None without one, where a yes in a pipe is none."""
+    with_makefile(tmp_path)
+    kept = [tmp_path / name for name in (".venv/x", "results/embedded/table1.csv", "results/published/x")]
+    cells = [tmp_path / "results" / "raw" / "embedded" / name / "rows.jsonl" for name in ("a", "b")]
+    cache = tmp_path / ".pytest_cache" / "x"
+    for path in (*kept, *cells, cache):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    ours, theirs = pty.openpty()
+    os.write(ours, (typed or "").encode())
+    done = subprocess.run(
+        ["make", target, "PROFILE=embedded"], cwd=tmp_path, capture_output=True,
+        text=True, check=False, **({"input": "yes\n"} if typed is None else {"stdin": theirs}),
+    )  # fmt: skip
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code, done.stderr
+    assert all(path.exists() for path in kept)
+    assert {path.exists() for path in cells} == {is_kept} and cache.exists() == (target != "clean")
+    if target == "clean-results":
+        assert re.search(r"^results/raw holds 2 cells \(\d+K\), which nothing but measuring", done.stdout)
+    if code:
+        assert "nothing is removed; only yes" in done.stderr

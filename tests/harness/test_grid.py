@@ -1,0 +1,307 @@
+"""From a command line to cells: what is composed, what names a cell, what is refused, and the plan."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from toy_runs import save_toys, toy_overrides
+
+from analysis.labels import Label
+from experiments.cell import IGNORED, content
+from experiments.grid import Part, cell_of, cells_of, name_slices, parts_of
+from experiments.run import _possible
+from experiments.schema import CONF, RunConfig
+from experiments.store import write_plan
+from resispec.errors import InvalidInput
+from resispec.trees import chain, grow_map
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_toys(tmp_path_factory.mktemp("toys"))
+
+
+@pytest.fixture
+def toy(folder, tmp_path):
+    return toy_overrides(folder, tmp_path / "results")
+
+
+@pytest.mark.parametrize("pair", sorted(path.stem for path in (CONF / "pair").glob("*.yaml")))
+def test_every_pair_composes(pair):
+    [cell] = cells_of([f"pair={pair}"])
+    assert cell.labels["pair"] == pair
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["experiment=table2/eagle", "audit=false", "dataset=c4"],
+        ["experiment=figure3", "part=sequoia", "profile=paper"],
+        ["experiment=speed"],
+        ["pair=llama2_7b_chat__eagle", "dataset=mt_bench", "tree=chain,best_16", "decoder=eagle_sampled"],
+    ],
+)
+def test_points_are_what_hydra_composes(overrides):
+    """Groups are exchanged in one composition; every point equals Hydra's own composition of it."""
+    for cell in cells_of(overrides):
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            composed = compose("run", list(cell.overrides), return_hydra_config=True)
+        choices = {group: option for group, option in composed.hydra.runtime.choices.items() if option}
+        names = [str(key) for key in composed if key not in ("hydra", "sweep", "parts")]
+        again = cell_of(OmegaConf.masked_copy(composed, names), choices)
+        assert again.config == cell.config and again.labels.items() <= cell.labels.items()
+
+
+def test_table1_has_18_cells_and_shares_the_baseline():
+    cells = cells_of(["experiment=table1"])
+    timed = [cell for cell in cells if not cell.labels.get("audit")]
+    assert len(timed) == 18 and len(cells) == 18 + 12  # every timed cell with a verifier has an audit cell
+    baselines = [cell for cell in cells if cell.labels["decoder"] == "autoregressive"]
+    assert len(baselines) == 6 and all(not {"tree", "verifier"} & set(cell.labels) for cell in baselines)
+    [alone] = cells_of(["dataset=embedded_code", "temperature=0.6", "verifier=resispec"])
+    assert alone.cell_id in {cell.cell_id for cell in cells}
+    narrowed = ["experiment=table1", "verifier=standard,resispec", "temperature=1.0", "audit=false"]
+    assert len(cells_of(narrowed)) == 9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "names"),
+    [
+        ("experiment=table2", ["table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia"]),
+        ("experiment=table2/sampled,table4", ["table2/sampled", "table4"]),
+        ("experiment=table2 part=chain,eagle", ["table2/chain", "table2/eagle"]),
+        ("experiment=glob([table1,table2,table4,table5]) dataset=embedded_code",  # the small ones first
+         ["table5", "table4", "table1", "table2/chain", "table2/eagle", "table2/sampled", "table2/sequoia"]),
+    ],
+)  # fmt: skip
+def test_an_artefact_is_all_of_its_parts(overrides, names):
+    assert [part.name for part in parts_of(overrides.split())] == names
+
+
+def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_by_a_glob():
+    with pytest.raises(InvalidInput, match="needs axes.eagle_pairs, which conf/profile/embedded.yaml"):
+        parts_of(["experiment=table2/eagle", "~axes.eagle_pairs"])
+    parts = parts_of(["experiment=glob(table2)", "~axes.eagle_pairs"])
+    assert {part.name: part.lacks for part in parts if part.lacks} == {
+        "table2/eagle": "axes.eagle_pairs", "table2/sampled": "axes.eagle_pairs",
+    }  # fmt: skip
+    lacking = [Part("table2/eagle", lacks="axes.pairs"), Part("frontier/d5b3", lacks="prompt_counts.x")]
+    with pytest.raises(InvalidInput, match="no axes.pairs: left out table2/eagle; .*frontier/d5b3"):
+        _possible(lacking)
+
+
+def test_a_cell_is_named_by_what_determines_it(folder, toy, tmp_path):
+    """Not by where files lie, nor by the modules of our classes; a new field counts from the start."""
+
+    def cell_id(*overrides):
+        [cell] = cells_of([*toy, *overrides])
+        return cell.cell_id
+
+    base = cell_id()
+    for same in ("results=elsewhere", "tree.depth=5", "axes.pairs=x", "first_tuning_prompt=9", "timed=false",
+                 "temperature=1", "temperature=range(1,2)", "temperature='1'"):  # fmt: skip
+        assert cell_id(same) == base, same
+    changes = ["seed=1", "temperature=0.5", "tree=d7b2", "verifier=resispec", "num_prompts=4",
+               "first_prompt=1", "prompt_template='{text}!'", "audit=true", "task=kl"]  # fmt: skip
+    assert len({base, *(cell_id(change) for change in changes)}) == 1 + len(changes)
+    [cell] = cells_of(toy)
+    assert set(RunConfig.__dataclass_fields__) >= set(IGNORED) and all(IGNORED.values())
+    for key in cell.config:
+        other = cell.changed(cell.labels, **{key: {"changed": cell.config[key]}})
+        assert (other.cell_id == base) == (key in IGNORED), key
+    assert cell.changed(cell.labels, new_field=1).cell_id != base
+
+    data = cell.config["dataset"]
+    (tmp_path / "copy.jsonl").write_bytes(Path(data["path"]).read_bytes())
+    for is_same, change in (
+        (True, {"_target_": "resispec.somewhere.else.JsonlDataset"}),
+        (True, {"path": str(tmp_path / "copy.jsonl")}),
+        (False, {"_target_": "somebody.JsonlDataset"}),
+    ):
+        assert (cell.changed(cell.labels, dataset=data | change).cell_id == base) == is_same
+    with (folder / "prompts.jsonl").open("a") as file:
+        file.write('{"text": "more"}\n')
+    assert cell_id() != base
+
+
+def test_files_count_by_what_they_hold(toy, tmp_path, monkeypatch):
+    """A rule's file, a folder without a slash in its name, and of a tree's file the topology alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    [cell] = cells_of(toy)
+    rule = {"_target_": "resispec.verifiers.get_verifier", "name": f"{tmp_path}/rule.py:Rule"}
+    changed = [{"decoder": {"verifier": rule}}, {"pair": cell.config["pair"] | {"target": "weights"}}]
+    ids = []
+    for text in ("one", "two"):
+        (tmp_path / "rule.py").write_text(text)
+        (tmp_path / "weights" / "part.bin").write_text(text)
+        ids.append([cell.changed(cell.labels, **values).cell_id for values in changed])
+    assert all(one != two for one, two in zip(*ids, strict=True))
+    ids = []
+    for num_drafted, about in ((3, {"started": "now"}), (3, {"started": "then"}), (4, {"started": "then"})):
+        grow_map.save(chain(num_drafted), tmp_path / "map.json", about)
+        [cell] = cells_of([*toy, "tree=growmap", "tree.path=map.json"])
+        ids.append(cell.cell_id)
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_a_large_file_is_known_by_its_size_and_three_samples(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.cell.LARGE_BYTES", 100)
+    monkeypatch.setattr("experiments.cell.SAMPLE_BYTES", 10)
+    digests = set()
+    for place, value in ((0, 0), (0, 1), (150, 1), (299, 1)):
+        data = bytearray(300)
+        data[place] = value
+        path = tmp_path / f"weights{place}-{value}.bin"
+        path.write_bytes(data)
+        digests.add(content(path))
+    assert len(digests) == 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "labels"),
+    [
+        (["tree=chain", "tree.num_drafted=3,4"],
+         [{"tree": "chain(num_drafted=3)"}, {"tree": "chain"}]),  # four are those of its file
+        (["tree=complete", "tree.depth=5", "tree.branching=3"], [{"tree": "complete(branching=3, depth=5)"}]),
+        (["verifier=optimal", "verifier.bins=0"], [{"verifier": "optimal(bins=0)"}]),
+        (["seed=0,1"], [{"seed": 0}, {"seed": 1}]),
+        (["task=kl,decay", "+decoder.cache_length=100,200"],
+         [{"task": task, "decoder": f"specinfer(cache_length={length})"}
+          for task in ("kl", "decay") for length in (100, 200)]),
+        (["verifier=custom", "verifier.name=a/my_rule.py:Rule,standard"],
+         [{"verifier": "custom(name=a/my_rule.py:Rule)"}, {"verifier": "standard"}]),
+        (["decoder=autoregressive", "verifier=standard,resispec", "audit=false,true"],
+         [{"decoder": "autoregressive"}]),  # what it does not use makes no other cell
+    ],
+)  # fmt: skip
+def test_labels_carry_what_varies(overrides, labels):
+    cells = cells_of(overrides)
+    assert [
+        {key: cell.labels[key] for key in wanted} for cell, wanted in zip(cells, labels, strict=True)
+    ] == labels
+
+
+def test_two_cells_of_one_name_are_refused(monkeypatch):
+    """Otherwise one of them would be dropped as a double."""
+    monkeypatch.setattr("experiments.grid._short", lambda _: "...")
+    with pytest.raises(InvalidInput, match="two cells of this sweep are both called"):
+        cells_of(["verifier=custom", "verifier.name=a.py:Rule,b.py:Rule"])
+
+
+def test_a_searched_tree_s_file_is_named_by_the_labels(folder, toy):
+    """Two pairs under one option's name have tree files of their own; a path of one's own stays."""
+    [one] = cells_of(["tree=growmap_64", "decoder=sequoia"])
+    [other] = cells_of([*toy, "tree=growmap_64", "decoder=sequoia"])
+    assert one.config["tree"]["path"].endswith("growmap/embedded.embedded_reference.T1.0.64.json")
+    assert f"target-{folder.name}-target" in other.config["tree"]["path"]
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("temperature=range(0.2,1.2,0.2)", [0.2, 0.4, 0.6, 0.8, 1.0]),
+        ("temperature=sort(0.6,0.2,1,reverse=true)", [1.0, 0.6, 0.2]),
+        ("temperature=tag(few,choice(0.5,1))", [0.5, 1.0]),
+        ("seed=range(0,10,5)", [0, 5]),
+        ("tree=choice(d5b3, d4b4)", ["d5b3", "d4b4"]),
+        ("tree=glob([d*,chain],exclude=[d5*,d3*])", ["chain", "d4b4", "d4b5", "d7b2"]),
+    ],
+)
+def test_a_sweep_goes_over_what_hydra_says(override, expected):
+    name = override.partition("=")[0]
+    found = [cell.labels.get(name, cell.config[name]) for cell in cells_of([override])]
+    assert found == expected
+    assert all(isinstance(value, Label | type(wanted)) for value, wanted in zip(found, expected, strict=True))
+
+
+def test_a_plan_says_which_cells_were_asked_for_and_from_what(tmp_path):
+    arguments = ["experiment=figure3/specinfer", f"results={tmp_path}", "wandb.mode=offline"]
+    [part] = parts_of(arguments)
+    name_slices([part], arguments)
+    path = write_plan(part, arguments)
+    assert path == tmp_path / "embedded" / "plans" / "figure3" / "specinfer.json"
+    plan = json.loads(path.read_text())
+    assert (plan["artefact"], plan["part"], plan["profile"]) == ("figure3", "specinfer", "embedded")
+    assert [cell["cell_id"] for cell in plan["cells"]] == [cell.cell_id for cell in part.cells]
+    sources = {"conf/run.yaml", "conf/experiment/figure3.yaml", "conf/decoder/specinfer.yaml"}
+    assert sources <= plan["sources"].keys()
+    assert plan["command"] == f"python -m experiments.run experiment=figure3/specinfer results={tmp_path}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_slice"),
+    [
+        ("experiment=table1 num_prompts=1", True),
+        ("experiment=table1 num_prompts=20 temperature=0.6,1.0 jobs=1 timed=false", False),  # as it is anyway
+        ("experiment=figure3 tree=d4b4", True),
+        ("experiment=table2/chain", False),
+        ("profile=paper experiment=table2/chain axes.pairs=embedded", True),
+    ],
+)
+def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(overrides, is_slice):
+    parts = parts_of(overrides.split())
+    name_slices(parts, overrides.split())
+    for part in parts:
+        assert bool(part.digest) == is_slice
+        assert part.plan == (f"{part.artefact}@{part.digest}" if is_slice else part.artefact)
+    assert len({part.plan for part in parts}) == 1  # parts stay together
+
+
+def test_an_experiment_that_needs_an_override_is_a_slice(monkeypatch):
+    """As with a data set whose file the command gives: without it nothing composes."""
+    monkeypatch.setattr("experiments.grid.NEUTRAL", ("dataset=",))
+    given = ["experiment=figure2", "dataset=jsonl", f"dataset.path={__file__}"]
+    [part] = parts_of(given)
+    name_slices([part], given)
+    assert part.plan == f"figure2@{part.digest}"
+
+
+BAD = {
+    "verifier=nope": "unknown verifier 'nope'; allowed: block, custom, .*resispec, standard, traversal",
+    "verifier=standart": "unknown verifier 'standart'; did you mean standard?",
+    "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: .*table2",
+    "experiment=table1,tabel4": "unknown experiment 'tabel4'; did you mean table4",
+    "experiment=frontier/bst": "unknown part of frontier 'bst'; did you mean best\\? allowed: .*d5b3",
+    "experiment=glob(z*)": r"experiment=glob\(z\*\) matches nothing; allowed: figure1, .*frontier, .*table5",
+    "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
+    "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
+    "temperature=warm": "could not be converted to Float",
+    "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: .*dataset.name",
+    "tree=complete": "tree.depth must be given, like tree.depth=VALUE",
+    "num_prompts=0": "num_prompts is 0; allowed: from 1",
+    "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
+    "seed=99999999999999999999999": "seed is 9+; allowed: 0 to",
+    "temperature=inf": "temperature is inf; allowed: greater than 0, and finite",
+    "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
+    "device=gpu": "device is 'gpu'; allowed: ",
+    "wandb.mode=loud": "wandb.mode is 'loud'; allowed: auto|online",
+    "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
+    "dataset.path=/nowhere/at_all.jsonl": "dataset.path is '/nowhere/at_all.jsonl', which does not exist",
+    "tree=glob(z*)": r"tree=glob\(z\*\) matches nothing; allowed: best_121, .*root",
+    "dataset.name=glob(a*)": r"glob\(\) is for options of a group; allowed: dataset, decoder",
+    "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
+    "temperature=interval(0.1,1)": "an interval has no list of values; allowed: a,b, choice",
+    "seed=1,range(3)": r"seed=1,range\(3\): a sweep among values; allowed: ",
+    "profile=embedded,paper": "profile has several values, embedded, paper; allowed: one for a command",
+}
+
+
+@pytest.mark.parametrize("override", BAD)
+def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
+    with pytest.raises(InvalidInput, match=BAD[override]) as caught:
+        cells_of([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_planning_needs_no_torch():
+    """So that wrong input is refused at once."""
+    code = """import sys; from experiments import run
+[cell.cell_id for cell in run.cells_of(["experiment=table1"])]
+print("torch" in sys.modules)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False", done.stderr

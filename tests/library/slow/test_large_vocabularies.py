@@ -1,0 +1,179 @@
+"""Rules and verifiers at real vocabularies in float32, and in CUDA graphs where there is a device."""
+
+import pytest
+import torch
+from accounts import drafted, rng
+from test_rules import RULES
+
+from resispec.audit.ceiling import ceiling
+from resispec.core import Draws, Tree
+from resispec.distributions import probabilities
+from resispec.trees import chain, complete
+from resispec.verifiers import get_rule, get_verifier
+
+
+def large_pairs(vocab):
+    """Laws at a real vocabulary, float64, whose float32 copies are what a rule gets."""
+    logits = 2.5 * torch.randn(vocab, generator=rng(0), dtype=torch.float64)
+    other = logits + torch.randn(vocab, generator=rng(1), dtype=torch.float64)
+    half = torch.arange(vocab) < vocab // 2
+    flat = torch.full_like(logits, 1 / vocab)
+    one_hot = torch.zeros_like(logits).index_fill(0, torch.tensor([7]), 1.0)
+    zeros = torch.where(half, -torch.inf, logits).softmax(-1)
+    return {
+        "ordinary": (logits.softmax(-1), other.softmax(-1)),
+        "peaked": ((logits / 0.1).softmax(-1), (other / 0.1).softmax(-1)),
+        "peaked target": ((logits / 0.1).softmax(-1), other.softmax(-1)),
+        "peaked draft": (logits.softmax(-1), (other / 0.1).softmax(-1)),
+        "flat": (flat, flat),
+        "flat draft": (logits.softmax(-1), flat),
+        "one-hot target": (one_hot, other.softmax(-1)),
+        "one-hot draft": (logits.softmax(-1), one_hot),
+        "zeros in p": (zeros, other.softmax(-1)),
+        "zeros in q": (other.softmax(-1), zeros),
+        "p = q": (logits.softmax(-1), logits.softmax(-1)),
+        "disjoint": (zeros, torch.where(half, logits, -torch.inf).softmax(-1)),
+    }
+
+
+FAMILIES = {
+    "standard": Draws.WITHOUT_REPLACEMENT,
+    "kseq": Draws.IID,
+    "greedy": Draws.GREEDY,
+    "optimal": Draws.IID,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "draws", "vocab"),
+    [*((*rule, 32_000) for rule in RULES), *((name, {}, draws, 128_256) for name, draws in FAMILIES.items())],
+)
+def test_laws_at_a_large_vocabulary(name, options, draws, vocab):
+    for kind, (p, q) in large_pairs(vocab).items():
+        siblings = draws.draw(q.expand(5, -1), 3, rng(2))
+        rule, emitted = get_rule(name, **options), []
+        for dtype in (torch.float32, torch.float64):
+            target, draft = p.to(dtype).expand(5, -1), q.to(dtype).expand(5, -1)
+            law = rule.law(target, draft, siblings, draws)
+            assert law.select.dtype == law.residual.dtype == dtype
+            assert (law.select >= 0).all() and (law.select.sum(-1) <= 1 + 1e-6).all(), kind
+            total = law.residual.sum(-1)
+            assert (law.residual >= 0).all() and torch.allclose(total, target.sum(-1), atol=1e-5), kind
+            rest = 1 - law.select.double().sum(-1, keepdim=True)
+            emitted.append((rest * law.residual.double()).scatter_add(-1, siblings, law.select.double()))
+        # Near p = q rounding chooses among factors that accept equally often.
+        is_flat = name == "kseq" and kind in ("p = q", "flat")
+        assert is_flat or (emitted[0] - emitted[1]).abs().sum(-1).max() / 2 < 1e-4, kind
+
+
+@pytest.mark.parametrize(
+    ("name", "topology", "draws"),
+    [
+        ("traversal", complete(4, 2), Draws.IID),
+        ("traversal", complete(4, 2), Draws.WITHOUT_REPLACEMENT),
+        ("block", chain(5), Draws.IID),
+    ],
+)
+@pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
+def test_trees_at_a_large_vocabulary(name, topology, draws, scale):
+    """Flat, Zipf-like and peaked laws: float64's outcomes to within float32's rounding, and no NaN."""
+    generator, verifier = rng(8), get_verifier(name)
+    ranks = torch.arange(1, 32_001, dtype=torch.float32).log()
+    logits = -scale * ranks + 0.5 * torch.randn(topology.num_nodes, 32_000, generator=generator)
+    target = probabilities(logits, 1.0)
+    noisy = probabilities(logits + torch.randn(logits.shape, generator=generator), 1.0)
+    for draft in (noisy, target):
+        tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
+        for parents, children in topology.families:
+            tokens[children] = draws.draw(draft[parents], children.shape[1], generator)
+        tree = Tree(topology, tokens, draws)
+        outcomes = verifier.outcomes(tree, target, draft)
+        exact = verifier.outcomes(
+            tree, *(rows.double() / rows.double().sum(-1, keepdim=True) for rows in (target, draft))
+        )
+        assert outcomes.stop.dtype == outcomes.final.dtype == torch.float32
+        assert outcomes.stop.sum().item() == pytest.approx(1, abs=1e-6)
+        assert outcomes.final.sum(-1).sub(1).abs().max() < 1e-5
+        assert (outcomes.stop - exact.stop).abs().max() < 1e-4
+        for _ in range(20):
+            verdict = verifier.verify(tree, target, draft, generator)
+            assert exact.stop[verdict.path[-1] if verdict.path else 0] > 0
+
+
+def test_bins_of_the_optimal_rule_give_away_less_than_a_thousandth():
+    """1,000 pairs of 50 to 2,000 tokens, by the acceptance sum min(p, m)."""
+    generator, worst = rng(3), 1.0
+
+    def acceptance(bins):
+        groups, ratio, _ = get_rule("optimal", bins=bins)._proxy(p, q, num_siblings)
+        return float(torch.minimum(p, q * ratio.gather(-1, groups)).sum())
+
+    for case in range(1000):
+        num_siblings, temperature = (1, 2, 3, 4, 16)[case % 5], (0.3, 0.6, 1.0)[case % 3]
+        vocab = int(torch.randint(50, 2001, (), generator=generator))
+        target, noise = (
+            scale * torch.randn(vocab, generator=generator) * torch.rand((), generator=generator)
+            for scale in (4, 2.5)
+        )
+        p, q = ((logits.double() / temperature).softmax(-1) for logits in (target, target + noise))
+        highest = float(ceiling(p, q, num_siblings, Draws.IID))
+        assert acceptance(0) == pytest.approx(highest, abs=1e-9)
+        worst = min(worst, acceptance(1024) / highest)
+    assert 0.999 <= worst <= 1
+
+
+on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+@pytest.mark.cuda
+@on_cuda
+@pytest.mark.parametrize(
+    ("name", "options", "draws"), [*RULES, *(("resispec", {}, draws) for draws in Draws)]
+)
+def test_a_law_in_a_cuda_graph(name, options, draws):
+    """Captured once and replayed on other inputs, corners too: what the eager call says, here and on CPU."""
+    rule, count = get_rule(name, **options), 3
+    every = [tuple(x.float().expand(5, -1) for x in pair) for pair in large_pairs(2000).values()]
+    inputs = [(p, q, draws.draw(q, count, rng(seed))) for seed, (p, q) in enumerate(every)]
+    fixed = [value.contiguous().cuda() for value in inputs[0]]
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        rule.law(*fixed, draws)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        replayed = rule.law(*fixed, draws)
+    for given in inputs:
+        for place, value in zip(fixed, given, strict=True):
+            place.copy_(value)
+        graph.replay()
+        eager = rule.law(*fixed, draws)
+        assert torch.allclose(replayed.select, eager.select, atol=1e-6)
+        assert torch.allclose(replayed.residual, eager.residual, atol=1e-6)
+        there, here = (
+            (1 - law.select.double().sum(-1, keepdim=True)) * law.residual.double()
+            for law in (replayed, rule.law(*given, draws))
+        )
+        is_flat = name == "kseq" and torch.equal(given[0], given[1])  # as above
+        assert is_flat or (there.cpu() - here).abs().sum(-1).max() < 1e-3
+
+
+@pytest.mark.cuda
+@on_cuda
+@pytest.mark.parametrize("name", ["traversal", "traversal_optimal"])
+def test_traversal_on_cuda(name):
+    """The law of the CPU, and verdicts that are drawn from it."""
+    tree, target, draft = drafted(complete(4, 3), 50, Draws.IID, seed=11)
+    there = Tree(tree.topology, tree.tokens.cuda(), tree.draws), target.cuda(), draft.cuda()
+    verifier, generator = get_verifier(name), torch.Generator("cuda").manual_seed(0)
+    wanted, outcomes = verifier.outcomes(tree, target, draft), verifier.outcomes(*there)
+    assert torch.allclose(outcomes.stop.cpu(), wanted.stop, atol=1e-9)
+    assert torch.allclose(outcomes.final.cpu(), wanted.final, atol=1e-9)
+    counts = torch.zeros_like(wanted.stop)
+    for _ in range(1000):
+        verdict = verifier.verify(*there, generator)
+        counts[verdict.path[-1] if verdict.path else 0] += 1
+        assert tree.tokens[list(verdict.path)].tolist() == list(verdict.tokens[:-1])
+    spread = (1000 * wanted.stop * (1 - wanted.stop)).sqrt()
+    assert ((counts - 1000 * wanted.stop).abs() <= 6 * spread + 3).all()

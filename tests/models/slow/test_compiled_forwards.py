@@ -1,0 +1,65 @@
+"""`compiled=true`: forwards of a step by torch's compiler, with the laws that there were."""
+
+import pytest
+import torch
+from toys import ToyTokenizer
+
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.models import Pair, TransformersModel, build_llama
+from resispec.models.causal import compiled_pair
+from resispec.trees import complete
+from resispec.verifiers import get_verifier
+
+SIZES = {
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
+    "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": None,
+}  # fmt: skip
+PROMPT = [1, 2, 3, 4, 5]
+
+
+def pair():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Pair(*(TransformersModel(build_llama(**SIZES)) for _ in range(2)), ToyTokenizer())
+
+
+def steps_of(pair):
+    steps = []
+    decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
+    generator = torch.Generator().manual_seed(0)
+    decoder.generate(pair, PROMPT, Sampling(1.0, 6, 32), generator, on_step=steps.append)
+    return steps
+
+
+def check_same(compiled):
+    for plain, fast in zip(steps_of(pair()), steps_of(compiled), strict=True):
+        assert plain.verdict.tokens == fast.verdict.tokens
+        assert torch.allclose(plain.target_probs, fast.target_probs, atol=1e-6)
+
+
+def test_laws_stay_and_prompts_are_not_compiled(monkeypatch):
+    counts, whole = set(), torch.compile
+
+    def counting(graph, inputs):
+        counts.update(
+            tensor.shape[1]
+            for tensor in inputs
+            if isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64 and tensor.ndim == 2
+        )
+        return graph
+
+    monkeypatch.setattr(torch, "compile", lambda body, **options: whole(body, backend=counting, **options))
+    check_same(compiled_pair(pair()))
+    assert 7 in counts and counts <= {1, 2, 7} and len(PROMPT) not in counts
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_compiler_that_fails_leaves_forwards_as_they_are(monkeypatch):
+    whole = torch.compile
+
+    def broken(*_):
+        raise RuntimeError("no space left")
+
+    monkeypatch.setattr(torch, "compile", lambda body, **options: whole(body, backend=broken, **options))
+    check_same(compiled_pair(pair()))

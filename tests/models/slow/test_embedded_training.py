@@ -1,0 +1,164 @@
+"""Trainings of tiny embedded models: their bytes, what they learn, and that a killed one goes on."""
+
+import dataclasses
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from test_embedded import DRAFT, TARGET, TEXT
+
+from resispec.embedded import TEXT_RECIPE, DrafterRecipe, EmbeddedDataset, store, text, train
+from resispec.embedded.corpus import NAMES, build_corpus, read_sources
+from resispec.models import load_eagle_pair, load_pair
+from resispec.training import checkpoints
+from resispec.training.recipe import Eagle3Recipe, EagleRecipe
+
+DRAFTER = DrafterRecipe(TARGET, EagleRecipe(steps=4, batch_size=2, learning_rate=1e-3, warmup_steps=1))
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A cache with the tiny text, target and draft."""
+    root = tmp_path_factory.mktemp("cache")
+    DRAFT.folder(root)
+    return root
+
+
+def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache, tmp_path):
+    random_state, threads = torch.get_rng_state(), torch.get_num_threads()
+    with torch.inference_mode():  # as in an audit that is the first to ask for a pair
+        DRAFT.folder(tmp_path)
+    assert torch.equal(torch.get_rng_state(), random_state) and torch.get_num_threads() == threads
+    files = [
+        path.relative_to(cache)
+        for path in cache.rglob("*")
+        if path.is_file() and path.name != store.MANIFEST and path.suffix != ".lock"
+    ]
+    assert len(files) >= 13  # the text's, and those of two models
+    for name in files:
+        assert (cache / name).read_bytes() == (tmp_path / name).read_bytes(), name
+
+
+def test_models_are_cached_apart_and_a_draft_leaves_its_teacher_alone(cache):
+    keys = {TEXT.key(), TARGET.key(), DRAFT.key()}
+    assert {path.name for path in cache.iterdir() if path.is_dir()} == keys and len(keys) == 3
+    weights = cache / TARGET.key() / "model.safetensors"
+    before = weights.stat().st_mtime_ns
+    dataclasses.replace(DRAFT, steps=3).folder(cache)
+    assert weights.stat().st_mtime_ns == before
+
+
+def test_the_folders_open_as_a_pair(cache):
+    pair = load_pair(*(str(cache / recipe.key()) for recipe in (TARGET, DRAFT)))
+    assert pair.target.vocab_size == pair.draft.vocab_size == TEXT.vocab_size
+    assert pair.tokenizer.eos_token_id == text.EOS_ID
+    for name in NAMES:
+        [prompt] = EmbeddedDataset(name, str(TEXT.folder(cache) / f"{name}.jsonl")).prompts(1)
+        assert pair.tokenizer.decode(pair.tokenizer.encode(prompt.text)) == prompt.text
+
+
+def test_every_real_data_set_has_200_prompts():
+    splits = build_corpus(read_sources(), max_chars=200_000)
+    tokenizer = text.train_tokenizer(splits, TEXT_RECIPE.vocab_size)
+    # Less text makes a slightly worse tokenizer, hence longer prompts: ask for more tokens.
+    recipe = dataclasses.replace(TEXT_RECIPE, min_prompt_tokens=105)
+    for name in NAMES:
+        chosen = text.choose_prompts(name, splits[name].held_out, tokenizer, recipe)
+        assert 200 <= len(chosen) <= recipe.num_prompts
+
+
+class Stubborn(torch.nn.Module):
+    """A model whose law is one token everywhere."""
+
+    def forward(self, input_ids, **_):
+        self.logits = torch.zeros(*input_ids.shape, 300).index_fill(-1, torch.tensor([5]), 50.0)
+        return self
+
+
+def trained(recipe, teacher=None):
+    """The training of a model on text of seven tokens in turn, done."""
+    training = train.ModelTraining(
+        train.build_model(recipe, 300), teacher, [torch.arange(600) % 7 for _ in NAMES], recipe
+    )
+    with train.one_thread_each():
+        while training.done < recipe.steps:
+            training.step()
+    return training
+
+
+def test_training_lowers_the_loss_and_a_draft_follows_its_teacher():
+    target = trained(dataclasses.replace(TARGET, steps=20))
+    assert target.history[-1][0] < 0.5 * target.history[0][0]
+    # A teacher that says "token 5" whatever it reads: the text's own next tokens do not count.
+    draft = trained(dataclasses.replace(DRAFT, steps=60), Stubborn()).module
+    assert draft(input_ids=torch.arange(7)[None]).logits.argmax(-1).unique().tolist() == [5]
+
+
+def test_the_results_of_a_recipe_change_with_its_version():
+    """Whatever changes these losses changes what is trained, and takes a new version of the recipe."""
+    recipe = dataclasses.replace(TARGET, steps=8)
+    losses = trained(recipe).history
+    assert (recipe.version, losses[0][0], losses[-1][0]) == pytest.approx((1, 5.712, 4.189), abs=2e-3)
+
+
+DIES_AT_THE_THIRD_STEP = """
+import os, signal, sys
+sys.path[:0] = ["tests/models", "tests/models/slow"]
+from pathlib import Path
+from test_embedded_training import DRAFTER
+from resispec.training import checkpoints
+
+def step(training, going_on=checkpoints.Training.step):
+    if type(training).__name__ == sys.argv[2] and training.done == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return going_on(training)
+
+checkpoints._SAVE_EVERY_S, checkpoints._SAVING_SHARE = 0.0, 1e9
+checkpoints.Training.step = step
+DRAFTER.folder(Path(sys.argv[1]))
+"""
+
+
+def test_killed_trainings_go_on_and_end_with_the_same_bytes(cache, tmp_path, monkeypatch):
+    for killed in ("ModelTraining", "EagleTraining"):
+        child = subprocess.run(
+            [sys.executable, "-c", DIES_AT_THE_THIRD_STEP, str(tmp_path), killed],
+            cwd=Path(__file__).parents[3], capture_output=True, check=False,
+        )  # fmt: skip
+        assert child.returncode == -signal.SIGKILL, child.stderr
+    numbers = []
+    with monkeypatch.context() as patch:
+        step = checkpoints.Training.step
+        patch.setattr(checkpoints.Training, "step", lambda it: numbers.append(it.done) or step(it))
+        DRAFTER.folder(tmp_path)
+    assert numbers == [2, 3]  # of the drafter's four; the second child has finished its target
+    for recipe in (TARGET, DRAFTER):
+        whole, resumed = recipe.folder(cache), tmp_path / recipe.key()
+        assert {path.name for path in whole.iterdir()} == {path.name for path in resumed.iterdir()}
+        weights = [folder / "model.safetensors" for folder in (whole, resumed)]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert not list(tmp_path.glob(".*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("layers", "recipe", "num_draftable"),
+    [
+        (2, EagleRecipe(steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1), TEXT.vocab_size),
+        (4, Eagle3Recipe(100, depth=2, steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1), 100),
+    ],
+    ids=["EAGLE", "EAGLE-3"],
+)
+def test_an_embedded_drafter_is_trained_once(tmp_path, monkeypatch, layers, recipe, num_draftable):
+    sizes = dataclasses.replace(TARGET.sizes, num_hidden_layers=layers)
+    drafter = DrafterRecipe(dataclasses.replace(TARGET, sizes=sizes), recipe)
+    folder = drafter.folder(tmp_path)
+    pair = load_eagle_pair(str(drafter.target.folder(tmp_path)), str(folder))
+    assert pair.num_draftable == num_draftable
+    with monkeypatch.context() as patch:  # the cache is opened, nothing is trained
+        patch.setattr(train, "train_drafter", None)
+        assert drafter.folder(tmp_path) == folder
+    again = drafter.folder(tmp_path / "again")
+    assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()

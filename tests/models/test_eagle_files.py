@@ -1,0 +1,280 @@
+"""EAGLE-1 and EAGLE-3 drafters as files in the published layout."""
+
+import json
+import pickle
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from toys import save_tiny_pair, tiny_eagle, tiny_eagle3
+
+from resispec.errors import InvalidInput
+from resispec.models import Eagle3Model, EagleModel, features_of, load_eagle_pair, save_eagle
+from resispec.models.eagle_files import load_eagle
+
+TOKENS = tuple(range(1, 64, 4))
+TAPS = "eagle_aux_hidden_state_layer_ids"
+PARTS = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
+LAYER = {f"self_attn.{name}.weight" for name in PARTS[0]} | {f"mlp.{name}.weight" for name in PARTS[1]}
+LAYER |= {"post_attention_layernorm.weight"}
+# By the name of the drafter, the published keys without the embeddings.
+OFFICIAL = {
+    "eagle": {"fc.weight", "fc.bias", *(f"layers.0.{name}" for name in LAYER)},
+    "eagle3": {
+        *("fc.weight", "norm.weight", "lm_head.weight", "d2t", "t2d"),
+        *(f"midlayer.{name}" for name in LAYER | {"hidden_norm.weight", "input_layernorm.weight"}),
+    },
+}
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+    "hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 256,
+    "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1,
+    "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-06, "rope_scaling": None,
+    "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.1",
+    "use_cache": True, "vocab_size": 64,
+}  # fmt: skip
+SIZES = {"eagle": {}, "eagle3": {"draft_vocab_size": len(TOKENS)}}
+SAME = (
+    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers",
+    "vocab_size", "rms_norm_eps", "max_position_embeddings", "hidden_act", "model_type", "rope_scaling",
+)  # fmt: skip
+
+
+def published(kind, module=None):
+    """A drafter's weights as its authors publish them: in half precision; EAGLE-3 without embeddings."""
+    module = module or (tiny_eagle(vocab=64) if kind == "eagle" else tiny_eagle3(TOKENS))
+    weights = dict(module.state_dict())
+    if kind == "eagle3":
+        del weights["embed_tokens.weight"]
+    return {name: weight.half() if weight.is_floating_point() else weight for name, weight in weights.items()}
+
+
+def write(folder, kind, weights=None, safetensors=False, **changes):
+    """config.json with the keys of the published one, and the weights."""
+    folder.mkdir(exist_ok=True)
+    config = CONFIG | SIZES[kind] | changes
+    (folder / "config.json").write_text(
+        json.dumps({key: value for key, value in config.items() if value != "absent"})
+    )
+    for name in ("pytorch_model.bin", "model.safetensors"):
+        (folder / name).unlink(missing_ok=True)
+    weights = published(kind) if weights is None else weights
+    if safetensors:
+        save_file(weights, folder / "model.safetensors")
+    else:
+        torch.save(weights, folder / "pytorch_model.bin")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A target of four layers, for all drafters."""
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny_pair(folder, ("target",), layers=4)
+    return str(folder / "target")
+
+
+@pytest.fixture
+def load(target, tmp_path):
+    return lambda **options: load_eagle_pair(target, str(tmp_path / "drafter"), **options)
+
+
+@pytest.mark.parametrize("safetensors", [False, True])
+@pytest.mark.parametrize("kind", OFFICIAL)
+def test_official_checkpoints_load(load, tmp_path, kind, safetensors):
+    weights = published(kind)
+    assert set(weights) - {"embed_tokens.weight"} == OFFICIAL[kind]
+    write(tmp_path / "drafter", kind, weights, safetensors)
+    pair = load()
+    found = pair.draft.module.state_dict()
+    assert set(found) == OFFICIAL[kind] | {"embed_tokens.weight"} and isinstance(pair.draft, EagleModel)
+    for name, weight in weights.items():
+        assert torch.equal(found[name], weight.float() if weight.is_floating_point() else weight), name
+    assert (pair.draft.vocab_size, pair.draft.hidden_size, pair.draft.context) == (64, 32, 256)
+    if kind == "eagle3":
+        assert isinstance(pair.draft, Eagle3Model) and pair.draft.taps == (1, 2, 3)
+        finite = pair.eagle_head()(torch.ones(1, 32)).isfinite()[0]
+        assert finite.nonzero()[:, 0].tolist() == list(TOKENS) and pair.num_draftable == 16
+        assert features_of(pair.target, [1, 2]).shape == (2, 128)
+
+
+def test_a_bias_and_the_embeddings_may_be_absent(load, tmp_path):
+    weights = published("eagle", tiny_eagle(vocab=64, bias=False))
+    del weights["embed_tokens.weight"]
+    write(tmp_path / "drafter", "eagle", weights)
+    pair = load()
+    found = pair.draft.module.state_dict()
+    assert set(found) == OFFICIAL["eagle"] - {"fc.bias"} | {"embed_tokens.weight"}
+    assert torch.equal(found["embed_tokens.weight"], pair.target.module.get_input_embeddings().weight)
+
+
+def test_a_drafter_without_a_name_is_none(target):
+    assert load_eagle_pair(target, None).draft is None
+
+
+def test_the_rotary_frequencies_are_the_configurations_in_full_precision(load, tmp_path):
+    stored = published("eagle") | {"layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)}
+    write(tmp_path / "drafter", "eagle", stored)
+    frequency = load().draft.module.rotary_emb.inv_freq[1]
+    assert frequency != 1
+    for change in ({"rope_theta": 500.0}, {"rope_parameters": {"rope_type": "default", "rope_theta": 500.0}}):
+        write(tmp_path / "drafter", "eagle", **change)
+        assert load().draft.module.rotary_emb.inv_freq[1] > 2 * frequency
+    for kind in OFFICIAL:
+        write(tmp_path / "drafter", kind)
+        module = load(dtype="bfloat16").draft.module
+        assert {weight.dtype for weight in module.parameters()} == {torch.bfloat16}
+        assert module.rotary_emb.inv_freq.dtype == torch.float32
+
+
+def test_a_drafter_of_the_whole_vocabulary_reads_no_map(load, tmp_path):
+    """As its authors leave them: zeros."""
+    weights = published("eagle3", tiny_eagle3(tuple(range(64))))
+    rest = {name: weight for name, weight in weights.items() if name not in ("d2t", "t2d")}
+    zeros = {"d2t": torch.zeros(64, dtype=torch.int64), "t2d": torch.zeros(64, dtype=torch.bool)}
+    for maps, size in (({}, "absent"), (zeros, 64), (zeros, None)):
+        write(tmp_path / "drafter", "eagle3", rest | maps, draft_vocab_size=size)
+        pair = load()
+        assert pair.num_draftable == 64 and pair.eagle_head()(torch.ones(1, 32)).isfinite().all()
+
+
+def test_a_drafter_may_be_narrower_than_its_target_and_then_has_its_own_embeddings(load, tmp_path):
+    weights = published("eagle3", tiny_eagle3(TOKENS, hidden=16))
+    changes = {
+        "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
+        "target_hidden_size": 32,
+    }  # fmt: skip
+    embedded = weights | {"embed_tokens.weight": torch.ones(64, 16)}
+    write(tmp_path / "drafter", "eagle3", embedded, **changes)
+    assert load().draft.module.fc.weight.shape == (16, 96)
+    for given, size, message in (
+        (weights, 32, 'Missing key.s. in state_dict: "embed_tokens.weight"'),
+        (embedded, 48, "has target_hidden_size 48; its target has 32"),
+    ):
+        write(tmp_path / "drafter", "eagle3", given, **changes | {"target_hidden_size": size})
+        with pytest.raises(InvalidInput, match=message):
+            load()
+
+
+@pytest.mark.parametrize("changes", [{TAPS: [0, 1, 3]}, {"eagle_config": {TAPS: [-1, 0, 2]}}])
+def test_the_tapped_layers_are_the_configurations(load, tmp_path, changes):
+    write(tmp_path / "drafter", "eagle3", **changes)
+    assert load().draft.taps == (0, 1, 3)
+
+
+@pytest.mark.parametrize("kind", OFFICIAL)
+def test_a_saved_drafter_has_the_published_layout_and_comes_back(load, tmp_path, kind):
+    write(tmp_path / "drafter", kind, **({TAPS: [0, 1, 3]} if kind == "eagle3" else {}))
+    pair = load()
+    save_eagle(pair.draft.module, tmp_path / "again")
+    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == [
+        "config.json",
+        "model.safetensors",
+    ]
+    saved = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {key: saved[key] for key in SAME} == {key: CONFIG[key] for key in SAME}
+    assert saved["rope_theta"] == 10_000.0
+    assert saved.get("bias") is (True if kind == "eagle" else None)
+    assert saved.get("draft_vocab_size") == SIZES[kind].get("draft_vocab_size")
+    again = load_eagle(str(tmp_path / "again"), pair.target)
+    assert getattr(again, "taps", None) == ((0, 1, 3) if kind == "eagle3" else None)
+    found, expected = again.module.state_dict(), pair.draft.module.state_dict()
+    assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
+
+
+def changed(name, place, value):
+    def change(weights):
+        weights[name] = weights[name].clone()
+        weights[name][place] = value
+
+    return change
+
+
+def updated(**tensors):
+    return lambda weights: weights.update({name.replace("__", "."): value for name, value in tensors.items()})
+
+
+BAD_WEIGHTS = {
+    "missing": ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
+    "extra": ("eagle", updated(lm_head__weight=torch.ones(64, 32)), "Unexpected .* .lm_head.weight"),
+    "shape": ("eagle", updated(fc__weight=torch.ones(32, 32)), "mismatch for fc.weight: .*32, 32.*32, 64"),
+    "no tensors": ("eagle", updated(fc__weight=[1.0]), "is no EAGLE checkpoint; expected tensors by name"),
+    "no map": ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
+    "floats": ("eagle3", updated(d2t=torch.zeros(16)), r"d2t is \(16,\) torch.float32; allowed"),
+    "size": ("eagle3", updated(d2t=torch.zeros(9, dtype=torch.int64)), r"d2t is \(9,\) torch.int64"),
+    "high": ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
+    "low": ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
+    "twice": ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),
+    "mask": ("eagle3", changed("t2d", 2, True), "t2d is not the mask of the tokens that d2t reaches"),
+    "mask size": ("eagle3", updated(t2d=torch.ones(9)), "t2d is not the mask"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_WEIGHTS)
+def test_wrong_weights_are_refused_in_one_line(load, tmp_path, name):
+    kind, change, message = BAD_WEIGHTS[name]
+    weights = published(kind)
+    change(weights)
+    write(tmp_path / "drafter", kind, weights)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_mask_follows_from_the_map(load, tmp_path):
+    weights = published("eagle3")
+    del weights["t2d"]
+    write(tmp_path / "drafter", "eagle3", weights)
+    assert load().draft.module.t2d.nonzero()[:, 0].tolist() == list(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("eagle", {"hidden_size": 64}, "has hidden_size 64; its target has 32"),
+        ("eagle", {"vocab_size": 50}, "has vocab_size 50; its target has 64"),
+        ("eagle", {"intermediate_size": 24}, "mismatch for .*gate_proj.weight: .*48, 32.*24, 32"),
+        ("eagle", {"num_hidden_layers": 2}, "num_hidden_layers 2; an EAGLE drafter has 1"),
+        ("eagle", {"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
+        ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
+        ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
+        ("eagle3", {"draft_vocab_size": 8}, r"d2t is \(16,\) torch.int64; allowed: \(8,\) whole numbers"),
+        ("eagle3", {"norm_before_residual": True}, "has norm_before_residual True; allowed: false"),
+        ("eagle3", {TAPS: [0, 1]}, r"reads layers \[0, 1\] of a target with 4; allowed: 3 numbers"),
+        ("eagle3", {TAPS: [0, 1, 4]}, "allowed: 3 numbers from 0 to 3"),
+        ("eagle3", {TAPS: "all"}, "reads layers 'all' of a target with 4"),
+        ("eagle3", {"eagle_config": {TAPS: [0, 1, 3]}}, "allowed: 3 numbers from -1 to 2"),
+    ],
+)  # fmt: skip
+def test_a_wrong_configuration_is_refused_in_one_line(load, tmp_path, kind, changes, message):
+    write(tmp_path / "drafter", kind, **changes)
+    with pytest.raises(InvalidInput, match=message) as caught:
+        load()
+    assert "\n" not in str(caught.value)
+
+
+class Malicious:
+    def __reduce__(self):
+        return (print, ("this must not run",))
+
+
+def test_damaged_or_missing_files_are_refused_in_one_line(load, target, tmp_path, capsys):
+    write(tmp_path / "drafter", "eagle")
+    plain, pickled, config = (
+        tmp_path / "drafter" / name for name in ("model.safetensors", "pytorch_model.bin", "config.json")
+    )
+    damages = [
+        (lambda: pickled.write_bytes(pickle.dumps(Malicious(), 2)), "cannot be read: .*none of it was run"),
+        (lambda: plain.write_bytes(b"broken"), "model.safetensors cannot be read: ."),
+        (lambda: [path.unlink() for path in (plain, pickled)], "has no weights; expected"),
+        (lambda: config.write_text("{"), "config.json cannot be read"),
+        (lambda: config.unlink(), "config.json cannot be read"),
+        (lambda: (tmp_path / "drafter").rename(tmp_path / "moved"), "model folder .* does not exist"),
+    ]
+    for damage, message in damages:
+        damage()
+        with pytest.raises(InvalidInput, match=message) as caught:
+            load()
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInput, match="ways out"):
+        load_eagle_pair(target, "owner/unreachable")
+    assert "must not run" not in capsys.readouterr().out

@@ -1,0 +1,175 @@
+"""Untrained models of many kinds, and the checks of each: its own logits, in trees and chains."""
+
+import torch
+import transformers
+
+from resispec.models import TransformersModel, features_of
+from resispec.trees import from_child_counts
+
+LLAMA = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": None,
+    "pad_token_id": 0, "bos_token_id": 1,
+}  # fmt: skip
+EXPERTS = LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
+GPT = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "eos_token_id": None}
+OPT = {
+    "vocab_size": 64, "hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "max_position_embeddings": 64, "eos_token_id": None,
+}  # fmt: skip
+WINDOW = 3
+MIXED = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW, "head_dim": 8}
+LATER = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
+ROPE = {
+    "rope_type": "llama3", "rope_theta": 500000.0, "factor": 8.0, "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0, "original_max_position_embeddings": 16,
+}  # fmt: skip
+VISION = {
+    "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 14,
+}  # fmt: skip
+IMAGES = {
+    "vision_config": VISION, "mm_tokens_per_image": 4, "image_token_index": 60, "boi_token_index": 61,
+    "eoi_token_index": 62,
+}  # fmt: skip
+# Kinds whose last layer alone gives the wrong logits, and the others, by what differs in them.
+SCALED = {
+    "Cohere": ("Cohere", LLAMA | {"logit_scale": 0.25}),
+    "Granite": (
+        "Granite",
+        LLAMA | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
+    ),
+    "GraniteMoe": ("GraniteMoe", EXPERTS | {"logits_scaling": 8.0}),
+    "HyperCLOVAX": ("HyperCLOVAX", LLAMA | {"logits_scaling": 0.25}),
+    "NanoChat": ("NanoChat", LLAMA | {"final_logit_softcapping": 0.3}),
+}
+PLAIN = {
+    "Llama": ("Llama", LLAMA),
+    "Llama 3.1": ("Llama", LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True}),
+    "Mistral": ("Mistral", LLAMA | {"sliding_window": None, "head_dim": 16}),
+    "Mixtral": ("Mixtral", EXPERTS),
+    "Qwen2": ("Qwen2", LLAMA),
+    "Qwen3": ("Qwen3", LLAMA | {"head_dim": 16}),
+    "Phi": ("Phi", LLAMA),  # its last layer has a bias
+    "GPTNeoX": ("GPTNeoX", LLAMA),
+    "GPT2": ("GPT2", GPT),
+    "OPT": ("OPT", OPT),
+    "Falcon": ("Falcon", LLAMA),
+    "Mistral with images": (
+        "Mistral3",
+        {
+            "text_config": LLAMA | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
+            "vision_config": VISION | {"model_type": "pixtral"},
+            "image_token_index": 60,
+            "spatial_merge_size": 1,
+        },
+    ),
+}
+SLIDING = {
+    "Mistral 0.1": ("Mistral", LLAMA | {"sliding_window": WINDOW}),
+    "Ministral": ("Ministral", LLAMA | {"sliding_window": WINDOW, "head_dim": 8}),
+    "Qwen2, late layers": ("Qwen2", LLAMA | LATER),
+    "Gemma 3": ("Gemma3", LLAMA | MIXED),
+    "Gemma 3 with images": ("Gemma3", {"text_config": LLAMA | MIXED} | IMAGES),
+    "Cohere2": ("Cohere2", LLAMA | MIXED | {"logit_scale": 0.25}),
+    "Olmo3": ("Olmo3", LLAMA | MIXED),
+}
+KINDS = SCALED | PLAIN | SLIDING
+CLASSES = {
+    "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
+    "Mistral with images": ("Mistral3Config", "Mistral3ForConditionalGeneration"),
+    "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
+    "Gemma 3 with images": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
+}
+TOPOLOGY = from_child_counts([[2], [1, 2], [1, 1, 1], [1, 0, 1]])
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+
+
+def build(kind, options, seed=0, base=None):
+    """An untrained model; its weights are scaled up, so that its laws are far from uniform."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = base or getattr(transformers, f"{kind}ForCausalLM")
+        module = model(getattr(transformers, f"{kind}Config")(**options))
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.mul_(6 if parameter.ndim == 2 else 1)
+    return module.eval()
+
+
+def made(name, seed=0):
+    """One of `KINDS`."""
+    kind, options = KINDS[name]
+    if name not in CLASSES:
+        return build(kind, options, seed)
+    config, model = (getattr(transformers, item) for item in CLASSES[name])
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return model(config(**options)).eval()
+
+
+def own_logits(module, tokens):
+    """transformers' own causal forward of one sequence: (K, V)."""
+    with torch.inference_mode():
+        return module(input_ids=torch.tensor([tokens])).logits[0]
+
+
+def distance(found, expected):
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
+def check_logits_are_own(name, dtype, rounding):
+    """The head is the model's own, also where its last layer is not all of it."""
+    module = made(name).to(dtype)
+    model = TransformersModel(module)
+    features, expected = features_of(model, PROMPT), own_logits(module, PROMPT)
+    assert model.head(features).dtype == expected.dtype
+    assert distance(model.head(features), expected) < rounding
+    with torch.inference_mode():
+        alone = distance(module.get_output_embeddings()(features), expected)
+    if name in SCALED:
+        assert alone > 0.5
+    elif name in PLAIN:
+        assert alone < rounding
+
+
+def check_trees(name):
+    """Two trees one after the other, with a scattered path between them, and a third level by level."""
+    module = made(name)
+    model = TransformersModel(module)
+    session = model.session(32, drafted=TOPOLOGY.num_nodes)
+    session.extend(torch.tensor(PROMPT))
+    tokens = _tokens(0)
+    _check_paths(model, module, PROMPT, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors))
+    path = TOPOLOGY.ancestors[-1].nonzero()[:, 0]
+    assert path.tolist() != list(range(len(path)))
+    session.keep(path)
+    kept, tokens = PROMPT + tokens[path].tolist(), _tokens(1)
+    _check_paths(model, module, kept, tokens, session.forward(tokens, TOPOLOGY.depths, TOPOLOGY.ancestors))
+    session.clear()
+    assert distance(model.head(session.extend(torch.tensor(PROMPT))), own_logits(module, PROMPT)) < 1e-5
+    features, tokens = [], _tokens(2)
+    for depth in range(TOPOLOGY.num_levels):  # as a draft model forwards it
+        (nodes,) = (TOPOLOGY.depths == depth).nonzero(as_tuple=True)
+        seen = TOPOLOGY.ancestors[nodes][:, : nodes[-1] + 1]
+        features.append(session.forward(tokens[nodes], TOPOLOGY.depths[nodes], seen))
+    _check_paths(model, module, PROMPT, tokens, torch.cat(features))
+
+
+def check_window_is_felt(name):
+    """Without the window the model's own logits are others, so what is compared above depends on it."""
+    module = made(name)
+    narrow = own_logits(module, PROMPT)
+    for part in module.modules():
+        if getattr(getattr(part, "config", None), "sliding_window", None):
+            part.config.sliding_window = 64
+    assert distance(own_logits(module, PROMPT)[-1], narrow[-1]) > 0.05
+
+
+def _tokens(seed):
+    return torch.randint(60, (TOPOLOGY.num_nodes,), generator=torch.Generator().manual_seed(seed))
+
+
+def _check_paths(model, module, before, tokens, features):
+    for logits, seen in zip(model.head(features), TOPOLOGY.ancestors, strict=True):
+        assert distance(logits, own_logits(module, before + tokens[seen].tolist())[-1]) < 1e-4

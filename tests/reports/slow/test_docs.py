@@ -1,0 +1,131 @@
+"""README and docs name what exists: commands that compose, targets, modules, files, options and links."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from experiments.grid import cells_of
+from experiments.schema import CONF
+from experiments.train_eagle import checked
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXTS = {page: page.read_text() for page in (*PAGES, ROOT / "results" / "README.md", ROOT / "CHANGELOG.md")}
+FOLLOWED = "extend.md"  # test_extend.py does as it says; what it names is not here before
+ARTEFACTS = sorted(path.stem for path in (CONF / "experiment").iterdir())
+
+
+def commands(page: Path) -> list[str]:
+    """Everything that starts with `python -m`, in blocks and in text, without comments."""
+    text = TEXTS[page].replace("\\\n", " ")
+    lines = re.findall(r"(?:^|`)(python -m [^`#\n]+)", text, re.M)
+    return [line.strip().removesuffix("...").strip() for line in lines]
+
+
+def arguments_of(module: str) -> list[str]:
+    """The arguments of every command of one module, each once."""
+    every = [command for page in PAGES if page.name != FOLLOWED for command in commands(page)]
+    own = [command.removeprefix(f"python -m {module}") for command in every if command.split()[2] == module]
+    return list(dict.fromkeys(arguments.strip() for arguments in own))
+
+
+COMPOSED = ("experiments.run", "experiments.audit", "experiments.train_eagle")
+
+
+@pytest.mark.parametrize(
+    ("module", "line"), [(module, line) for module in COMPOSED for line in arguments_of(module)]
+)
+def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatch):
+    """In a folder in which every file that the command names exists."""
+    monkeypatch.chdir(tmp_path)
+    overrides = [word for word in shlex.split(line) if not word.startswith("-")]
+    for key, _, value in (word.partition("=") for word in overrides):
+        if key in ("pair.target", "pair.draft"):
+            Path(value).mkdir(parents=True, exist_ok=True)
+        elif key in ("dataset.path", "tree.path", "verifier.name"):
+            Path(value.partition(":")[0]).touch()
+    if module == "experiments.run":
+        assert all(map(str, cells_of(overrides)))
+        return
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose(module.rpartition(".")[2], overrides)
+        if module == "experiments.audit":
+            assert config.verifier
+        else:
+            assert checked(OmegaConf.to_container(config, resolve=True)).steps > 0
+
+
+def test_what_must_be_shown_is():
+    page = ROOT / "docs" / "running.md"
+    shown = " ".join(commands(page))
+    for word in ("experiment=table1", "experiment=frontier", "launcher=submitit_slurm", "dataset=jsonl"):
+        assert word in shown, word
+    for word in ("--help", "--cfg job --resolve", "-sc install=bash"):
+        assert word in TEXTS[page], word
+    for word in (
+        "make reproduce-table1",
+        "make test",
+        "`make reproduce`",
+        "`make status`",
+        "`pip install .`",
+    ):
+        assert word in TEXTS[PAGES[0]], word
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    module, _, attribute = name.rpartition(".")
+    try:
+        if importlib.util.find_spec(name) is not None:
+            return True
+    except ModuleNotFoundError:
+        pass
+    return bool(module) and exists(module) and hasattr(importlib.import_module(module), attribute)
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda page: page.stem)
+def test_modules_files_and_links_that_are_named_exist(page):
+    text = TEXTS[page]
+    for link in re.findall(r"\]\(([^)#:]+)\)", text):
+        assert (page.parent / link).exists(), link
+    if page.name == "CHANGELOG.md":
+        return
+    written = re.findall(r"^`(\w+/[\w./]+)`:$", text, re.M)  # by the reader, as the page says
+    modules = {name for name in (command.split()[2] for command in commands(page)) if "<" not in name}
+    modules |= set(re.findall(r"`((?:resispec|experiments|analysis|referee)(?:\.(?!json)\w+)+)", text))
+    for name in modules - {path.removesuffix(".py").replace("/", ".") for path in written}:
+        assert exists(name), name
+    for name in set(re.findall(r"`((?:resispec|experiments|analysis|conf|tests|docs)/[\w./]*)`", text)):
+        assert "PART" in name or "NAME" in name or name in written or (ROOT / name).exists(), name
+    # Runs write to results/PROFILE, which git ignores.
+    links = re.findall(r"\]\((?:\.\./)*results/(?!published/|reference/|README)[^)]*\)", text)
+    assert not links
+
+
+def test_every_target_and_variable_that_is_named_exists():
+    makefile = (ROOT / "Makefile").read_text()
+    allowed = re.search(r"^VARIABLES := (.*)$", makefile, re.M).group(1).split()
+    targets = {f"{prefix}{stem}" for stem in ARTEFACTS for prefix in ("", "reproduce-")}
+    for page in PAGES:
+        targets |= set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", TEXTS[page], re.M))
+        for arguments in re.findall(r"(?:^|`)make [a-z0-9-]+((?: \w+=[^\s`]+)+)", TEXTS[page], re.M):
+            assert {word.partition("=")[0] for word in arguments.split()} <= set(allowed), page.name
+    for profile in sorted(path.stem for path in (ROOT / "conf" / "profile").glob("*.yaml")):
+        command = ["make", "--dry-run", *sorted(targets), f"PROFILE={profile}"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("stem", ARTEFACTS)
+def test_every_artefact_has_a_script_and_a_page(stem):
+    assert exists(f"analysis.{stem}")
+    page = ROOT / "docs" / "artefacts" / f"{stem}.md"
+    assert f"artefacts/{stem}.md" in TEXTS[PAGES[0]] or f"`make reproduce-{stem}`" in TEXTS[PAGES[0]]
+    for heading in ("What the paper did", "What we do", "How to read it"):
+        assert f"\n## {heading}\n" in TEXTS[page], heading

@@ -1,0 +1,232 @@
+"""docs/extend.md, followed literally in a copy of the repository: its files, its edits, its commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from omegaconf import OmegaConf
+from toy_runs import messages
+from toys import save_prompts, save_tiny_pair, table_pair
+
+from resispec.audit.battery import supported_draws, worst_error
+from resispec.audit.guarded_rule import CheckedRule
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
+from resispec.trees import complete
+from resispec.verifiers import Draws, get_rule, get_verifier
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "extend.md").read_text()
+SOURCES = ("conf", "resispec", "experiments", "analysis", "pyproject.toml", "Makefile", "results/reference")
+MAKES_IT_A_TOY = [
+    *("device=cpu", "dtype=float32", "num_threads=1", "warmup_prompts=0", "num_prompts=3"),
+    *("prompt_tokens=12", "sampling.max_new_tokens=6", "sampling.max_length=40"),
+]
+AXES = ["axes.pairs=mine", "axes.datasets=notes", "axes.main_dataset=notes"]
+
+
+def section(title: str) -> str:
+    [found] = re.findall(rf"^## {title}\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+    return found
+
+
+def blocks(text: str) -> list[tuple[str, str, str]]:
+    """(the text since the block before, language, content) of every block of code."""
+    return re.findall(r"(.*?)^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+
+
+def files(text: str) -> dict[str, str]:
+    """What the page says to write: path -> content."""
+    named = [
+        (re.search(r"^`(\w+/[\w./]+)`:\n\n\Z", before, re.M), content) for before, _, content in blocks(text)
+    ]
+    return {found[1]: content for found, content in named if found}
+
+
+def commands(text: str) -> list[str]:
+    """The lines of the blocks that name no language."""
+    return [line for _, language, content in blocks(text) if not language for line in content.splitlines()]
+
+
+def edits(text: str) -> list[tuple[str, str, str]]:
+    """(path, old, new) for every diff of the page; several of one file stand under one heading."""
+    found, path = [], ""
+    for before, language, content in blocks(text):
+        heading = re.search(r"^In `([\w./]+)`:$", before, re.M)
+        path = heading[1] if heading else path
+        if language == "diff":
+            lines = content.splitlines(keepends=True)
+            old = "".join(line[1:] for line in lines if not line.startswith("+"))
+            found.append((path, old, "".join(line[1:] for line in lines if not line.startswith("-"))))
+    return found
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory) -> Path:
+    """The repository with everything on the page in it, beside two tiny models and a few documents."""
+    root = tmp_path_factory.mktemp("copy")
+    for name in SOURCES:
+        source, target = ROOT / name, root / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, target)
+    for path, content in files(PAGE).items():
+        assert not (root / path).exists(), f"{path} exists already"
+        (root / path).write_text(content)
+    for path, old, new in edits(PAGE):
+        content = (root / path).read_text()
+        assert content.count(old) == 1, f"{path} does not hold the lines that the page edits, once:\n{old}"
+        (root / path).write_text(content.replace(old, new))
+    profile = root / "conf" / "profile" / "embedded.yaml"  # whose artefacts are toys, and whole
+    values = OmegaConf.merge(OmegaConf.load(profile), OmegaConf.from_dotlist([*MAKES_IT_A_TOY, *AXES]))
+    profile.write_text(f"# @package _global_\n{OmegaConf.to_yaml(values)}")
+    save_tiny_pair(root / "models")
+    save_prompts(root, 8)
+    (root / "prompts.jsonl").rename(root / "notes.jsonl")
+    return root
+
+
+def run(root: Path, line: str, *more: str) -> subprocess.CompletedProcess[str]:
+    """A command of the page, typed in the copy; a run of models that is no artefact is made a toy."""
+    [python, *words] = shlex.split(line)
+    assert python == "python"
+    if words[1].startswith("experiments.") and not any(word.startswith("experiment=") for word in words):
+        words += [option for option in ("pair=mine", "dataset=notes") if option not in words]
+        words += MAKES_IT_A_TOY
+    environment = os.environ | {"PYTHONPATH": str(root), "HF_HUB_OFFLINE": "1"}
+    arguments = [sys.executable, *words, *more]
+    return subprocess.run(
+        arguments, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
+def cells_done(done: subprocess.CompletedProcess[str]) -> int:
+    """How many cells a run says that it has, all of them complete."""
+    assert done.returncode == 0, done.stderr
+    [(total, complete_ones)] = re.findall(r"^(\d+) cells?: (\d+) done", messages(done.stderr)[-1])
+    assert total == complete_ones
+    return int(total)
+
+
+def test_the_table_of_the_page_names_what_its_sections_edit():
+    touched = {
+        "A verifier": {"resispec/verifiers/", "conf/verifier/"},
+        "A decoder": {"conf/decoder/", "resispec/draws/"},
+        "An artefact": {"conf/experiment/", "analysis/", "experiments/tasks/", "conf/task/"},
+        "A metric": {"experiments/tasks/decode.py", "analysis/metrics.py"},
+        "A data set, a pair": {"conf/dataset/", "conf/pair/"},
+    }
+    rows = re.findall(r"^\| an? (.*?) \| (.*) \|$", PAGE, re.M)
+    assert len(rows) == len(touched)
+    for (title, places), (named, cell) in zip(touched.items(), rows, strict=True):
+        assert named.split(",")[0] == title.split(" ", 1)[1].split(",")[0]
+        assert set(re.findall(r"`([\w./]+)`", cell)) == places
+        text = section(title)
+        written = [*files(text), *dict.fromkeys(path for path, _, _ in edits(text))]
+        assert len(written) == len(places)
+        assert all(any(path.startswith(place) for place in places) for path in written), written
+
+
+def test_a_verifier(copy):
+    audit, sweep, by_file = commands(section("A verifier"))
+    done = run(copy, audit)
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^\| draw_and_look +\| (\w+) +\| +exact \(([\d.e+-]+)\) ", done.stdout, re.M)
+    assert {draws for draws, _ in rows} == {*Draws, "flat"}
+    assert all(float(error) < 1e-9 for _, error in rows)
+    assert set(re.findall(r"\*\*(\w+)\*\* \|$", done.stdout, re.M)) == {"undecided"}  # 18 tokens are too few
+    assert cells_done(run(copy, sweep)) == 4
+    assert cells_done(run(copy, by_file)) == 2
+
+
+def test_a_decoder_with_draws_of_its_own(copy):
+    [sweep] = commands(section("A decoder"))
+    assert cells_done(run(copy, sweep)) == 2
+    measure = (
+        "from resispec.audit.battery import worst_error; from resispec.verifiers import Draws, get_rule\n"
+        "for name in ('standard', 'resispec'): print(worst_error(get_rule(name), Draws.FLAT).error)"
+    )
+    done = run(copy, f"python -c {shlex.quote(measure)}")
+    exact, biased = (float(line) for line in done.stdout.split())
+    assert exact < 1e-9 < 0.1 < biased
+
+
+def test_an_artefact(copy):
+    sweep, table = commands(section("An artefact"))
+    done = run(copy, sweep)
+    assert cells_done(done) == 2 and "overlap PROFILE=embedded" in messages(done.stderr)[-1]
+    done = run(copy, table)
+    assert done.returncode == 0, done.stderr
+    frame = pd.read_csv(copy / "results" / "embedded" / "overlap.csv")
+    assert list(frame.temperature) == [1.0, 0.6] and set(frame.status) == {"done"}
+    assert frame.value.between(0, 1).all() and (frame.lower <= frame.upper).all()
+    page = (copy / "results" / "embedded" / "overlap.md").read_text()
+    assert "mass that target and draft share" in page
+    assert (copy / "results" / "embedded" / "overlap.tex").exists()
+    assert "`python -m analysis.publish overlap`" in section("An artefact")
+    assert run(copy, "python -m analysis.publish overlap").returncode == 0
+    assert (copy / "results" / "published" / "embedded" / "overlap.csv").exists()
+
+
+def test_a_metric(copy):
+    sweep, table = commands(section("A metric"))
+    assert cells_done(run(copy, sweep)) == 10  # two temperatures of five: baseline, two rules, their audits
+    done = run(copy, table)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\| +Empty steps +\|", done.stdout)
+    assert "share of the steps that accepted no drafted token" in done.stdout
+    frame = pd.read_csv(copy / "results" / "embedded" / "table1.csv")
+    found = frame[frame.quantity == "empty_steps"].set_index(["temperature", "decoder", "verifier"]).value
+    assert len(found) == 6 and found.between(0, 1).all()
+    assert (found.xs("autoregressive", level="decoder") == 1).all()  # nothing is drafted
+
+
+def test_a_data_set_and_a_pair(copy):
+    [sweep] = commands(section("A data set, a pair"))
+    assert cells_done(run(copy, sweep)) == 2
+    plans = [path.read_text() for path in (copy / "results" / "embedded" / "plans" / "sweep").glob("*.json")]
+    [plan] = [text for text in plans if "pair=mine dataset=notes verifier=standard,resispec" in text]
+    assert '"pair": "mine"' in plan and '"dataset": "notes"' in plan
+
+
+@pytest.fixture
+def rule_file(tmp_path):
+    path = tmp_path / "my_rule.py"
+    code = files(section("A verifier"))["resispec/verifiers/draw_and_look.py"]
+    path.write_text(code.replace('@register("draw_and_look")\n', ""))
+    return path
+
+
+def test_the_page_s_rule_is_exact_and_decodes(rule_file):
+    name = f"{rule_file}:DrawAndLook"
+    rule = CheckedRule(get_rule(name), name)
+    assert supported_draws(rule) == tuple(Draws)
+    assert all(worst_error(rule, draws).error < 1e-9 for draws in Draws)
+    decoder = Decoder(DraftModel(complete(3, 2)), get_verifier(name))
+    result = decoder.generate(table_pair(), [0], Sampling(1.0, 20, 64), torch.Generator().manual_seed(0))
+    assert len(result.tokens) == 20 and max(result.num_emitted) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nothing.py:Rule", "verifier file nothing.py does not exist"),
+        ("{file}:Other", "has no 'Other'; it has .*DrawAndLook"),
+        ("{file}:Law", "verifier '.*Law'"),
+    ],
+)
+def test_what_cannot_be_a_verifier_is_named(rule_file, name, message):
+    with pytest.raises(InvalidInput, match=message) as caught:
+        get_verifier(name.format(file=rule_file))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,50 @@
+"""Containers, citation, workflow and issue forms say what the project says; the linters read all of them."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[3]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def read(name):
+    return yaml.safe_load((ROOT / name).read_text())
+
+
+def test_every_such_file_is_linted():
+    command = ["make", "--dry-run", "lint"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    files = [path.relative_to(ROOT) for path in (ROOT / ".github").rglob("*") if path.is_file()]
+    for file in (*files, "CITATION.cff", "compose.yaml", "Dockerfile"):
+        assert f" {file}" in done.stdout, file
+
+
+def test_the_workflow_runs_what_every_change_passes_from_the_oldest_python_on():
+    job = read(".github/workflows/ci.yml")["jobs"]["ci"]
+    pythons = job["strategy"]["matrix"]["python"]
+    assert pythons == ["3.11", "3.12", "3.13"] and PROJECT["requires-python"] == f">={pythons[0]}"
+    assert job["steps"][-1] == {"run": ".ci/run"} and os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_the_citation_is_of_this_version():
+    citation = read("CITATION.cff")
+    for key in ("version", "license"):
+        assert citation[key] == PROJECT[key]
+
+
+def test_containers_mount_what_the_image_keeps_and_run_as_the_caller():
+    image = (ROOT / "Dockerfile").read_text()
+    service = read("compose.yaml")["services"]["resispec"]
+    mounted = {volume["target"] for volume in service["volumes"]}
+    kept = set(re.findall(r"(?:HF_HOME|RESISPEC_CACHE)=(\S+)", image))
+    assert mounted == kept | {"/app/results"} and len(kept) == 2
+    assert service["user"].startswith("${CALLER:?")
+    [made] = re.findall(r"install --directory --mode=1777 (.*?)\n\n", image.replace("\\\n", " "), re.S)
+    home = re.search(r"HOME=(/\S+) USER", image).group(1)
+    assert {home, "results", *kept} <= set(made.split())
+    assert re.search(r"^USER [1-9]", image, re.M)  # never root, whatever is typed

@@ -1,0 +1,183 @@
+"""The page in headless Chromium: it fits, sorts, filters, can be read in both schemes, and says no error."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from toy_page import write_results
+
+from analysis.page.__main__ import write
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+QUIET = ("--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync")
+SIZES = [(390, 844), (1280, 900)]
+MIN_CONTRAST = 4.5
+"""WCAG 2.1, level AA, for text of normal size."""
+
+# Every element whose own text stands out less than a limit from what is painted behind it.
+FAINT = """(limit) => {
+  const channels = (colour) => (colour.match(/[\\d.]+/g) || []).map(Number);
+  const light = ([red, green, blue]) => {
+    const linear = (part) => (part /= 255) <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+    return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue);
+  };
+  const behind = (element) => {
+    for (let one = element; one; one = one.parentElement) {
+      const found = channels(getComputedStyle(one).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const faint = [];
+  for (const element of document.querySelectorAll("body *:not(script)")) {
+    const text = Array.from(element.childNodes).filter((node) => node.nodeType === 3 && node.data.trim());
+    if (!text.length) continue;
+    const [first, second] = [channels(getComputedStyle(element).color), behind(element)].map(light);
+    const ratio = (Math.max(first, second) + 0.05) / (Math.min(first, second) + 0.05);
+    if (ratio < limit) faint.push([element.className, text[0].data.trim().slice(0, 40), ratio]);
+  }
+  return faint;
+}"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("results")
+    write_results(results)
+    return write("embedded", results)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        options = ["--no-sandbox", "--disable-gpu", *QUIET]
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def opened(browser: Any, path: Path) -> Iterator[Any]:
+    """`opened(width, height, scheme)` opens the page; in the end nothing was fetched, nothing complained."""
+    pages, complaints, requests = [], [], []
+
+    def open_page(width: int = 1280, height: int = 900, scheme: str = "light", **options: Any) -> Any:
+        size = {"width": width, "height": height}
+        page = browser.new_page(viewport=size, color_scheme=scheme, **options)
+        page.on("console", lambda said: complaints.append(said.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda one: requests.append(one.url))
+        page.goto(path.as_uri())
+        pages.append(page)
+        return page
+
+    yield open_page
+    for page in pages:
+        page.close()
+    assert complaints == []
+    assert {url for url in requests if not url.startswith("data:")} == {path.as_uri()}
+
+
+def column(page: Any, table: str, header: str) -> list[str]:
+    """The texts of a column, in the order of the visible rows."""
+    script = """({table, header}) => {
+      const heads = Array.from(table.tHead.rows[0].cells, (cell) => cell.textContent.trim());
+      const rows = Array.from(table.tBodies[0].rows).filter((row) => row.offsetParent !== null);
+      return rows.map((row) => row.cells[heads.indexOf(header)].textContent.trim());
+    }"""
+    handle = page.query_selector(f"#data-{table}")
+    return page.evaluate(script, {"table": handle, "header": header})
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_the_page_never_scrolls_sideways(opened: Any, width: int, height: int) -> None:
+    page = opened(width, height)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    wide = page.locator("#table1 .scroll").first
+    assert wide.evaluate("(one) => one.scrollWidth > one.clientWidth"), (
+        "the table scrolls in its own container"
+    )
+    assert wide.get_attribute("tabindex") == "0" and wide.get_attribute("aria-label").startswith("Table: ")
+
+
+def test_accepted_lengths_and_gains_are_in_view(opened: Any) -> None:
+    shown = opened(1280).locator("#table1 .scroll").first
+    box = shown.bounding_box()
+    for header in ("Audit", "Gain", "Accepted length", "Tokens/s"):
+        column = shown.locator("th", has_text=header).first.bounding_box()
+        assert column["x"] + column["width"] <= box["x"] + box["width"], header
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_text_stands_out(opened: Any, width: int, height: int, scheme: str) -> None:
+    page = opened(width, height, scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert page.evaluate(FAINT, MIN_CONTRAST) == []
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    is_dark = sum(map(int, background.removeprefix("rgb(").rstrip(")").split(","))) < 3 * 128
+    assert is_dark == (scheme == "dark")
+
+
+def test_numbers_are_sorted_as_numbers(opened: Any) -> None:
+    """By the first number of "6.0 [4.0, 8.0]": as text 21.3 would come before 6.0. Gaps are last."""
+    page = opened()
+    assert column(page, "table1", "Tokens/s")[0] == "6.0 [4.0, 8.0]"
+    button = page.locator("#data-table1 th", has_text="Tokens/s").first.locator("button")
+    orders = {}
+    for direction in ("ascending", "descending"):
+        button.click()
+        head = page.locator("#data-table1 th[aria-sort]")
+        assert head.count() == 1 and head.get_attribute("aria-sort") == direction
+        orders[direction] = [text.partition(" ")[0] for text in column(page, "table1", "Tokens/s")]
+    assert orders["ascending"] == ["6.0", "6.0", "8.7", "21.3", "–", "–"]
+    assert orders["descending"] == ["21.3", "8.7", "6.0", "6.0", "–", "–"]
+
+
+def test_exponents_and_text_are_sorted_too(opened: Any) -> None:
+    page = opened()
+    page.locator("#data-table4 th", has_text="Audited TV").locator("button").click()
+    assert [text[:5] for text in column(page, "table4", "Audited TV")] == ["0.038", "0.825"]
+    page.locator("#data-overview th", has_text="Artefact").locator("button").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    names = column(page, "overview", "Artefact")
+    assert names == sorted(names, reverse=True) and names[0] == "Table 5" and names[-1] == "Table 1"
+
+
+def test_a_filter_keeps_the_rows_with_all_its_words(opened: Any) -> None:
+    page = opened()
+    box = page.locator("#table1").get_by_label("Filter rows").first
+    box.fill("resispec BIASED")
+    assert column(page, "table1", "Method") == ["SpecInfer + ResiSpec"]
+    assert page.locator("#table1 .filter output").first.text_content() == "1 of 6 rows"
+    box.fill("")
+    assert len(column(page, "table1", "Method")) == 6
+
+
+def test_the_keyboard_reaches_what_it_must(opened: Any) -> None:
+    page = opened()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    assert page.evaluate("document.activeElement.getBoundingClientRect().top") >= 0
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator("#data-table1 th button").first.focus()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Tab")
+    outline = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate("document.activeElement.tagName") == "BUTTON" and page.evaluate(outline) == "solid"
+
+
+def test_without_scripts_everything_can_be_read(opened: Any) -> None:
+    page = opened(java_script_enabled=False)
+    text = page.locator("#data-table1").inner_text()
+    assert "SpecInfer + ResiSpec" in text and "2.67\n[2.50, 3.00]" in text
+    assert page.locator("th button").count() == 0 and page.locator("input").count() == 0

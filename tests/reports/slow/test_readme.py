@@ -1,0 +1,95 @@
+"""README and docs quote the published numbers, and docs list the options that there are."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from analysis import quotes
+
+ROOT = Path(__file__).parents[3]
+PUBLISHED = ROOT / "results" / "published" / "embedded"
+README = (ROOT / "README.md").read_text()
+OPTIONS = (ROOT / "docs" / "running.md").read_text()
+INFLATED = (ROOT / "docs" / "inflated.md").read_text()
+LABELS = ("pair", "dataset", "decoder", "tree", "verifier")
+
+
+def test_what_must_be_quoted_is():
+    for name, block in (("README", "frontier_summary"), ("docs/speed", "bench"), ("docs/exactness", "audit")):
+        assert f"<!-- {block} -->\n" in (ROOT / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("page", quotes.pages(ROOT), ids=lambda page: page.name)
+def test_what_is_quoted_is_that_of_the_committed_results(page):
+    text = page.read_text()
+    assert text == quotes.renewed_text(text, PUBLISHED.parent), "run analysis.publish"
+
+
+def test_no_number_of_the_headline_is_typed_by_hand():
+    """Numbers of the paper and of the example by hand stand before the table, and no others after it."""
+    headline = README[README.index("<!-- /frontier_summary -->") : README.index("## Two commands")]
+    assert len(quotes.NUMBERS.findall(headline)) >= 8
+    assert not re.findall(r"\d[.,]\d", quotes.NUMBERS.sub("", headline))
+
+
+def test_what_is_said_of_speed_beside_the_frontier_is_in_its_table():
+    frame = pd.read_csv(PUBLISHED / "frontier.csv")
+    speeds = frame[(frame.quantity == "speedup_vs_autoregressive") & (frame.verifier != "resispec")].value
+    assert speeds.max() < 1  # "no exact verifier makes one of these trees faster than one token at a time"
+    assert set(frame.verdict[frame.verifier != "resispec"].dropna()) == {"no bias seen"}
+
+
+def listed() -> dict[str, set[str]]:
+    """group -> the options that the table names."""
+    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", OPTIONS, re.M)
+    return {group: set(re.findall(r"`([^`]+)`", cells.split(" (")[0])) for group, cells in rows}
+
+
+def test_every_option_that_is_listed_exists():
+    assert set(listed()) == {*LABELS, "task"}
+    for group, options in listed().items():
+        assert options <= {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}, group
+
+
+def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
+    """An option that someone adds needs no line before a number of it is published; `--help` lists it."""
+    used = {group: set() for group in LABELS}
+    for path in PUBLISHED.glob("*.csv"):
+        frame = pd.read_csv(path)
+        for group in set(LABELS) & set(frame) if "cell_id" in frame else ():
+            used[group] |= {str(value).partition("(")[0] for value in frame[group].dropna()}
+    for path in (ROOT / "conf" / "profile").glob("*.yaml"):
+        axes = OmegaConf.to_container(OmegaConf.load(path).axes)
+        pairs = [
+            [names] if isinstance(names, str) else names for key, names in axes.items() if "pairs" in key
+        ]
+        used["pair"] |= {name for names in pairs for name in names}
+        used["dataset"] |= set(axes["datasets"])
+    for group, options in used.items():
+        assert options - {"ceiling"} <= listed()[group], group
+
+
+def test_the_help_lists_every_option():
+    command = [sys.executable, "-m", "experiments.run", "--help"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for group in listed():
+        [line] = re.findall(rf"^{group}: (.*)$", text, re.M)
+        assert set(line.split(", ")) == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
+
+
+def test_the_readme_is_no_longer_than_it_should_be():
+    assert len(README.splitlines()) <= 120
+
+
+def test_what_is_said_of_the_inflated_pair_s_speed_is_in_its_table():
+    frame = pd.read_csv(PUBLISHED.parent / "inflated_cpu" / "speed.csv")
+    gains = frame[frame.quantity == "speedup_vs_one_token"]
+    eight = gains[gains.entry.isin(["iid 8", "without_replacement 8"])].value
+    assert set(eight.round(1)) == {1.1, 1.2} and "trees of 8 positions decode 1.1 to 1.2 times" in INFLATED
+    d5b3 = gains[gains.entry.str.startswith("d5b3")].value
+    assert d5b3.between(0.4, 0.55).all() and "d5b3 half of them" in INFLATED

@@ -1,0 +1,84 @@
+"""The files of every artefact from toy cells, byte for byte as tests/golden/outputs has them.
+
+Where an output changes on purpose, `UPDATE_GOLDEN=1 pytest tests/reports/test_golden_outputs.py` writes the
+files anew; the change is then read in the diff.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import toy_artefacts
+
+from analysis import cells, load, published
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "outputs"
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """The tables' files of a profile's folder, by their paths."""
+    files = [path for path in folder.rglob("*") if path.suffix in (".csv", ".md", ".tex")]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(files)}
+
+
+def compare(found: dict[str, bytes], stem: str) -> None:
+    """Compare files with the golden ones, which are all below the folder `stem`."""
+    folder = GOLDEN / stem
+    if os.environ.get("UPDATE_GOLDEN"):
+        shutil.rmtree(folder, ignore_errors=True)
+        for name, content in found.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(content)
+    golden = outputs(folder)
+    assert list(found) == list(golden)
+    for name in golden:
+        assert found[name].decode().splitlines() == golden[name].decode().splitlines(), name
+        assert found[name] == golden[name], name
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A results folder; what is published and which sweeps there are does not depend on the repository."""
+    for name in toy_artefacts.ARTEFACTS:
+        (tmp_path / "experiment").mkdir(exist_ok=True)
+        (tmp_path / "experiment" / f"{name}.yaml").touch()
+    (tmp_path / "published" / "embedded").mkdir(parents=True)
+    for name in ("table1", "table5"):
+        path = GOLDEN / name / f"{name}.csv"
+        if path.is_file():
+            text = path.read_text().replace("no bias seen", "biased", 6).replace(",2.0", ",9.0")
+            (tmp_path / "published" / "embedded" / f"{name}.csv").write_text(text)
+    monkeypatch.setattr(published, "FOLDER", tmp_path / "published")
+    monkeypatch.setattr(load, "EXPERIMENTS", tmp_path / "experiment")
+    monkeypatch.chdir(tmp_path)
+    Path("results").mkdir()
+    return Path("results")
+
+
+@pytest.mark.parametrize("name", list(toy_artefacts.ARTEFACTS))
+def test_files_are_byte_for_byte_the_golden_ones(
+    name: str, results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    toy_artefacts.ARTEFACTS[name](results)
+
+    main = importlib.import_module(f"analysis.{name}").main
+    drawn: list[str] = []
+    monkeypatch.setattr("analysis.figures.save_figure", lambda _, stem: drawn.append(stem.name) or [])
+    assert main(["--results", str(results)]) == 0
+    if name == "table1":
+        assert main(["--results", str(results), "--slice", "1a2b"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
+    assert drawn == [name] * (name in ("figure1", "figure2", "figure3", "frontier", "speed"))
+    compare(outputs(results / "embedded"), name)
+
+
+def test_the_tidy_file_of_all_cells_is_the_golden_one(results: Path) -> None:
+    for name in ("table1", "table5", "levels"):
+        toy_artefacts.ARTEFACTS[name](results)
+    assert cells.main(["--results", str(results)]) == 0
+    compare(outputs(results / "embedded"), "cells")

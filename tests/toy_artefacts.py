@@ -1,0 +1,339 @@
+"""Deterministic cells of every artefact, with gaps, audits, categories and a slice."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from toy_cells import (
+    SCALING_ROWS,
+    ToyCell,
+    decay_rows,
+    identity,
+    kl_rows,
+    make_audit,
+    make_cell,
+    make_row,
+    save,
+    write_plan,
+)
+
+from analysis.labels import Label
+from resispec.trees import from_widths, grow_map
+
+REASON = "out of memory: 50 % of #1 & more than\n$2_000 {a} <b> | ~c^d, which is too long to print"
+GAINS = {"autoregressive": 0, "standard": 1, "resispec": 2}
+"""Tokens a step, more or less, by verifier; others have 3."""
+
+
+def decoded(method: str, prompts: int = 8, shift: int = 0, seed: int = 0) -> list[dict[str, Any]]:
+    """Rows of cells that decode; every prompt has other numbers."""
+    gain, rows = GAINS.get(method, 3), []
+    for index in range(prompts):
+        histogram = [
+            1 + (index * 7 + shift) % 5,
+            *[(index + place + shift) % 3 + gain for place in range(gain)],
+        ]
+        rows.append(make_row(index, 0.25 + (index * 3 + gain) % 4 / 8, histogram) | {"seed": index + seed})
+    return rows
+
+
+def methods(root: Path, audited: bool = True, **changed: Any) -> list[ToyCell]:
+    """The three methods of one setting, and audits of two of them."""
+    cells = [save(make_cell(root, name, **changed), decoded(name)) for name in GAINS]
+    return cells + [make_audit(cells[1], 600, 0.0), make_audit(cells[2], 600, 0.2)] * audited
+
+
+def table1(root: Path) -> None:
+    """Three settings with gaps of every kind; one data set with categories; a slice that varies a seed."""
+    cells = methods(root, temperature=0.6)
+    cells += [save(make_cell(root, "standard", "cnn_dm"), decoded("standard", shift=1))]
+    cells += [save(make_cell(root, "resispec", "cnn_dm"), None, "failed", REASON)]
+    cells += [make_cell(root, "autoregressive", "cnn_dm")]
+    cells += [save(make_cell(root, "naive", "cnn_dm"), decoded("naive"), "running")]
+    cells += [make_audit(cells[1], 600, 0.0).labelled(dataset="cnn_dm", temperature=1.0)]
+    cells += [save(replace(cells[5], cell_id="audit").labelled(audit=True, temperature=0.6), None, "failed")]
+    for name in GAINS:
+        rows = decoded(name, shift=2)
+        for index, row in enumerate(rows):
+            row["category"] = ("qa", "math_reasoning")[index % 2]
+        cells.append(save(make_cell(root, name, "spec_bench"), rows))
+    cells.append(make_cell(root, "optimal", "spec_bench"))
+    write_plan(root, "table1", cells, sources={"conf/none.yaml": "0"})
+    chain = [
+        save(
+            make_cell(
+                root,
+                name,
+                seed=seed,
+                **({"tree": Label("chain", {"num_drafted": 7})} if name != "autoregressive" else {}),
+            ),
+            decoded(name, shift=seed, seed=seed),
+        )
+        for name, seed in product(GAINS, (0, 100))
+    ]
+    command = "python -m experiments.run experiment=table1 tree=chain tree.num_drafted=7"
+    write_plan(root, "table1@1a2b3c4d", chain, command=command)
+
+
+def table2(root: Path) -> None:
+    """Sequoia's maps, EAGLE's readings."""
+    ours = root / "ours.json"
+    ours.write_text(json.dumps({"about": {"expected_tokens": 1.9}}), encoding="utf-8")
+    cells = [save(make_cell(root, "autoregressive"), decoded("autoregressive"))]
+    for name in ("standard", "resispec"):
+        sequoia = make_cell(root, name, decoder="sequoia", tree="growmap_64")
+        cells.append(replace(save(sequoia, decoded(name)), tree_file=ours))
+        cells.append(save(make_cell(root, name, decoder="eagle_softmax", tree="eagle2"), decoded(name)))
+    cells.append(save(make_cell(root, "standard", decoder="eagle", tree="eagle2"), decoded("standard")))
+    cells.append(make_cell(root, "resispec", decoder="eagle", tree="eagle2"))
+    write_plan(root, "table2", [*cells, make_audit(cells[1], 600, 0.01)])
+
+
+def table3(root: Path) -> None:
+    """Trees by depth and branching, in the order of print and not, with an exact verifier."""
+    cells = [save(make_cell(root, "autoregressive"), decoded("autoregressive"))]
+    for tree, name in product(
+        ("d3b11", "d5b3", Label("complete", {"branching": 3, "depth": 5}), "chain"),
+        ("standard", "resispec", "traversal_optimal"),
+    ):
+        cells.append(save(make_cell(root, name, tree=tree), decoded(name, shift=len(str(tree)))))
+    cells += [make_audit(cells[4], 600, 0.0), make_audit(cells[5], 600, 0.2)]
+    cells += [make_cell(root, name, tree="d7b2") for name in ("standard", "resispec")]
+    cells.append(save(make_cell(root, "naive"), decoded("naive")))
+    write_plan(root, "table3", cells)
+
+
+def table4(root: Path) -> None:
+    """Divergences of two rules, and of one that has no proxy in the paper."""
+    variation = {"standard": [[0.0, 0.001], [-0.002, 0.0]], "resispec": [[0.25, 0.5], [0.125, 0.25]]}
+    variation["optimal"] = [[0.0, 0.0], [0.001, 0.0]]
+    cells = [
+        save(make_cell(root, name, dataset), kl_rows(found, 0.001 + 0.001 * place))
+        for place, dataset in enumerate(("embedded_code", "cnn_dm"))
+        for name, found in variation.items()
+    ]
+    cells.append(save(make_cell(root, "resispec", "c4", temperature=0.6), None, "failed", REASON))
+    write_plan(root, "table4", cells)
+
+
+def table5(root: Path) -> None:
+    """The curves of a setting, and of one that is half missing."""
+    cells = [save(make_cell(root, name, "c4"), SCALING_ROWS) for name in ("standard", "resispec")]
+    cells += [save(make_cell(root, "standard", "c4", temperature=0.6), SCALING_ROWS)]
+    cells += [make_cell(root, "resispec", "c4", temperature=0.6)]
+    write_plan(root, "table5", cells)
+
+
+def table6(root: Path) -> None:
+    """Three drafts of a target, one of them not done, and the main pair."""
+    cells = []
+    drafts = ("sheared_2.7b__sheared_1.3b", "sheared_2.7b__tinyllama_1.1b", "embedded", "my_pair")
+    for shift, pair in enumerate(drafts):
+        for name, dataset in product(("standard", "resispec"), ("cnn_dm", "embedded_code")):
+            cell = make_cell(root, name, dataset, pair=pair)
+            cells.append(save(cell, decoded(name, shift=shift)))
+    cells += [make_audit(cells[0], 600, 0.0), make_audit(cells[3], 600, 0.2)]
+    cells += [save(make_cell(root, name, "cnn_dm", pair="sheared_2.7b__tiny_vicuna_1b"), None, "failed")
+              for name in ("standard", "resispec")]  # fmt: skip
+    write_plan(root, "table6", cells)
+
+
+def figure1(root: Path) -> None:
+    """Rates of two rules, one of which is never tested at the second sibling."""
+    rows = {
+        "standard": ([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3),
+        "resispec": ([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3),
+    }
+    rows["naive"] = ([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3)
+    cells = [save(make_cell(root, name), decay_rows(*found)) for name, found in list(rows.items())[:2]]
+    cells += [save(make_cell(root, "naive", temperature=0.6), decay_rows(*rows["naive"]))]
+    cells += [save(make_cell(root, "standard", temperature=0.6), None, "failed", REASON)]
+    write_plan(root, "figure1", cells)
+
+
+def residual_row(
+    index: int, numbers: list[float], residual: list[list[float]], excess: float
+) -> dict[str, Any]:
+    """A prompt with a prefix for each of `numbers`, which is all that is typical of it."""
+    count, same = len(numbers), [[number, number / 2, number / 4] for number in numbers]
+    target = [0.1, 0.2, 0.4, 0.3]
+    return identity(index, count) | {
+        "num_tuples": 1600,
+        "context": [f"text  {index}\n {place}" for place in range(count)],
+        "tokens": [[7, -1, 9, -1]] * count,
+        "texts": [[" $x\n", "all others", "|", "all others"]] * count,
+        "target": [target] * count,
+        "draft": [[0.3, 0.4, 0.2, 0.1]] * count,
+        "residual": [residual] * count,
+        "rejected": same,
+        "overlap": same,
+        "outside": same,
+        "overdraft": [[law[0] + law[1] for law in residual]] * count,
+        "emitted": [[target[0] + excess, *target[1:3], target[3] - excess]] * count,
+        "emitted_error": [[0.01] * 4] * count,
+        "excess": [excess] * count,
+    }
+
+
+def figure2(root: Path) -> None:
+    """What rejections leave with two rules; a third one failed."""
+    laws = {
+        "standard": ([[0.1, 0.2, 0.4, 0.3], [0.0, 0.0, 0.5, 0.5], [0.0, 0.0, 0.25, 0.75]], 0.0),
+        "resispec": ([[0.1, 0.2, 0.4, 0.3], [0.2, 0.4, 0.3, 0.1], [0.1, 0.5, 0.25, 0.15]], 0.25),
+    }
+    numbers = ([1.0, 0.25], [0.5, 0.125], [0.4])
+    cells = [
+        save(make_cell(root, name), [residual_row(index, own, *law) for index, own in enumerate(numbers)])
+        for name, law in laws.items()
+    ]
+    write_plan(root, "figure2", [*cells, save(make_cell(root, "optimal"), None, "failed", REASON)])
+
+
+def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
+    """Rows of profiled prompts; the standard rule's shaping is not split."""
+    rows = []
+    for index in range(3):
+        steps = 2 + index
+        seconds = {
+            "profiled": 0.02,
+            "draft": 0.006,
+            "target": 0.008,
+            "verify": 0.005,
+            "shaping": 0.001 * scale,
+        }
+        seconds |= {"budget": 0.0002, "redistribution": 0.0005, "proxy": 0.0002} if split else {}
+        names = ("profiled", "draft", "target", "verify", "shaping", "budget", "redistribution", "proxy")
+        row = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index, "num_prompt_tokens": 64}
+        row |= {"num_emitted": 2 * steps + index, "num_steps": steps, "tokens_sha256": "0" * 16}
+        row |= {f"{name}_s": scale**0.1 * steps * seconds.get(name, 0.0) for name in names}
+        rows.append(row | {"commit_s": 0.001, "num_timed": 10 * steps, "clock_s": 0.0004 * steps})
+    return rows
+
+
+def figure3(root: Path) -> None:
+    """Two decoders; of the second one a rule has failed and the other was never run."""
+    cells = [
+        save(make_cell(root, "standard"), profiled(1.0, False)),
+        save(make_cell(root, "resispec"), profiled(3.0, True)),
+        save(make_cell(root, "resispec", decoder="sequoia"), None, "failed", REASON),
+        make_cell(root, "standard", decoder="sequoia"),
+    ]
+    write_plan(root, "figure3", cells)
+
+
+def bound_cell(root: Path, tree: str, ratio: float) -> ToyCell:
+    """Rollouts and trees whose first level always has these ratios, 1 and `ratio`."""
+    cell = replace(make_cell(root, "traversal_optimal", tree=tree), cell_id=f"bound-{tree}")
+    logs = {"tree_log_ratios": [[ratio], [ratio]], "rollout_log_ratios": [[1.0], [1.0]]}
+    rows = [identity(index, 2) | {"num_nodes": 3, "emitted": 3.0} | logs for index in range(4)]
+    return save(cell, rows)
+
+
+def searched(root: Path, decoder: str, temperature: float) -> ToyCell:
+    """A cell whose map says that three levels are the fastest from a cost ratio of 0.2, five below."""
+    shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
+    about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
+    about |= {
+        "target_s": {"1": 1, "9": 0.02},
+        "fastest_up_to_ratio": {"5": 0.2, "3": None},
+        "widths": [2, 2, 2, 2],
+    }
+    about |= {"frontier": {"3": shape | {"widths": [3, 5]}, "5": shape | {"widths": [2, 2, 2, 2]}}}
+    path = root / f"{decoder}.{temperature}.json"
+    grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape)
+    cell = make_cell(root, "traversal", tree="best_16", decoder=decoder, temperature=temperature)
+    return replace(cell, tree_file=path)
+
+
+def frontier(root: Path) -> None:
+    """The paper's rules, searched trees, ceilings and a longer audit, in parts."""
+    reference = [*methods(root), make_cell(root, "optimal")]
+    other = [
+        save(make_cell(root, name, "cnn_dm"), decoded(name, shift=1)) for name in ("standard", "resispec")
+    ]
+    best = save(make_cell(root, "traversal_optimal", tree="best_121"), decoded("traversal_optimal"))
+    longer = save(replace(reference[1], cell_id="longer"), decoded("standard"))
+    parts = {
+        "d5b3": [*reference, *other],
+        "best": [
+            best,
+            make_audit(best, 600, 0.0),
+            searched(root, "sequoia", 1.0),
+            searched(root, "specinfer", 0.6),
+        ],
+        "long": [make_audit(longer, 5100, 0.0), replace(reference[2], cell_id="none").labelled(audit=True)],
+        "bound": [bound_cell(root, "d5b3", 0.0), bound_cell(root, "best_121", 2.0)],
+    }
+    for part, cells in parts.items():
+        write_plan(root, "frontier", cells, part=part)
+
+
+def levels(root: Path) -> None:
+    """Whole levels beside traversal on the same tree."""
+    cells = [
+        save(make_cell(root, "standard"), decoded("standard")),
+        save(make_cell(root, "traversal_optimal", tree="best_121"), decoded("traversal_optimal")),
+        save(make_cell(root, "level_optimal", tree="best_121"), decoded("level_optimal", shift=3)),
+        make_cell(root, "level_optimal"),
+    ]
+    write_plan(root, "levels", [*cells, make_audit(cells[2], 2000, 0.0)])
+
+
+ENTRIES = {
+    # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted, steps
+    "one_token": ("iid", "standard", 1, 1, (2.0, 8, 1.6, 8, 8), (2.0, 8, 1.6, 8, 8)),
+    "fastest": ("iid", "block", 3, 3, (1.0, 8, 0.8, 10, 5), (1.5, 8, 1.2, 8, 3)),
+    "d5b3 standard": ("iid", "standard", 121, 5, (4.0, 8, 3.8, 9, 3), (4.0, 8, 3.8, 9, 3)),
+    "chain 3": ("iid", "block", 3, 3, (1.0, 8, 0.8, 10, 5), (1.0, 8, 0.8, 8, 3)),
+    "generate": ("", "", 0, 0, (2.5, 8, 0.0, 0, 0), (1.5, 8, 0.0, 0, 0)),
+}
+SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
+
+
+def speed_rows(entries: dict[str, Any] = ENTRIES) -> list[dict[str, Any]]:
+    """Two prompts that every entry decoded."""
+    rows = []
+    for index in range(2):
+        row: dict[str, Any] = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index}
+        row |= {"num_prompt_tokens": 4, "entry": list(entries)}
+        for place, name in enumerate(("draws", "verifier", "num_nodes", "num_levels")):
+            row[name] = [entry[place] for entry in entries.values()]
+        for place, name in enumerate(SUMS):
+            row[name] = [entry[4 + index][place] for entry in entries.values()]
+        rows.append(row)
+    return rows
+
+
+def expecting(cell: ToyCell, step_s: float = 0.2, tokens: float = 2.0) -> ToyCell:
+    """The cell, and the file of its tree, which expects something of the chain and of one token."""
+    path = cell.results / "fastest.json"
+    chain = {"draws": "iid", "verifier": "block", "child_counts": [[1], [1]], "num_nodes": 3}
+    single = {"draws": "iid", "verifier": "standard", "child_counts": [], "num_nodes": 1}
+    expected = [
+        chain | {"expected_tokens": tokens, "step_s": step_s},
+        single | {"expected_tokens": 1.0, "step_s": 0.1},
+    ]
+    path.write_text(json.dumps({"about": {"expected": expected, "length": 8}}), encoding="utf-8")
+    return replace(cell, tree_file=path)
+
+
+def speed(root: Path) -> None:
+    """Two settings, the second one not done."""
+    race = make_cell(root, "autoregressive", decoder="fastest", tree="fastest")
+    cells = [expecting(save(race, speed_rows()))]
+    other = make_cell(root, "autoregressive", decoder="fastest", tree="fastest", temperature=0.6)
+    write_plan(root, "speed", [*cells, save(other, None, "failed", REASON)])
+
+
+ARTEFACTS = {
+    made.__name__: made
+    for made in (
+        *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
+        *(frontier, levels, speed),
+    )
+}
+"""Every artefact, and what writes its cells and its plan."""
