@@ -3,8 +3,9 @@
 #   mkdir -p ~/.cache/huggingface ~/.cache/resispec
 #   docker run --rm --gpus all --user "$(id -u):$(id -g)" -v "$PWD/results:/app/results" \
 #     -v ~/.cache/huggingface:/cache/huggingface -v ~/.cache/resispec:/cache/resispec resispec make reproduce-table1
-# What it writes belongs to whoever runs it; compose.yaml says the same to `docker compose`. PyTorch's wheels bring
-# CUDA, so the image needs none, and its Python is the one that the published numbers were measured with.
+# What it writes belongs to whoever runs it; compose.yaml says the same to `docker compose`, and runs without a
+# GPU, too. PyTorch's wheels bring CUDA, so the image needs none, and its Python is the one that the published
+# numbers were measured with.
 FROM python:3.11-slim-bookworm
 
 SHELL ["/bin/bash", "-euo", "pipefail", "-c"]
@@ -21,12 +22,13 @@ COPY referee ./referee
 # Outside of /app, so that what follows changes no file of it.
 RUN python3 -m venv /opt/venv \
  && ln -s /opt/venv .venv \
- && .venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt --editable '.[dev]' \
- && touch .venv/installed
+ && .venv/bin/python -m pip install --no-cache-dir --constraint constraints.txt --editable '.[dev]'
 COPY . .
-# Any user may read the code and its commit, and write to the home, the results and the caches; all but the home
-# are places to mount folders of one's own.
-RUN git config --system --add safe.directory /app \
+# The stamp is newer than every file that was copied, so that `make` installs nothing again. Any user may read the
+# code and its commit, and write to the home, the results and the caches; all but the home are places to mount
+# folders of one's own.
+RUN touch .venv/installed \
+ && git config --system --add safe.directory /app \
  && chmod -R a+rX . \
  && install --directory --mode=1777 /home/anyone results \
       /cache /cache/huggingface /cache/resispec

@@ -41,7 +41,11 @@ def test_the_citation_is_of_this_version():
 
 def test_containers_mount_what_the_image_keeps_and_run_as_the_caller():
     image = (ROOT / "Dockerfile").read_text()
-    service = read("compose.yaml")["services"]["resispec"]
+    services = read("compose.yaml")["services"]
+    service = services["resispec"]
+    assert "deploy" not in service and services["gpu"].keys() == {"extends", "deploy"}  # runs without a GPU
+    assert services["gpu"]["extends"] == "resispec"
+    assert image.index("touch .venv/installed") > image.index("COPY . .")  # else `make` installs again
     mounted = {volume["target"] for volume in service["volumes"]}
     kept = set(re.findall(r"(?:HF_HOME|RESISPEC_CACHE)=(\S+)", image))
     assert mounted == kept | {"/app/results"} and len(kept) == 2
