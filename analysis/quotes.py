@@ -106,7 +106,7 @@ def numbers(query: str, published: Path) -> str:
         if rows.empty:
             raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
         texts.append(
-            audits.counted(rows.verdict) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
+            audits.counted(rows.verdict[rows.verdict != ""]) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
         )
     return " and ".join(texts)
 
