@@ -21,9 +21,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from referee import inputs, servers
-from referee.engines import MODES, Engine, Unanswered, write_transcripts
+from referee import inputs
+from referee.engines import Engine, Unanswered, write_transcripts
+from referee.engines.base import MODES
 from referee.inputs import EMBEDDED, count, token_prompts
+from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import SETTINGS, Sampling
 
@@ -64,10 +66,10 @@ def _server(options: argparse.Namespace) -> Engine:
     from referee.servers.client import Server
 
     if options.format is None:
-        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(servers.available())}")
+        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(FORMATS)}")
     server = Server(options.server, os.environ.get(KEY), options.tries, options.timeout)
     try:
-        return servers.connect(options.format, server)
+        return FORMATS[options.format](server)
     except Unanswered as error:
         raise InvalidInput(str(error)) from error
 
@@ -133,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
     for name, off in {**Sampling().by_name(), "max_new_tokens": 64}.items():
         asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=f"default {off}")
     server = made.add_argument_group("with --server")
-    server.add_argument("--format", choices=servers.available(), help="what the server speaks")
+    server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
     server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")

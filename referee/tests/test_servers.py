@@ -6,9 +6,10 @@ import pytest
 from toy_clients import ENGINES, PROMPTS, QUICK, connected, lines, write
 from toy_server import EOS, VERSIONS, ToyServer, continuation
 
-from referee import servers
-from referee.engines import Unanswered, acceptance_record, write_transcripts
+from referee.engines import Unanswered, write_transcripts
+from referee.engines.base import acceptance
 from referee.servers.client import Server
+from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -51,7 +52,7 @@ RECORDS = {
 def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
     path = tmp_path / "new" / "rows.jsonl"
     rows = write(toy, path)
-    assert read_transcripts(path) == rows and servers.available() == ENGINES
+    assert read_transcripts(path) == rows and list(FORMATS) == ENGINES
     settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
     settings |= {"presence_penalty": 0, "frequency_penalty": 0}
     for index, (row, line) in enumerate(zip(rows, lines(path), strict=True)):
@@ -95,8 +96,8 @@ def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
         )
         [row] = write(vllm, tmp_path / f"{index}.jsonl", PROMPTS[:1])
         assert "spec_decode" not in row.extra
-    assert acceptance_record("vllm", [1, 2], num_draft_tokens=1) is None  # it contradicts itself
-    assert acceptance_record("vllm", [0, 0], num_draft_tokens=0)["mean_acceptance_length"] == 1
+    assert acceptance("vllm", [1, 2], num_draft_tokens=1) == {}  # it contradicts itself
+    assert acceptance("vllm", [0, 0], 0)["spec_decode"]["mean_acceptance_length"] == 1
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
     toy.alter = GIVEN_UP[toy.engine]
     refused(Unanswered, "the server gave the request up")
     for spoken in set(ENGINES) - {toy.engine}:
-        engine = servers.connect(spoken, Server(toy.url, **QUICK))
+        engine = FORMATS[spoken](Server(toy.url, **QUICK))
         with pytest.raises(InvalidInput, match=r"takes no requests at /\S+ \(status 404\), so it speaks ano"):
             write_transcripts(engine, PROMPTS, Sampling(), path)
 
@@ -197,12 +198,10 @@ def test_addresses_keys_and_formats(vllm, tmp_path):
     for url in ("localhost:8000", "ftp://x", "http://", ""):
         with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
             Server(url)
-    with pytest.raises(InvalidInput, match="unknown format 'tgi'; allowed: llama_cpp, sglang, vllm"):
-        servers.connect("tgi", Server("http://localhost:1"))
-    engine = servers.connect("vllm", Server(f"{vllm.url}/v1/", key="secret", **QUICK))
+    engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret", **QUICK))
     write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
     assert vllm.keys == ["Bearer secret"]
     with ToyServer("vllm") as toy:
         url = toy.url
     with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*refused"):
-        servers.connect("vllm", Server(url, **QUICK))
+        FORMATS["vllm"](Server(url, **QUICK))

@@ -9,7 +9,8 @@ import torch
 from toys import ToyTokenizer, tiny_llama
 
 from referee.audit import measure
-from referee.engines import MODES, write_transcripts
+from referee.engines import write_transcripts
+from referee.engines.base import MODES
 from referee.engines.generate import TransformersEngine
 from referee.gallery.bugs import ArgmaxEngine
 from referee.rescoring import pair_scorers
