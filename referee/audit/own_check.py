@@ -16,8 +16,7 @@ import torch
 from torch import Generator, Tensor
 
 from referee.audit.arm import measure
-from referee.audit.comparisons import with_target
-from referee.audit.verdict import judge_comparison, limit_of
+from referee.audit.comparisons import judge_comparison, limit_of, with_target
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Finding
