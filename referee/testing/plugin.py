@@ -63,8 +63,8 @@ def pytest_addoption(parser: Any) -> None:
         ("samples", "NUMBER", "calls of a sampler in every assertion that names no number"),
     ):
         default = getattr(AssertionDefaults, name)
-        about = {"metavar": metavar, "help": f"{text} (default: {default})"}
-        group.addoption(f"--resispec-{name}", type=int, default=default, **about)
+        text = f"{text} (default: {default})"
+        group.addoption(f"--resispec-{name}", type=int, default=default, metavar=metavar, help=text)
 
 
 def pytest_configure(config: Any) -> None:
