@@ -9,8 +9,8 @@ that were emitted. Importing this module takes no torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,24 @@ class Transcript(Warp):
 
     def __post_init__(self) -> None:
         for name in TOKENS:
-            _check_tokens(f"{self.place}: {name}", getattr(self, name))
+            self._check_tokens(name)
         self.check(self.place)
-        for name, kind, allowed in _OPTIONAL:
+        for name in ("seed", "finish_reason", "engine", "engine_version"):
+            kind, allowed = (int, "whole numbers") if name == "seed" else (str, "text")
             if (value := getattr(self, name)) is not None and type(value) is not kind:
                 raise InvalidInput(f"{self.place}: {name} is {value!r}; allowed: {allowed}")
+
+    def _check_tokens(self, name: str) -> None:
+        tokens, place = getattr(self, name), f"{self.place}: {name}"
+        if not isinstance(tokens, tuple):
+            raise InvalidInput(f"{place} is {ascii(tokens)[:60]}; expected a list of token ids")
+        if not tokens:
+            raise InvalidInput(
+                f"{place} is empty; at least one token is needed (an end of sequence that was emitted is one)"
+            )
+        for token in tokens:
+            if type(token) is not int or token < 0:
+                raise InvalidInput(f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0")
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -60,7 +73,7 @@ class Transcript(Warp):
     def setting(self) -> str:
         """The temperature and whatever else is on, in words that are the same for the same settings."""
         named = ((name, getattr(self, name)) for name in SETTINGS[1:])
-        others = [f"{name}={float(value):g}" for name, value in named if value != _DEFAULTS[name]]
+        others = [f"{name}={float(value):g}" for name, value in named if value != getattr(Warp, name)]
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
@@ -90,9 +103,7 @@ def line_of(transcript: Transcript) -> str:
     return json.dumps(row_of(transcript), separators=(",", ":")) + "\n"
 
 
-_OWN = [item.name for item in fields(Transcript) if item.name not in (*SETTINGS, "extra", "place")]
-_KEYS = (*TOKENS, *SETTINGS, *(name for name in _OWN if name not in TOKENS))
-_DEFAULTS = {item.name: item.default for item in fields(Transcript) if item.default is not MISSING}
+_KEYS = (*TOKENS, *SETTINGS, "seed", "finish_reason", "engine", "engine_version")
 
 
 def _transcript(row: Any, place: str) -> Transcript:
@@ -108,24 +119,6 @@ def _transcript(row: Any, place: str) -> Transcript:
             )
         given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
     if given.get("top_k") == -1:
-        given["top_k"] = _DEFAULTS["top_k"]
+        given["top_k"] = 0
     extra = {name: value for name, value in row.items() if name not in _KEYS}
     return Transcript(**given, extra=extra, place=place)
-
-
-def _check_tokens(name: str, tokens: Sequence[int]) -> None:
-    """Raise InvalidInput unless these are token ids, and at least one."""
-    if not isinstance(tokens, tuple):
-        raise InvalidInput(f"{name} is {ascii(tokens)[:60]}; expected a list of token ids")
-    if not tokens:
-        raise InvalidInput(
-            f"{name} is empty; at least one token is needed (an end of sequence that was emitted is one)"
-        )
-    wrong = next((token for token in tokens if type(token) is not int or token < 0), None)
-    if wrong is not None:
-        raise InvalidInput(f"{name} holds {ascii(wrong)[:60]}; allowed: whole numbers from 0")
-
-
-_TEXTS = ("finish_reason", "engine", "engine_version")
-_OPTIONAL = (("seed", int, "whole numbers"), *((name, str, "text") for name in _TEXTS))
-"""The fields that may be None, with their type and that type in words."""
