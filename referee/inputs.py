@@ -66,6 +66,7 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
     return load_scorers([target] if draft is None else [target, draft], device, dtype)
 
 
+@cache
 def tokenizer_of(target: str, device: str, dtype: str) -> Tokenizer:
     """The tokenizer of a target, without its weights where that can be."""
     from resispec.models import TransformersTokenizer

@@ -14,23 +14,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import MODES
-from referee.inputs import EMBEDDED, count, token_prompts
+from referee.inputs import EMBEDDED, count
 from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import SETTINGS, Sampling
-
-if TYPE_CHECKING:  # it takes torch
-    from resispec.models import Tokenizer
 
 ENGINES = {
     "transformers": "generate:TransformersEngine",
@@ -47,7 +42,17 @@ def transcribe(options: argparse.Namespace) -> str:
     Raises InvalidInput, one line, for whatever keeps it from that.
     """
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-    prompts = token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, _encoder(options))
+
+    def encode(text: str) -> list[int]:
+        if options.server and options.target is None:
+            raise InvalidInput(
+                "the prompts are texts, which the tokenizer of the server's model encodes; "
+                "give --target, a folder or a hub name"
+            )
+        target = options.target or EMBEDDED
+        return inputs.tokenizer_of(target, options.device, options.dtype).encode(text)
+
+    prompts = inputs.token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
         concurrency = options.concurrency if options.server else 1
@@ -68,10 +73,7 @@ def _server(options: argparse.Namespace) -> Engine:
     if options.format is None:
         raise InvalidInput(f"--server needs a --format; allowed: {', '.join(FORMATS)}")
     server = Server(options.server, os.environ.get(KEY), options.tries, options.timeout)
-    try:
-        return FORMATS[options.format](server)
-    except Unanswered as error:
-        raise InvalidInput(str(error)) from error
+    return FORMATS[options.format](server)
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
@@ -95,21 +97,6 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     folders = () if options.engine == "transformers" else (folder,)
     made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted)
     return made
-
-
-def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
-    """An encoder of texts; the tokenizer is loaded with the first one, since token ids need none."""
-
-    @cache
-    def tokenizer() -> Tokenizer:
-        if options.server and options.target is None:
-            raise InvalidInput(
-                "the prompts are texts, which the tokenizer of the server's model encodes; "
-                "give --target, a folder or a hub name"
-            )
-        return inputs.tokenizer_of(options.target or EMBEDDED, options.device, options.dtype)
-
-    return lambda text: tokenizer().encode(text)
 
 
 def parser() -> argparse.ArgumentParser:

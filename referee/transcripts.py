@@ -20,6 +20,7 @@ from resispec.sampling import SETTINGS, Warp
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
+_KEYS = (*TOKENS, *SETTINGS, "seed", "finish_reason", "engine", "engine_version")
 
 
 @dataclass(frozen=True)
@@ -86,39 +87,30 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
     """
     if not Path(path).is_file():
         raise InvalidInput(f"transcripts {path} are no file; give a .jsonl file, one row a line")
-    found = [_transcript(row, f"{path}, {where}") for where, _, row in json_lines(Path(path))]
+    found = []
+    for where, _, row in json_lines(Path(path)):
+        place = f"{path}, {where}"
+        if not isinstance(row, dict):
+            raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
+        given = {name: row[name] for name in _KEYS if row.get(name) is not None}
+        for name in TOKENS:
+            if name not in given:
+                raise InvalidInput(
+                    f"{place}: {name} is missing; the ids that the engine used are needed, since encoding "
+                    "text again does not give them back"
+                )
+            given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
+        if given.get("top_k") == -1:
+            given["top_k"] = 0
+        extra = {name: value for name, value in row.items() if name not in _KEYS}
+        found.append(Transcript(**given, extra=extra, place=place))
     if not found:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return found
 
 
-def row_of(transcript: Transcript) -> dict[str, Any]:
-    """The JSON object of a transcript, which `read_transcripts` turns back into it; None is absent."""
-    values = {name: getattr(transcript, name) for name in _KEYS}
-    return {name: value for name, value in values.items() if value is not None} | dict(transcript.extra)
-
-
 def line_of(transcript: Transcript) -> str:
-    """The line of a transcript in a file, its end included."""
-    return json.dumps(row_of(transcript), separators=(",", ":")) + "\n"
-
-
-_KEYS = (*TOKENS, *SETTINGS, "seed", "finish_reason", "engine", "engine_version")
-
-
-def _transcript(row: Any, place: str) -> Transcript:
-    """The transcript of what a line holds."""
-    if not isinstance(row, dict):
-        raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
-    given = {name: row[name] for name in _KEYS if row.get(name) is not None}
-    for name in TOKENS:
-        if name not in given:
-            raise InvalidInput(
-                f"{place}: {name} is missing; the ids that the engine used are needed, since encoding text "
-                "again does not give them back"
-            )
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
-    if given.get("top_k") == -1:
-        given["top_k"] = 0
-    extra = {name: value for name, value in row.items() if name not in _KEYS}
-    return Transcript(**given, extra=extra, place=place)
+    """The line of a transcript in a file, its end included: a JSON object without what is None."""
+    values = {name: getattr(transcript, name) for name in _KEYS}
+    row = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(row | dict(transcript.extra), separators=(",", ":")) + "\n"

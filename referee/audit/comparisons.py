@@ -259,7 +259,12 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     """
     every = [(group, *named) for group, part in comparison.groups.items() for named in part.items()]
     far = [found for found in every if found[2].p_value < limit]
-    deviations = (*comparison.impossible, *(_line(*found, limit) for found in far))
+    lines = (
+        f"{name}{'' if group == 'all' else f' ({group})'} z = {statistic.z:.1f} over {statistic.n} tokens, "
+        f"by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
+        for group, name, statistic in far
+    )
+    deviations = (*comparison.impossible, *lines)
     is_eos_far = any(name == "eos" for _, name, _ in far)
     doubts = comparison.open + (comparison.without_eos if is_eos_far else ())
     errors = z_of(limit) + z_of(2 * (1 - POWER))
@@ -282,9 +287,3 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
         (Finding.NO_BIAS_SEEN, (nothing,)),
     )
     return JudgedComparison(judgement.finding, judgement.reasons, comparison, smallest)
-
-
-def _line(group: str, name: str, statistic: Statistic, limit: float) -> str:
-    where = "" if group == "all" else f" ({group})"
-    chances = f"by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
-    return f"{name}{where} z = {statistic.z:.1f} over {statistic.n} tokens, {chances}"

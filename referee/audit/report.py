@@ -31,6 +31,31 @@ from resispec.sampling import SETTINGS
 
 LEAST_MISSED = 10.0
 """Least number of tokens expected beyond a place that makes their absence worth a note."""
+_AGAINST_TARGET = {
+    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
+    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
+    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
+    Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
+}
+_DIFFERENCE = {
+    Finding.NO_BIAS_SEEN: "no difference between the engine with and without speculation was found",
+    Finding.BIASED: "speculation differs from the engine without it",
+    Finding.UNDECIDED: "whether speculation differs from the engine without it is undecided",
+}
+_CONTROL = {
+    Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
+    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
+    "precision or weights, or settings that the rows do not say",
+    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
+}
+_ALONE = (
+    "the transcripts deviate from the target and the control was not found to, but the difference of the "
+    "two can still be chance; more tokens decide whether it is the speculation"
+)
+_GREEDY = (
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
+    f"one, or as good within {NEAR_TIE:g} of its logit"
+)
 
 
 @dataclass(frozen=True)
@@ -112,52 +137,19 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
         name: next(finding for finding in worst if any(one.finding is finding for one in group))
         for name, group in judged.items()
     }
-    finding, sentences = _verdict(findings)
+    finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
+    if control is not None:
+        difference, alone = findings["difference"], findings["control"]
+        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, alone)
+        finding = Finding.UNDECIDED if is_open else difference
+        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[alone]]
     return TranscriptsReport(
         finding,
-        sentences if arm.gaps is None else (*sentences, _GREEDY),
+        tuple(sentences if arm.gaps is None else (*sentences, _GREEDY)),
         tuple(judgement for group in judged.values() for judgement in group),
         tuple(notes(arm, control, findings)),
         limit,
     )
-
-
-_AGAINST_TARGET = {
-    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
-    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
-    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
-    Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
-}
-_DIFFERENCE = {
-    Finding.NO_BIAS_SEEN: "no difference between the engine with and without speculation was found",
-    Finding.BIASED: "speculation differs from the engine without it",
-    Finding.UNDECIDED: "whether speculation differs from the engine without it is undecided",
-}
-_CONTROL = {
-    Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
-    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
-    "precision or weights, or settings that the rows do not say",
-    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
-}
-_ALONE = (
-    "the transcripts deviate from the target and the control was not found to, but the difference of the "
-    "two can still be chance; more tokens decide whether it is the speculation"
-)
-_GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
-    f"one, or as good within {NEAR_TIE:g} of its logit"
-)
-
-
-def _verdict(findings: Mapping[str, Finding]) -> tuple[Finding, tuple[str, ...]]:
-    """The audit's finding, and what it means in sentences. findings: of the comparisons by their names."""
-    own = findings["transcripts"]
-    if "difference" not in findings:
-        return own, (_AGAINST_TARGET[own],)
-    difference, control = findings["difference"], findings["control"]
-    if own is Finding.BIASED and Finding.BIASED not in (difference, control):
-        return Finding.UNDECIDED, (_ALONE, _CONTROL[control])
-    return difference, (_DIFFERENCE[difference], _CONTROL[control])
 
 
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:

@@ -13,7 +13,7 @@ MODES = ("plain", "assisted", "prompt_lookup")
 """Ways of the engines in this process: no drafts, those of a draft model, or looked up ones."""
 
 
-class Unanswered(Exception):
+class Unanswered(InvalidInput):
     """An engine gave no answer, and one line says why; asking again later may help."""
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from referee.engines.base import Engine, Unanswered
+from referee.engines.base import Engine
 from referee.transcripts import Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -51,7 +51,7 @@ def write_transcripts(
             values = {"seed": answer.seed, "finish_reason": answer.finish_reason, "place": "the answer"}
             extra = {INDEX: index, **answer.extra}
             return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
-        except (InvalidInput, Unanswered) as error:
+        except InvalidInput as error:
             stopped.set()
             raise type(error)(f"prompt {index}: {error}") from error
 

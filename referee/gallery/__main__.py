@@ -22,7 +22,6 @@ import torch
 
 from referee import inputs
 from referee.audit import measure
-from referee.engines import Unanswered
 from referee.engines.generate import TransformersEngine
 from referee.gallery.exhibits import EXHIBITS, Exhibit
 from referee.gallery.measures import Questions, checks, curve, verdict, write, write_greedy
@@ -53,7 +52,7 @@ def rows_of(
         engine = exhibit.make(pair, folder / "models")
         many = replace(questions, prompts=questions.prompts * exhibit.times)  # each time with other seeds
         answers = write(engine, many, folder / exhibit.stem)
-    except (ModuleNotFoundError, InvalidInput, Unanswered) as error:
+    except (ModuleNotFoundError, InvalidInput) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}
         return

@@ -54,7 +54,17 @@ class ServedEngine:
                 f"the server returns no token ids ({where} is {found}); its text is no substitute, since "
                 "encoding text again does not give back the tokens that were emitted"
             )
-        _check_read(list(prompt), dig(content, *self.read))
+        read = dig(content, *self.read)
+        if isinstance(read, list) and read != list(prompt):
+            raise InvalidInput(
+                f"the server read other tokens than the prompt's: {ascii(read)[:40]} in place of "
+                f"{ascii(list(prompt))[:40]}"
+            )
+        if isinstance(read, int) and read != len(prompt):
+            raise InvalidInput(
+                f"the server read {read} tokens where the prompt has {len(prompt)}: it shortened the prompt "
+                "or put tokens before it, so a transcript would not say what the model saw"
+            )
         self.check_applied(content, body)
         told = dig(content, *self.reason)
         if not isinstance(told, str) or (reason := self.reasons.get(told, told)) in ("abort", "error"):
@@ -245,20 +255,6 @@ class LlamaCpp(ServedEngine):
 
 FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}
 """The formats by their names; each makes the engine behind a `Server`, or raises as its `get`."""
-
-
-def _check_read(prompt: list[int], read: Any) -> None:
-    """Raise InvalidInput when a server says that it read other tokens than the prompt, or more or fewer."""
-    if isinstance(read, list) and read != prompt:
-        raise InvalidInput(
-            f"the server read other tokens than the prompt's: {ascii(read)[:40]} in place of "
-            f"{ascii(prompt)[:40]}"
-        )
-    if isinstance(read, int) and read != len(prompt):
-        raise InvalidInput(
-            f"the server read {read} tokens where the prompt has {len(prompt)}: it shortened the prompt "
-            "or put tokens before it, so a transcript would not say what the model saw"
-        )
 
 
 def dig(content: Any, *keys: str | int) -> Any:

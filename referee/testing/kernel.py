@@ -37,19 +37,16 @@ class Kernel:
             noises: list[list[Any]] = []
             choose = partial(self._choose, stage, noises) if self.options.draft else stage.choose
             drafted.append(stage.drafted(some, choose))
-            emitted.append(self._verified(stage, some, drafted[-1], noises))
+            given = [self._given(tensor) for tensor in (*stage.laws(some, drafted[-1]), drafted[-1])]
+            found = []
+            for index, call in enumerate([given] if self.options.batch else zip(*given, strict=True)):
+                noise = [of_position[index] for of_position in noises]
+                further = noise if stage.siblings or not noises else [noise]
+                found.append(self.sampler(*call, self.generator, *further))
+            rows = [_padded(row, stage.num_positions) for row in self._rows(found, len(some))]
+            emitted.append(torch.tensor(rows))
             stage.check(drafted[-1], emitted[-1])
         return torch.cat(drafted), torch.cat(emitted)
-
-    def _verified(self, stage: Stage, root: Tensor, drafted: Tensor, noises: list[list[Any]]) -> Tensor:
-        """(C, P) emitted tokens."""
-        given = [self._given(tensor) for tensor in (*stage.laws(root, drafted), drafted)]
-        found = []
-        for index, call in enumerate([given] if self.options.batch else zip(*given, strict=True)):
-            noise = [of_position[index] for of_position in noises]
-            further = noise if stage.siblings or not noises else [noise]
-            found.append(self.sampler(*call, self.generator, *further))
-        return torch.tensor([_padded(row, stage.num_positions) for row in self._rows(found, len(root))])
 
     def _choose(self, stage: Stage, noises: list[list[Any]], rows: Tensor, count: int) -> Tensor:
         """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
