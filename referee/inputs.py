@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from referee.transcripts import Transcript
-from resispec.data import check_count, json_lines, read_jsonl
+from resispec.data import json_lines, read_jsonl
 from resispec.embedded import NAMES, EmbeddedDataset
 from resispec.errors import InvalidInput
 
@@ -51,11 +51,10 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     from resispec.models import load_pair
     from resispec.models.checkpoint import found_device
 
-    if not is_pair(target):
-        return load_pair(target, draft, found_device(device), dtype)
-    if draft not in (None, target):
+    if is_pair(target) and draft not in (None, target):
         raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
-    return _configured(target, found_device(device), dtype)
+    device = found_device(device)
+    return _configured(target, device, dtype) if is_pair(target) else load_pair(target, draft, device, dtype)
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
@@ -67,6 +66,7 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
     return load_scorers([target] if draft is None else [target, draft], device, dtype)
 
 
+@cache
 def tokenizer_of(target: str, device: str, dtype: str) -> Tokenizer:
     """The tokenizer of a target, without its weights where that can be."""
     from resispec.models import TransformersTokenizer
@@ -90,10 +90,7 @@ def _configured(name: str, device: str, dtype: str) -> Pair:
     try:
         pair: Pair = instantiate(OmegaConf.to_container(config, resolve=True)["pair"])  # type: ignore[index, call-overload]
     except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, InvalidInput):
-            cause = cause.__cause__
-        raise cause or error from error
+        raise (error.__cause__ if isinstance(error.__cause__, InvalidInput) else error) from error
     return pair
 
 
@@ -107,31 +104,19 @@ def token_prompts(
     taken as they are. encode: a text's ids, for sources with texts.
     Raises InvalidInput, naming the file and the line, for what is none of these.
     """
-    path = Path(source)
-    if source in NAMES:
-        documents = EmbeddedDataset(source).prompts(number)
-    elif path.is_file() and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
-        return _ids(path, number)
-    elif source.endswith(".jsonl"):
-        documents = read_jsonl(path, number)
+    path, is_file = Path(source), source not in NAMES and Path(source).is_file()
+    if is_file and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
+        given = []
+        for where, _, row in islice(json_lines(path), number):
+            if not isinstance(row, dict) or not isinstance(row.get(IDS), list):
+                raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
+            given.append((f"{path}, {where}", row[IDS]))
+    elif source in NAMES or source.endswith(".jsonl"):
+        documents = EmbeddedDataset(source).prompts(number) if source in NAMES else read_jsonl(path, number)
+        given = [(f"document {document.id}", encode(document.text)[:length]) for document in documents]
     else:
         raise InvalidInput(f"unknown prompts {source!r}; allowed: {', '.join(NAMES)}, or a .jsonl file")
-    return [_checked(encode(document.text)[:length], f"document {document.id}") for document in documents]
-
-
-def _ids(path: Path, number: int) -> list[tuple[int, ...]]:
-    check_count(number)
-    prompts = []
-    for where, _, row in islice(json_lines(path), number):
-        ids = row.get(IDS) if isinstance(row, dict) else None
-        if not isinstance(ids, list):
-            raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
-        prompts.append(_checked(ids, f"{path}, {where}"))
+    prompts = [Transcript(tuple(ids), (0,), place=place).prompt_token_ids for place, ids in given]
     if len(prompts) < number:
         raise InvalidInput(f"{number} prompts were asked for and {path} has {len(prompts)}")
     return prompts
-
-
-def _checked(ids: list[int], place: str) -> tuple[int, ...]:
-    """Token ids as a prompt. Raises InvalidInput when a transcript could not have it."""
-    return Transcript(tuple(ids), (0,), place=place).prompt_token_ids

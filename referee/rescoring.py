@@ -7,9 +7,10 @@ vocabulary and a long output fit. Any causal language model of transformers will
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -94,40 +95,15 @@ class Scorer:
         return output.logits[:, -1].float(), output.past_key_values
 
     @torch.inference_mode()
-    def _pieces(self, batch: _Batch) -> Iterator[tuple[int, Tensor]]:
-        """The batch's logits from the first column that counts, as (column, (B, C, V) float32)."""
-        tokens, cache = batch.tokens.to(self.device), None
-        if batch.edges[0] > 0:
-            _, cache = self.after(tokens[:, : batch.edges[0]], None)
-        for start, end in zip(batch.edges, batch.edges[1:], strict=False):
+    def pieces(self, tokens: Tensor, edges: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+        """Logits behind tokens (B, W) between the columns `edges`, as (column, (B, C, V) float32)."""
+        tokens, cache = tokens.to(self.device), None
+        if edges[0] > 0:
+            _, cache = self.after(tokens[:, : edges[0]], None)
+        for start, end in pairwise(edges):
             output = self.module(input_ids=tokens[:, start:end], past_key_values=cache, use_cache=True)
             cache = output.past_key_values
             yield start, output.logits.float()
-
-    def _stretches(self, batch: _Batch) -> Iterator[Stretch]:
-        for column, logits in self._pieces(batch):
-            for place, transcript in enumerate(batch.transcripts):
-                prompt, outputs = transcript.written
-                begin = len(prompt) - 1
-                low, high = max(column, begin), min(column + logits.shape[1], begin + len(outputs))
-                if low < high:
-                    read, wrote = (torch.tensor(part, device=self.device) for part in (prompt, outputs))
-                    own = logits[place, low - column : high - column]
-                    yield Stretch(batch.rows[place], read, wrote, low - begin, own)
-
-
-@dataclass(frozen=True)
-class _Batch:
-    """Transcripts that are forwarded together.
-
-    tokens: (B, W) int64, all but the last of each sequence, padded on the right. edges: the columns between
-    which the logits of a piece lie, from the first that counts to W.
-    """
-
-    rows: tuple[int, ...]
-    transcripts: tuple[Transcript, ...]
-    tokens: Tensor
-    edges: tuple[int, ...]
 
 
 def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Iterator[tuple[Stretch, ...]]:
@@ -137,12 +113,40 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
     Raises NoVerdict for the first stretch whose logits are no numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
-    for batch in _batches(transcripts, vocab_size):
-        for stretches in zip(*(scorer._stretches(batch) for scorer in scorers), strict=True):
-            check_numbers(
-                [stretch.logits for stretch in stretches], scorers, transcripts[stretches[0].row].place
-            )
-            yield stretches
+    for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts]):
+        written = [transcripts[row].written for row in rows]
+        read = [torch.tensor((*prompt, *outputs[:-1])) for prompt, outputs in written]
+        tokens = torch.nn.utils.rnn.pad_sequence(read, batch_first=True)
+        columns = max(1, MAX_LOGITS // (len(rows) * vocab_size))
+        first, width = min(len(prompt) for prompt, _ in written) - 1, tokens.shape[1]
+        pieces = [scorer.pieces(tokens, (*range(first, width, columns), width)) for scorer in scorers]
+        for found in zip(*pieces, strict=True):
+            for place, (row, (prompt, outputs)) in enumerate(zip(rows, written, strict=True)):
+                column, begin = found[0][0], len(prompt) - 1
+                low = max(column, begin)
+                high = min(column + found[0][1].shape[1], begin + len(outputs))
+                if low < high:
+                    own = [logits[place, low - column : high - column] for _, logits in found]
+                    check_numbers(own, scorers, transcripts[row].place)
+                    ids = [
+                        [torch.tensor(part, device=logits.device) for part in written[place]]
+                        for logits in own
+                    ]
+                    yield tuple(
+                        Stretch(row, *both, low - begin, logits)
+                        for both, logits in zip(ids, own, strict=True)
+                    )
+
+
+def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of like width together, as many as MAX_POSITIONS allows with padding, at least one."""
+    rows: list[int] = []
+    for row in sorted(range(len(widths)), key=lambda row: [widths[row], row]):
+        if rows and (len(rows) + 1) * widths[row] > MAX_POSITIONS:
+            yield rows
+            rows = []
+        rows.append(row)
+    yield rows
 
 
 def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: str) -> None:
@@ -199,33 +203,6 @@ def pair_scorers(pair: Pair) -> list[Scorer]:
     """The target of a pair, and its draft where that is a language model of its own."""
     models = [model for model in (pair.target, pair.draft) if isinstance(model, TransformersModel)]
     return [Scorer(model.module, pair.tokenizer.eos_token_id) for model in models]
-
-
-def _batches(transcripts: Sequence[Transcript], vocab_size: int) -> Iterator[_Batch]:
-    """Transcripts of like length together, as many as MAX_POSITIONS allows, at least one."""
-    widths = [sum(map(len, transcript.written)) - 1 for transcript in transcripts]
-    order = sorted(range(len(transcripts)), key=lambda row: [widths[row], row])
-    for rows in _parts(order, [widths[row] for row in order]):
-        chosen = tuple(transcripts[row] for row in rows)
-        width = widths[rows[-1]]
-        tokens = torch.zeros(len(chosen), width, dtype=torch.int64)
-        for row, transcript in zip(tokens, chosen, strict=True):
-            ids = torch.tensor((*transcript.prompt_token_ids, *transcript.output_token_ids[:-1]))
-            row[: len(ids)] = ids
-        columns = max(1, MAX_LOGITS // (len(chosen) * vocab_size))
-        first = min(len(transcript.prompt_token_ids) for transcript in chosen) - 1
-        yield _Batch(tuple(rows), chosen, tokens, (*range(first, width, columns), width))
-
-
-def _parts(order: Iterable[int], widths: Iterable[int]) -> Iterator[list[int]]:
-    """Cut rows in ascending order of their widths into batches."""
-    rows: list[int] = []
-    for row, width in zip(order, widths, strict=True):
-        if rows and (len(rows) + 1) * width > MAX_POSITIONS:
-            yield rows
-            rows = []
-        rows.append(row)
-    yield rows
 
 
 def penalised(stretch: Stretch, settings: Warp) -> Tensor:

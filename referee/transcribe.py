@@ -14,21 +14,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
-from referee import inputs, servers
-from referee.engines import MODES, Engine, Unanswered, write_transcripts
-from referee.inputs import EMBEDDED, count, token_prompts
+from referee import inputs
+from referee.engines import Engine, Unanswered, write_transcripts
+from referee.engines.base import MODES
+from referee.inputs import EMBEDDED, count
+from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import SETTINGS, Sampling
-
-if TYPE_CHECKING:  # it takes torch
-    from resispec.models import Tokenizer
 
 ENGINES = {
     "transformers": "generate:TransformersEngine",
@@ -45,7 +42,17 @@ def transcribe(options: argparse.Namespace) -> str:
     Raises InvalidInput, one line, for whatever keeps it from that.
     """
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
-    prompts = token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, _encoder(options))
+
+    def encode(text: str) -> list[int]:
+        if options.server and options.target is None:
+            raise InvalidInput(
+                "the prompts are texts, which the tokenizer of the server's model encodes; "
+                "give --target, a folder or a hub name"
+            )
+        target = options.target or EMBEDDED
+        return inputs.tokenizer_of(target, options.device, options.dtype).encode(text)
+
+    prompts = inputs.token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
         concurrency = options.concurrency if options.server else 1
@@ -64,12 +71,9 @@ def _server(options: argparse.Namespace) -> Engine:
     from referee.servers.client import Server
 
     if options.format is None:
-        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(servers.available())}")
+        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(FORMATS)}")
     server = Server(options.server, os.environ.get(KEY), options.tries, options.timeout)
-    try:
-        return servers.connect(options.format, server)
-    except Unanswered as error:
-        raise InvalidInput(str(error)) from error
+    return FORMATS[options.format](server)
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
@@ -95,21 +99,6 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     return made
 
 
-def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
-    """An encoder of texts; the tokenizer is loaded with the first one, since token ids need none."""
-
-    @cache
-    def tokenizer() -> Tokenizer:
-        if options.server and options.target is None:
-            raise InvalidInput(
-                "the prompts are texts, which the tokenizer of the server's model encodes; "
-                "give --target, a folder or a hub name"
-            )
-        return inputs.tokenizer_of(options.target or EMBEDDED, options.device, options.dtype)
-
-    return lambda text: tokenizer().encode(text)
-
-
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
     made = argparse.ArgumentParser(
@@ -133,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     for name, off in {**Sampling().by_name(), "max_new_tokens": 64}.items():
         asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=f"default {off}")
     server = made.add_argument_group("with --server")
-    server.add_argument("--format", choices=servers.available(), help="what the server speaks")
+    server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
     server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")

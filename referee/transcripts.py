@@ -9,8 +9,8 @@ that were emitted. Importing this module takes no torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from resispec.sampling import SETTINGS, Warp
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
+_KEYS = (*TOKENS, *SETTINGS, "seed", "finish_reason", "engine", "engine_version")
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,24 @@ class Transcript(Warp):
 
     def __post_init__(self) -> None:
         for name in TOKENS:
-            _check_tokens(f"{self.place}: {name}", getattr(self, name))
+            self._check_tokens(name)
         self.check(self.place)
-        for name, kind, allowed in _OPTIONAL:
+        for name in ("seed", "finish_reason", "engine", "engine_version"):
+            kind, allowed = (int, "whole numbers") if name == "seed" else (str, "text")
             if (value := getattr(self, name)) is not None and type(value) is not kind:
                 raise InvalidInput(f"{self.place}: {name} is {value!r}; allowed: {allowed}")
+
+    def _check_tokens(self, name: str) -> None:
+        tokens, place = getattr(self, name), f"{self.place}: {name}"
+        if not isinstance(tokens, tuple):
+            raise InvalidInput(f"{place} is {ascii(tokens)[:60]}; expected a list of token ids")
+        if not tokens:
+            raise InvalidInput(
+                f"{place} is empty; at least one token is needed (an end of sequence that was emitted is one)"
+            )
+        for token in tokens:
+            if type(token) is not int or token < 0:
+                raise InvalidInput(f"{place} holds {ascii(token)[:60]}; allowed: whole numbers from 0")
 
     @property
     def written(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -60,7 +74,7 @@ class Transcript(Warp):
     def setting(self) -> str:
         """The temperature and whatever else is on, in words that are the same for the same settings."""
         named = ((name, getattr(self, name)) for name in SETTINGS[1:])
-        others = [f"{name}={float(value):g}" for name, value in named if value != _DEFAULTS[name]]
+        others = [f"{name}={float(value):g}" for name, value in named if value != getattr(Warp, name)]
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
@@ -73,59 +87,30 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
     """
     if not Path(path).is_file():
         raise InvalidInput(f"transcripts {path} are no file; give a .jsonl file, one row a line")
-    found = [_transcript(row, f"{path}, {where}") for where, _, row in json_lines(Path(path))]
+    found = []
+    for where, _, row in json_lines(Path(path)):
+        place = f"{path}, {where}"
+        if not isinstance(row, dict):
+            raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
+        given = {name: row[name] for name in _KEYS if row.get(name) is not None}
+        for name in TOKENS:
+            if name not in given:
+                raise InvalidInput(
+                    f"{place}: {name} is missing; the ids that the engine used are needed, since encoding "
+                    "text again does not give them back"
+                )
+            given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
+        if given.get("top_k") == -1:
+            given["top_k"] = 0
+        extra = {name: value for name, value in row.items() if name not in _KEYS}
+        found.append(Transcript(**given, extra=extra, place=place))
     if not found:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
     return found
 
 
-def row_of(transcript: Transcript) -> dict[str, Any]:
-    """The JSON object of a transcript, which `read_transcripts` turns back into it; None is absent."""
-    values = {name: getattr(transcript, name) for name in _KEYS}
-    return {name: value for name, value in values.items() if value is not None} | dict(transcript.extra)
-
-
 def line_of(transcript: Transcript) -> str:
-    """The line of a transcript in a file, its end included."""
-    return json.dumps(row_of(transcript), separators=(",", ":")) + "\n"
-
-
-_OWN = [item.name for item in fields(Transcript) if item.name not in (*SETTINGS, "extra", "place")]
-_KEYS = (*TOKENS, *SETTINGS, *(name for name in _OWN if name not in TOKENS))
-_DEFAULTS = {item.name: item.default for item in fields(Transcript) if item.default is not MISSING}
-
-
-def _transcript(row: Any, place: str) -> Transcript:
-    """The transcript of what a line holds."""
-    if not isinstance(row, dict):
-        raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
-    given = {name: row[name] for name in _KEYS if row.get(name) is not None}
-    for name in TOKENS:
-        if name not in given:
-            raise InvalidInput(
-                f"{place}: {name} is missing; the ids that the engine used are needed, since encoding text "
-                "again does not give them back"
-            )
-        given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
-    if given.get("top_k") == -1:
-        given["top_k"] = _DEFAULTS["top_k"]
-    extra = {name: value for name, value in row.items() if name not in _KEYS}
-    return Transcript(**given, extra=extra, place=place)
-
-
-def _check_tokens(name: str, tokens: Sequence[int]) -> None:
-    """Raise InvalidInput unless these are token ids, and at least one."""
-    if not isinstance(tokens, tuple):
-        raise InvalidInput(f"{name} is {ascii(tokens)[:60]}; expected a list of token ids")
-    if not tokens:
-        raise InvalidInput(
-            f"{name} is empty; at least one token is needed (an end of sequence that was emitted is one)"
-        )
-    wrong = next((token for token in tokens if type(token) is not int or token < 0), None)
-    if wrong is not None:
-        raise InvalidInput(f"{name} holds {ascii(wrong)[:60]}; allowed: whole numbers from 0")
-
-
-_TEXTS = ("finish_reason", "engine", "engine_version")
-_OPTIONAL = (("seed", int, "whole numbers"), *((name, str, "text") for name in _TEXTS))
-"""The fields that may be None, with their type and that type in words."""
+    """The line of a transcript in a file, its end included: a JSON object without what is None."""
+    values = {name: getattr(transcript, name) for name in _KEYS}
+    row = {name: value for name, value in values.items() if value is not None}
+    return json.dumps(row | dict(transcript.extra), separators=(",", ":")) + "\n"

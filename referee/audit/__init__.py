@@ -4,29 +4,24 @@
     for line in report_lines(audit_transcripts(read_transcripts("spec.jsonl"), target, draft)):
         print(line)
 
-The way: `arm` (rescored transcripts) of `terms` -> `statistics` -> `comparisons` -> `verdict` -> `report`.
+The way: `arm` (rescored transcripts) of `terms` -> `statistics` -> `comparisons` -> `report`.
 `python -m referee.audit` is the command.
 """
 
 from referee.audit.arm import Arm, measure
-from referee.audit.report import TranscriptsReport, audit_arms, audit_transcripts, report_json, report_lines
-from referee.audit.verdict import JudgedComparison
-from referee.transcripts import Transcript, line_of, read_transcripts, row_of
+from referee.audit.report import audit_arms, audit_transcripts, report_json, report_lines
+from referee.transcripts import Transcript, read_transcripts
 from resispec.audit.verdict import Finding, Statistic
 
 __all__ = [
     "Arm",
     "Finding",
-    "JudgedComparison",
     "Statistic",
     "Transcript",
-    "TranscriptsReport",
     "audit_arms",
     "audit_transcripts",
-    "line_of",
     "measure",
     "read_transcripts",
     "report_json",
     "report_lines",
-    "row_of",
 ]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from referee.audit.statistics import sharing, statistics_of
 from referee.audit.terms import (
     NEAR_TIE,
     GreedyGaps,
-    T,
     TokenTerms,
     gaps_of,
     join,
@@ -24,7 +21,7 @@ from referee.audit.terms import (
 )
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
-from resispec.audit.verdict import Statistic
+from resispec.audit.verdict import MIN_TOKENS, Statistic
 from resispec.errors import InvalidInput
 
 SHARED_CHANCE = 1e-4
@@ -59,8 +56,9 @@ class Arm:
 
     def of_rows(self, rows: Sequence[int]) -> Arm:
         """The arm of some of the rows, at least one, in this order."""
-        chosen = [self.transcripts[row] for row in rows]
-        return Arm(chosen, self.target, _of_rows(self.terms, rows), _of_rows(self.gaps, rows))
+        parts = [None if tokens is None else tokens.of_rows(rows) for tokens in (self.terms, self.gaps)]
+        terms, gaps = (part if part is not None and len(part.row) else None for part in parts)
+        return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
     @cached_property
     def sharing(self) -> Statistic | None:
@@ -75,21 +73,28 @@ class Arm:
         return goes_together or len(set(seeds)) < len(seeds)
 
     @property
-    def without_eos(self) -> list[str]:
-        """The places of sampled rows that no limit ended, if none of them has an end-of-sequence token."""
-        ids = self.target.eos_token_ids
-        ended = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
-        lacking = [row.place for row in ended if not any(token in ids for token in row.output_token_ids)]
-        return lacking if ids and len(lacking) == len(ended) else []
+    def groups(self) -> dict[str, TokenTerms]:
+        """The terms of all sampled tokens, and of every setting that has enough of them but not all."""
+        if self.terms is None:
+            return {}
+        groups, settings = {"all": self.terms}, [row.setting for row in self.transcripts]
+        for setting in dict.fromkeys(settings):
+            part = self.terms.where(torch.tensor([other == setting for other in settings])[self.terms.row])
+            if MIN_TOKENS <= len(part.row) < self.num_tokens:
+                groups[setting] = part
+        return groups
 
-    def settings(self, at_least: int) -> dict[str, Tensor]:
-        """The rows (R,) bool that were sampled under each setting that has so many tokens."""
-        sampled = [row.setting if row.temperature > 0 else "" for row in self.transcripts]
-        counts = Counter[str]()
-        for setting, row in zip(sampled, self.transcripts, strict=True):
-            counts[setting] += len(row.output_token_ids)
-        large = [setting for setting, count in counts.items() if setting and count >= at_least]
-        return {name: torch.tensor([setting == name for setting in sampled]) for name in large}
+    def without_eos(self) -> list[str]:
+        """A line where sampled rows that no limit ended are there, and none has an end-of-sequence token."""
+        ids = set(self.target.eos_token_ids)
+        ended = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
+        if not ids or not ended or any(ids.intersection(row.output_token_ids) for row in ended):
+            return []
+        return [
+            f"{len(ended)} rows did not end by a limit and none of them has an end-of-sequence token (the "
+            f"first: {ended[0].place}): it was left out of the transcripts or is never emitted; without it "
+            "no statistic can be trusted, so log every token"
+        ]
 
     def ruled_out(self) -> list[str]:
         """The tokens that their settings rule out by more than rounding, a line each for the first."""
@@ -105,12 +110,6 @@ class Arm:
             )
         more = len(out.row) - SHOWN
         return [*lines, *([f"and {more} more tokens like these"] if more > 0 else [])]
-
-
-def _of_rows(tokens: T | None, rows: Sequence[int]) -> T | None:
-    """The tokens of some rows, None where these have none."""
-    chosen = None if tokens is None else tokens.of_rows(rows)
-    return chosen if chosen is not None and len(chosen.row) else None
 
 
 def check_rows(transcripts: Sequence[Transcript], scorers: Sequence[Scorer]) -> None:
@@ -140,9 +139,8 @@ def measure(
     for stretch, *drafted in rescore(scorers, transcripts):
         row = transcripts[stretch.row]
         if row.temperature > 0:
-            own_draft = drafted[0] if drafted else None
-            lookup = suggested[stretch.row]
-            terms.append(terms_of(stretch, own_draft, row, target.eos_token_ids, lookup, generator))
+            given = row, target.eos_token_ids, suggested[stretch.row], generator
+            terms.append(terms_of(stretch, drafted[0] if drafted else None, *given))
         else:
             gaps.append(gaps_of(stretch, row))
         on_tokens(len(stretch.logits))

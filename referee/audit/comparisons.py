@@ -1,9 +1,9 @@
-"""Comparisons of an audit: an arm with the target, or an arm with another one of the same engine."""
+"""Comparisons of an audit: an arm with the target, or with another one of its engine; and their verdicts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -17,15 +17,23 @@ from referee.audit.statistics import (
     against_reference,
     rate_difference,
     statistics_of,
+    z_of,
 )
 from referee.audit.terms import NEAR_TIE, EmittedTokens, GreedyGaps, TokenTerms
-from referee.transcripts import Transcript
-from resispec.audit.verdict import MIN_TOKENS, Statistic
+from resispec.audit.verdict import MIN_TOKENS, Finding, Judgement, Statistic, equal_share, first_with_reasons
 
 MIN_CLUSTERS = 20
 """Fewest prompts that allow to estimate a variance between them."""
 POWER = 0.9
 """Probability with which the smallest bias that is reported would have been found."""
+FALSE_ALARM_RATE = 1e-3
+"""Bound of the chance that an audit finds a bias in an exact engine, however its statistics depend."""
+NOMINAL_RATE = FALSE_ALARM_RATE / 2
+"""Total false-alarm budget, split equally over statistics (union bound).
+
+The other half is for chances that are not exact so far out: those of a chi-square with cells expected 8
+times were found 6 times too small at 2e-5, which is why `chi_square` expects more of a cell.
+"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +74,7 @@ def with_target(what: str, arm: Arm) -> list[Comparison]:
     if arm.terms is not None:
         comparisons.append(_sampled(f"{what} against the target", arm, arm.terms))
     if arm.gaps is not None:
-        comparisons.append(_greedy(f"{what} at temperature 0", arm.gaps, arm.transcripts))
+        comparisons.append(_greedy(f"{what} at temperature 0", arm, arm.gaps))
     return comparisons
 
 
@@ -79,33 +87,26 @@ def with_control(arm: Arm, control: Arm) -> list[Comparison]:
         prompts = _prompts((arm, arm.gaps), (control, control.gaps))
         rates = rate_difference(~arm.gaps.is_greedy, ~control.gaps.is_greedy, prompts)
         count, rows = len(arm.gaps.row), len(arm.gaps.row.unique())
-        equal = _equal_answers(arm.transcripts, control.transcripts)
-        comparisons.append(
-            Comparison(
-                f"{what}, temperature 0", count, rows, count, {"all": {"not greedy": rates}}, facts=(equal,)
-            )
-        )
+        groups, facts = {"all": {"not greedy": rates}}, (_equal_answers(arm, control),)
+        comparisons.append(Comparison(f"{what}, temperature 0", count, rows, count, groups, facts=facts))
     return comparisons
 
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     sums = against_reference(terms, arm.is_shared)
-    observed = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
-    places = [
-        {"places": name, "observed": seen, "expected": expected}
-        for name, seen, expected in zip(PLACES, observed, terms.chances.sum(0).tolist(), strict=True)
-    ]
+    seen = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
+    counts = zip(PLACES, seen, terms.chances.sum(0).tolist(), strict=True)
     return Comparison(
         what,
         len(terms.row),
         len(terms.row.unique()),
         len(terms.row) / _inflation(sums, terms),
-        {name: statistics_of(group, arm.is_shared) for name, group in _groups(arm, terms).items()},
+        {name: statistics_of(group, arm.is_shared) for name, group in arm.groups.items()},
         impossible=tuple(arm.ruled_out()),
-        without_eos=_eos_lines([arm]),
+        without_eos=tuple(arm.without_eos()),
         sensitivity=_sensitivity(terms, sums),
         details={
-            "places": places,
+            "places": [dict(zip(("places", "observed", "expected"), one, strict=True)) for one in counts],
             "edge_tokens": int((terms.is_possible & ~terms.is_inside).sum()),
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
@@ -114,13 +115,11 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
 
 
 def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
-    is_shared = arm.is_shared or control.is_shared
-    sides = [_groups(side, side.terms) for side in (arm, control) if side.terms is not None]
-    sums, groups = {}, {}
+    sums, groups, sides = {}, {}, (arm.groups, control.groups)
     for name in (name for name in sides[0] if name in sides[1]):
         terms, other = (side[name] for side in sides)
         prompts = _prompts((arm, terms), (control, other))
-        sums[name] = against_control(terms, other, prompts, is_shared)
+        sums[name] = against_control(terms, other, prompts, arm.is_shared or control.is_shared)
         out = rate_difference(~terms.is_possible, ~other.is_possible, prompts)
         groups[name] = {**sums[name].statistics(), "ruled out": out}
     terms, other = (side["all"] for side in sides)
@@ -133,27 +132,37 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
         open=(few,) if number < MIN_CLUSTERS else (),
-        without_eos=_eos_lines([arm, control]),
+        without_eos=(*arm.without_eos(), *control.without_eos()),
         sensitivity=_sensitivity(terms, sums["all"]),
     )
 
 
-def _greedy(what: str, gaps: GreedyGaps, transcripts: Sequence[Transcript]) -> Comparison:
-    """Rows at temperature 0 against the target."""
-    first = _first_divergences(gaps, transcripts)
+def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
+    first: dict[int, dict[str, object]] = {}  # of every row the first token that is not greedy
+    for index in (~gaps.is_greedy).nonzero()[:, 0].tolist():
+        row, position = int(gaps.row[index]), int(gaps.position[index])
+        divergence = {
+            "place": arm.transcripts[row].place,
+            "position": position + 1,
+            "token": arm.transcripts[row].output_token_ids[position],
+            "best": int(gaps.best[index]),
+            "gap": float(gaps.gap[index]),
+        }
+        first.setdefault(row, divergence)
+    divergences = list(first.values())
     lines = [
-        f"{divergence['place']}: output token {divergence['position']} is {divergence['token']}, whose logit "
-        f"is {divergence['gap']:.3g} below that of {divergence['best']}; allowed: {NEAR_TIE:g}"
-        for divergence in first[:SHOWN]
+        f"{one['place']}: output token {one['position']} is {one['token']}, whose logit is {one['gap']:.3g} "
+        f"below that of {one['best']}; allowed: {NEAR_TIE:g}"
+        for one in divergences[:SHOWN]
     ]
-    if len(first) > SHOWN:
-        lines.append(f"and {len(first) - SHOWN} more rows that diverge")
+    if len(divergences) > SHOWN:
+        lines.append(f"and {len(divergences) - SHOWN} more rows that diverge")
     count, best, greedy = len(gaps.gap), int((gaps.gap == 0).sum()), int(gaps.is_greedy.sum())
-    counts = {"best": best, "near_ties": greedy - best, "not_greedy": count - greedy}
     fact = (
         f"greedy equality: {best} tokens are the best, {greedy - best} as good (logits within {NEAR_TIE}), "
         f"{count - greedy} are neither"
     )
+    counts = {"best": best, "near_ties": greedy - best, "not_greedy": count - greedy}
     return Comparison(
         what,
         count,
@@ -163,24 +172,8 @@ def _greedy(what: str, gaps: GreedyGaps, transcripts: Sequence[Transcript]) -> C
         tuple(lines),
         smallest_share=-math.log(1 - POWER) / count,
         facts=(fact,),
-        details={"near_tie": NEAR_TIE, **counts, "first_divergences": first},
+        details={"near_tie": NEAR_TIE, **counts, "first_divergences": divergences},
     )
-
-
-def _first_divergences(gaps: GreedyGaps, transcripts: Sequence[Transcript]) -> list[dict[str, object]]:
-    """The first token of each row that is not greedy; output tokens are counted from 1."""
-    first: dict[int, dict[str, object]] = {}
-    for index in (~gaps.is_greedy).nonzero()[:, 0].tolist():
-        row, position = int(gaps.row[index]), int(gaps.position[index])
-        if row not in first:
-            first[row] = {
-                "place": transcripts[row].place,
-                "position": position + 1,
-                "token": transcripts[row].output_token_ids[position],
-                "best": int(gaps.best[index]),
-                "gap": float(gaps.gap[index]),
-            }
-    return list(first.values())
 
 
 def _sensitivity(terms: TokenTerms, sums: Sums) -> dict[str, float]:
@@ -208,21 +201,13 @@ def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
     return torch.cat(numbers)
 
 
-def _equal_answers(transcripts: Sequence[Transcript], control: Sequence[Transcript]) -> str:
+def _equal_answers(arm: Arm, control: Arm) -> str:
     """The number of greedy rows with the control's tokens, in words."""
-    answers = {(row.prompt_token_ids, row.setting): row.output_token_ids for row in control}
-    pairs = [
-        (row.output_token_ids, answers[row.prompt_token_ids, row.setting])
-        for row in transcripts
-        if row.temperature == 0 and (row.prompt_token_ids, row.setting) in answers
-    ]
-    return f"{sum(own == other for own, other in pairs)} of {len(pairs)} rows have the control's tokens"
-
-
-def _groups(arm: Arm, terms: TokenTerms) -> dict[str, TokenTerms]:
-    """All tokens, and those of every setting that has enough of them, where these are not all."""
-    parts = {name: terms.where(rows[terms.row]) for name, rows in arm.settings(MIN_TOKENS).items()}
-    return {"all": terms} | {name: part for name, part in parts.items() if len(part.row) < len(terms.row)}
+    answers = {(row.prompt_token_ids, row.setting): row.output_token_ids for row in control.transcripts}
+    greedy = [row for row in arm.transcripts if row.temperature == 0]
+    others = [answers.get((row.prompt_token_ids, row.setting)) for row in greedy]
+    same = sum(row.output_token_ids == other for row, other in zip(greedy, others, strict=True))
+    return f"{same} of {len(others) - others.count(None)} rows have the control's tokens"
 
 
 def _inflation(sums: Sums, *arms: TokenTerms) -> float:
@@ -231,11 +216,74 @@ def _inflation(sums: Sums, *arms: TokenTerms) -> float:
     return max(1.0, sums.variance_of("surprisal") / independent) if independent > 0 else 1.0
 
 
-def _eos_lines(arms: Sequence[Arm]) -> tuple[str, ...]:
-    lacking = [places for arm in arms if (places := arm.without_eos)]
-    return tuple(
-        f"{len(places)} rows did not end by a limit and none of them has an end-of-sequence token (the "
-        f"first: {places[0]}): it was left out of the transcripts or is never emitted; without it no "
-        "statistic can be trusted, so log every token"
-        for places in lacking
+@dataclass(frozen=True)
+class JudgedComparison(Judgement):
+    """A comparison with its finding and one line per reason.
+
+    smallest_bias: for kinds of bias, the total variation that would have been found with probability POWER;
+    at temperature 0, the share of tokens.
+    """
+
+    comparison: Comparison
+    smallest_bias: Mapping[str, float]
+
+    @property
+    def verdict(self) -> str:
+        """The finding in words; where no bias was seen, with the least that would have shown."""
+        if self.finding is not Finding.NO_BIAS_SEEN or not self.smallest_bias:
+            return self.finding
+        is_sampled = self.comparison.smallest_share is None
+        unit = "total variation" if is_sampled else "share of tokens that are not greedy"
+        return f"{self.finding} (a {unit} above {max(self.smallest_bias.values()):.2g} would have shown)"
+
+    @property
+    def more_tokens(self) -> int:
+        """Further tokens, in each arm where there are two, that would find half of the smallest bias.
+
+        It shrinks with the root of the number of tokens; a share of them, with the number.
+        """
+        return self.comparison.tokens * (3 if self.comparison.smallest_share is None else 1)
+
+
+def limit_of(comparisons: Iterable[Comparison]) -> float:
+    """The least chance that a statistic may have: its share of NOMINAL_RATE."""
+    return equal_share(NOMINAL_RATE, sum(comparison.num_statistics for comparison in comparisons))
+
+
+def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
+    """Judge a comparison.
+
+    undecided: the statistics are doubtful. biased: otherwise, when something impossible happened or a
+    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens.
+    no bias seen: otherwise.
+    """
+    every = [(group, *named) for group, part in comparison.groups.items() for named in part.items()]
+    far = [found for found in every if found[2].p_value < limit]
+    lines = (
+        f"{name}{'' if group == 'all' else f' ({group})'} z = {statistic.z:.1f} over {statistic.n} tokens, "
+        f"by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
+        for group, name, statistic in far
     )
+    deviations = (*comparison.impossible, *lines)
+    is_eos_far = any(name == "eos" for _, name, _ in far)
+    doubts = comparison.open + (comparison.without_eos if is_eos_far else ())
+    errors = z_of(limit) + z_of(2 * (1 - POWER))
+    smallest = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
+    if comparison.smallest_share is not None:
+        smallest["tokens that are not greedy"] = comparison.smallest_share
+    is_short = comparison.effective < MIN_TOKENS
+    few = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
+    nothing = f"no deviation ({comparison.tokens} tokens)"
+    if every:
+        largest = max(abs(statistic.z) for *_, statistic in every)
+        nothing = (
+            f"no deviation in {len(every)} statistics ({comparison.tokens} tokens): the largest |z| is "
+            f"{largest:.1f}, allowed are about {z_of(limit):.1f}"
+        )
+    judgement = first_with_reasons(
+        (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
+        (Finding.BIASED, deviations),
+        (Finding.UNDECIDED, (few,) if is_short else ()),
+        (Finding.NO_BIAS_SEEN, (nothing,)),
+    )
+    return JudgedComparison(judgement.finding, judgement.reasons, comparison, smallest)

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
 
 import torch
 from torch import Generator, Tensor
 
 from referee.audit.arm import measure
-from referee.audit.comparisons import with_target
-from referee.audit.verdict import judge_comparison, limit_of
+from referee.audit.comparisons import judge_comparison, limit_of, with_target
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Finding
@@ -65,34 +65,23 @@ def _own_rows(kind: Sequence[Transcript], target: Scorer, progress: Progress) ->
     with progress("own check", MIN_TOKENS) as on_tokens:
         while num_tokens < MIN_TOKENS:
             row = kind[next(order)]
-            length = sum(map(len, row.written))
-            copies = min(COPIES, max(1, MAX_POSITIONS // length)) if row.temperature > 0 else 1
-            drawn = redraw(row, target, copies, min(NEW_TOKENS, len(row.output_token_ids)), generator)
-            count = sum(len(copy.output_token_ids) for copy in drawn)
+            copies = MAX_POSITIONS // sum(map(len, row.written)) if row.temperature > 0 else 1
+            prompts = [row.prompt_token_ids] * min(COPIES, max(1, copies))
+            new = min(NEW_TOKENS, len(row.output_token_ids))
+            answers = draw(partial(_law, row), prompts, [target], new, generator)
+            count = sum(len(tokens) for tokens, _ in answers)
             num_tokens += count
             on_tokens(count)
-            yield from drawn
+            for tokens, reason in answers:
+                yield replace(row, output_token_ids=tokens, finish_reason=reason, seed=None)
 
 
-def redraw(
-    transcript: Transcript, target: Scorer, copies: int, new: int, generator: Generator
-) -> list[Transcript]:
-    """Transcripts as if the target itself had been asked what the given one was, several times over.
-
-    Other arguments and errors: as for `draw`.
-    """
-    prompt = torch.tensor(transcript.prompt_token_ids, device=target.device)
-
-    def law(logits: Sequence[Tensor], emitted: Tensor) -> Tensor:
-        rows = zip(emitted, logits[0][:, None], strict=True)
-        stretches = [Stretch(0, prompt, outputs, len(outputs), scores) for outputs, scores in rows]
-        return transcript.law(torch.cat([penalised(stretch, transcript) for stretch in stretches]))
-
-    answers = draw(law, [transcript.prompt_token_ids] * copies, [target], new, generator)
-    return [
-        replace(transcript, output_token_ids=tokens, finish_reason=reason, seed=None)
-        for tokens, reason in answers
-    ]
+def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> Tensor:
+    """The law (R, V) under a row's settings, see `Law`."""
+    prompt = torch.tensor(transcript.prompt_token_ids, device=emitted.device)
+    rows = zip(emitted, logits[0][:, None], strict=True)
+    stretches = [Stretch(0, prompt, outputs, len(outputs), scores) for outputs, scores in rows]
+    return transcript.law(torch.cat([penalised(stretch, transcript) for stretch in stretches]))
 
 
 @torch.inference_mode()

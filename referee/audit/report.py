@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import math
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from referee.audit.arm import Arm, check_rows, measure
-from referee.audit.comparisons import POWER, with_control, with_target
+from referee.audit.comparisons import (
+    FALSE_ALARM_RATE,
+    POWER,
+    JudgedComparison,
+    judge_comparison,
+    limit_of,
+    with_control,
+    with_target,
+)
 from referee.audit.own_check import Progress, own_check
 from referee.audit.statistics import PLACES, z_of
 from referee.audit.terms import NEAR_TIE
-from referee.audit.verdict import FALSE_ALARM_RATE, JudgedComparison, judge_comparison, limit_of, overall
 from referee.rescoring import Scorer
 from referee.transcripts import Transcript
 from resispec.audit.verdict import Finding
@@ -24,6 +31,31 @@ from resispec.sampling import SETTINGS
 
 LEAST_MISSED = 10.0
 """Least number of tokens expected beyond a place that makes their absence worth a note."""
+_AGAINST_TARGET = {
+    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
+    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
+    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
+    Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
+}
+_DIFFERENCE = {
+    Finding.NO_BIAS_SEEN: "no difference between the engine with and without speculation was found",
+    Finding.BIASED: "speculation differs from the engine without it",
+    Finding.UNDECIDED: "whether speculation differs from the engine without it is undecided",
+}
+_CONTROL = {
+    Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
+    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
+    "precision or weights, or settings that the rows do not say",
+    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
+}
+_ALONE = (
+    "the transcripts deviate from the target and the control was not found to, but the difference of the "
+    "two can still be chance; more tokens decide whether it is the speculation"
+)
+_GREEDY = (
+    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
+    f"one, or as good within {NEAR_TIE:g} of its logit"
+)
 
 
 @dataclass(frozen=True)
@@ -96,89 +128,53 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     """The audit of rescored transcripts, without `own_check`; control: under the same settings."""
     groups = {"transcripts": with_target("transcripts", arm)}
     if control is not None:
-        difference = with_control(arm, control)
-        groups = {"difference": difference, **groups, "control": with_target("control", control)}
+        groups = {"difference": with_control(arm, control), **groups}
+        groups["control"] = with_target("control", control)
     limit = limit_of(comparison for group in groups.values() for comparison in group)
     judged = {name: [judge_comparison(one, limit) for one in group] for name, group in groups.items()}
-    findings = {name: overall([one.finding for one in group]) for name, group in judged.items()}
-    finding, sentences = _verdict(findings)
+    worst = (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
+    findings = {
+        name: next(finding for finding in worst if any(one.finding is finding for one in group))
+        for name, group in judged.items()
+    }
+    finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
+    if control is not None:
+        difference, alone = findings["difference"], findings["control"]
+        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, alone)
+        finding = Finding.UNDECIDED if is_open else difference
+        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[alone]]
     return TranscriptsReport(
         finding,
-        sentences if arm.gaps is None else (*sentences, _GREEDY),
+        tuple(sentences if arm.gaps is None else (*sentences, _GREEDY)),
         tuple(judgement for group in judged.values() for judgement in group),
         tuple(notes(arm, control, findings)),
         limit,
     )
 
 
-_AGAINST_TARGET = {
-    Finding.NO_BIAS_SEEN: "under the rows' settings no difference from the target model's law was found",
-    Finding.BIASED: "the engine does not emit the target model's law: for its speculation, other kernels, "
-    "precision or weights, or settings that the rows do not say; a control arm tells them apart",
-    Finding.UNDECIDED: "whether the engine emits the target model's law is undecided",
-}
-_DIFFERENCE = {
-    Finding.NO_BIAS_SEEN: "no difference between the engine with and without speculation was found",
-    Finding.BIASED: "speculation differs from the engine without it",
-    Finding.UNDECIDED: "whether speculation differs from the engine without it is undecided",
-}
-_CONTROL = {
-    Finding.NO_BIAS_SEEN: "without speculation no difference from the reference model was found",
-    Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
-    "precision or weights, or settings that the rows do not say",
-    Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
-}
-_ALONE = (
-    "the transcripts deviate from the target and the control was not found to, but the difference of the "
-    "two can still be chance; more tokens decide whether it is the speculation"
-)
-_GREEDY = (
-    "rows at temperature 0 are no samples: of them it was asked whether every token is the most probable "
-    f"one, or as good within {NEAR_TIE:g} of its logit"
-)
-
-
-def _verdict(findings: Mapping[str, Finding]) -> tuple[Finding, tuple[str, ...]]:
-    """The audit's finding, and what it means in sentences. findings: of the comparisons by their names."""
-    own = findings["transcripts"]
-    if "difference" not in findings:
-        return own, (_AGAINST_TARGET[own],)
-    difference, control = findings["difference"], findings["control"]
-    if own is Finding.BIASED and Finding.BIASED not in (difference, control):
-        return Finding.UNDECIDED, (_ALONE, _CONTROL[control])
-    return difference, (_DIFFERENCE[difference], _CONTROL[control])
-
-
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
     """The notes on a report, a line each. findings: of the arms against the target, by their names."""
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, side in arms.items():
-        lines = [*_about_file(side), *_about_draws(side)]
-        if findings[name] is not Finding.NO_BIAS_SEEN:
-            lines += _about_settings(side)
-        yield from (f"{name}: {line}" for line in lines)
+        settings = _about_settings(side) if findings[name] is not Finding.NO_BIAS_SEEN else ()
+        yield from (f"{name}: {line}" for line in (*_about_rows(side), *settings))
     if control is not None:
         prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
         if apart := len(prompts ^ others):
             yield f"{apart} prompts are in one arm alone; with the same in both, less differs by chance"
 
 
-def _about_file(arm: Arm) -> Iterator[str]:
-    rows = arm.transcripts
+def _about_rows(arm: Arm) -> Iterator[str]:
+    rows, ids = arm.transcripts, set(arm.target.eos_token_ids)
     engines = Counter(f"{row.engine} {row.engine_version or ''}".strip() for row in rows if row.engine)
     if engines:
         yield "written by " + ", ".join(f"{engine} ({count} rows)" for engine, count in engines.items())
     for key in sorted({key for row in rows for key in row.extra}):
         if near := get_close_matches(key, SETTINGS, n=1):
             yield f"the rows' key {key!r} is not read; did you mean {near[0]}?"
-
-
-def _about_draws(arm: Arm) -> Iterator[str]:
-    ids = arm.target.eos_token_ids
-    if ids and not any(row.output_token_ids[-1] in ids for row in arm.transcripts):
+    if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
-    goes_on = [row for row in arm.transcripts if any(token in ids for token in row.output_token_ids[:-1])]
-    if goes_on:
+    if goes_on := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
         yield (
             f"{len(goes_on)} rows go on after an end-of-sequence token (the first: {goes_on[0].place}); what "
             "an engine appends to fill rows up is not emitted, so cut it off"
@@ -216,55 +212,38 @@ def _about_settings(arm: Arm) -> Iterator[str]:
 def report_lines(report: TranscriptsReport) -> Iterator[str]:
     """The verdict, the comparisons it rests on, and the smallest bias that the audit could have seen."""
     yield f"verdict: {report.verdict}"
-    for sentence in report.summary:
-        yield f"  {sentence}"
+    yield from (f"  {sentence}" for sentence in report.summary)
     for judgement in report.judgements:
-        yield ""
-        yield from _judgement_lines(judgement, report.limit)
+        comparison = judgement.comparison
+        size = f"{comparison.tokens} tokens in {comparison.rows} rows"
+        yield from ("", f"{comparison.what} ({size}): {judgement.verdict}")
+        yield from (f"  {reason}" for reason in judgement.reasons)
+        for group, statistics in comparison.groups.items():
+            cells = (
+                f"{name} {statistic.z:.1f}{'*' if statistic.p_value < report.limit else ''}"
+                for name, statistic in statistics.items()
+            )
+            yield f"  z, {group}: {', '.join(cells)}"
+        yield from (f"  {fact}" for fact in comparison.facts)
+        if judgement.smallest_bias:
+            kinds = ", ".join(f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items())
+            unit = "total variation a token" if comparison.smallest_share is None else "share of the tokens"
+            yield (
+                f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it with "
+                f"{judgement.more_tokens} more tokens an arm"
+            )
     if report.notes:
-        yield ""
-        yield from (f"note: {note}" for note in report.notes)
-    yield ""
-    yield (
+        yield from ("", *(f"note: {note}" for note in report.notes))
+    yield from (
+        "",
         f"An exact engine is called biased with probability below {FALSE_ALARM_RATE:g} (by each statistic "
-        f"with about {report.limit:.1g}, which a normal one has beyond {report.allowed_z:.2f})."
+        f"with about {report.limit:.1g}, which a normal one has beyond {report.allowed_z:.2f}).",
     )
 
 
 def report_json(report: TranscriptsReport) -> dict[str, Any]:
     """Every number of a report, of plain types; infinity and NaN are null."""
-    content = _plain(report)
+    content = json.loads(json.dumps(asdict(report)), parse_constant=lambda _: None)
     for judgement, plain in zip(report.judgements, content["judgements"], strict=True):
         plain["more_tokens"] = judgement.more_tokens
     return content | {"false_alarm_rate": FALSE_ALARM_RATE, "power": POWER}
-
-
-def _judgement_lines(judgement: JudgedComparison, limit: float) -> Iterator[str]:
-    comparison = judgement.comparison
-    size = f"{comparison.tokens} tokens in {comparison.rows} rows"
-    yield f"{comparison.what} ({size}): {judgement.verdict}"
-    yield from (f"  {reason}" for reason in judgement.reasons)
-    for group, statistics in comparison.groups.items():
-        cells = ", ".join(
-            f"{name} {statistic.z:.1f}{'*' if statistic.p_value < limit else ''}"
-            for name, statistic in statistics.items()
-        )
-        yield f"  z, {group}: {cells}"
-    yield from (f"  {fact}" for fact in comparison.facts)
-    if judgement.smallest_bias:
-        kinds = ", ".join(f"{kind} from {size:.2g}" for kind, size in judgement.smallest_bias.items())
-        unit = "total variation a token" if comparison.smallest_share is None else "share of the tokens"
-        yield (
-            f"  would have been found {POWER:.0%} of the time, by {unit}: {kinds}; half of it with "
-            f"{judgement.more_tokens} more tokens an arm"
-        )
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

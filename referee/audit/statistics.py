@@ -76,10 +76,8 @@ class Sums:
 
         The probability of the worst is that of all buckets together (union bound). Raises NoVerdict for NaN.
         """
-        judged = {}
-        for index, name in enumerate((*self.names, *PLACES)):
-            if (statistic := self._statistic(index)) is not None:
-                judged[name] = statistic
+        every = {name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))}
+        judged = {name: statistic for name, statistic in every.items() if statistic is not None}
         buckets = [judged.pop(name) for name in PLACES if name in judged]
         return judged | ({"places": _worst(buckets)} if buckets else {})
 
@@ -127,8 +125,8 @@ def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
     is_shared: rows share their random numbers. Then the sum at one position has at most the variance of terms
     that go up and down together.
     """
-    mean, variance, third = _moments(terms.every, terms.position if is_shared else None)
-    return Sums(terms.names, mean, variance, third, _random(terms), torch.ones_like(variance), 0)
+    mean, *moments = _moments(terms, is_shared)
+    return Sums(terms.names, mean, *moments, torch.ones_like(mean), 0)
 
 
 def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_shared: bool) -> Sums:
@@ -138,13 +136,14 @@ def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_
     variance is also taken between prompts, and the larger one counts. prompts: (N + M,) int64, which prompt
     each token of the first and of the second arm continues. is_shared: as above, in either arm.
     """
-    sides = [_moments(side.every, side.position if is_shared else None) for side in (terms, control)]
-    (mean, variance, third), (other, other_variance, other_third) = sides
+    sides = [_moments(side, is_shared) for side in (terms, control)]
+    (mean, variance, third, n), (other, other_variance, other_third, more) = sides
     variance = variance + other_variance
     between = _between(terms.every[..., 0], control.every[..., 0], prompts)
     inflation = torch.where(variance > 0, between / variance, 1.0).clamp_min(1.0)
-    n = _random(terms) + _random(control)
-    return Sums(terms.names, mean - other, variance, third - other_third, n, inflation, _degrees(prompts))
+    return Sums(
+        terms.names, mean - other, variance, third - other_third, n + more, inflation, _degrees(prompts)
+    )
 
 
 def sharing(terms: TokenTerms) -> Statistic:
@@ -191,22 +190,19 @@ def _worst(together: list[Statistic]) -> Statistic:
     return replace(worst, p_value=min(1.0, len(together) * worst.p_value))
 
 
-def _moments(every: Tensor, clusters: Tensor | None) -> list[Tensor]:
-    """The mean of the deviations, and the second and third central moment of that mean, (S + K,) each.
+def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mean of the deviations, its second and third central moment, and the number of random terms.
 
-    clusters: (N,) int64, in which the terms may depend on each other in any way; by the inequalities of
-    Cauchy-Schwarz and Hoelder the root of a moment of their sum is at most the sum of the roots. None where
+    is_shared: terms at one position may depend on each other in any way; by the inequalities of
+    Cauchy-Schwarz and Hoelder the root of a moment of their sum is at most the sum of the roots. Otherwise
     all terms are independent given what was before.
     """
-    moments = []
-    for power in (2, 3):
-        values = every[..., power - 1]
-        if clusters is None:
-            moments.append(values.sum(0))
-        else:
-            root = values.sqrt() if power == 2 else values.sign() * values.abs() ** (1 / 3)
-            moments.append((_by_label(root, clusters) ** power).sum(0))
-    return [every[..., 0].mean(0), moments[0] / len(every) ** 2, moments[1] / len(every) ** 3]
+    deviation, variance, third = terms.every.unbind(-1)
+    count, num_random = len(deviation), (variance > 0).sum(0)
+    if is_shared:
+        variance = _by_label(variance.sqrt(), terms.position) ** 2
+        third = _by_label(third.sign() * third.abs() ** (1 / 3), terms.position) ** 3
+    return deviation.mean(0), variance.sum(0) / count**2, third.sum(0) / count**3, num_random
 
 
 def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
@@ -218,10 +214,6 @@ def _between(first: Tensor, second: Tensor, prompts: Tensor) -> Tensor:
 def _degrees(prompts: Tensor) -> int:
     """Degrees of freedom of a variance between these prompts."""
     return max(1, len(prompts.unique()) - 1)
-
-
-def _random(terms: TokenTerms) -> Tensor:
-    return (terms.every[..., 1] > 0).sum(0)
 
 
 def _by_label(values: Tensor, labels: Tensor) -> Tensor:

@@ -53,13 +53,9 @@ class EmittedTokens:
 
     def of_rows(self, rows: Sequence[int]) -> Self:
         """The tokens of some rows, which are counted anew from 0 in this order."""
-        first, end = (
-            torch.searchsorted(self.row, torch.tensor(rows), right=right) for right in (False, True)
-        )
-        places = [torch.arange(*ends) for ends in zip(first.tolist(), end.tolist(), strict=True)]
-        return replace(
-            self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(end - first)
-        )
+        places = [(self.row == row).nonzero()[:, 0] for row in rows]
+        counts = torch.tensor([len(some) for some in places])
+        return replace(self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(counts))
 
     def _columns(self) -> dict[str, Tensor]:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}

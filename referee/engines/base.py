@@ -11,11 +11,9 @@ from resispec.sampling import Sampling
 
 MODES = ("plain", "assisted", "prompt_lookup")
 """Ways of the engines in this process: no drafts, those of a draft model, or looked up ones."""
-PER_STEP = ("per_step_accepted", "per_step_drafted")
-"""Numbers that an engine may tell of every verified step, in their order."""
 
 
-class Unanswered(Exception):
+class Unanswered(InvalidInput):
     """An engine gave no answer, and one line says why; asking again later may help."""
 
 
@@ -35,15 +33,13 @@ class Answer:
 
 
 class Engine(Protocol):
-    """Whatever continues a prompt. name, version: what the transcripts say about where they come from."""
+    """Whatever continues a prompt.
 
-    @property
-    def name(self) -> str:
-        """For people, such as "vllm"."""
+    name, version: what the transcripts say about where they come from; version is None where it is not known.
+    """
 
-    @property
-    def version(self) -> str | None:
-        """None where it is not known."""
+    name: str
+    version: str | None
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""
@@ -52,9 +48,8 @@ class Engine(Protocol):
         """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.
 
         All settings of the law are applied, so that no default of an engine or of a model folder is, in
-        silence.
-        Called by several threads at a time if `write_transcripts` is told so. Raises InvalidInput when the
-        request or what came back is wrong, Unanswered when nothing came back.
+        silence. Called by several threads at a time if `write_transcripts` is told so. Raises InvalidInput
+        when the request or what came back is wrong, Unanswered when nothing came back.
         """
 
 
@@ -88,32 +83,23 @@ def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, cont
         )
 
 
-def acceptance_record(
-    engine: str,
-    histogram: Sequence[int] | None,
-    num_draft_tokens: int | None,
-    num_spec_tokens: int | None = None,
-    completion_tokens: int | None = None,
-    per_step: Mapping[str, Sequence[int]] | None = None,
-) -> dict[str, Any] | None:
-    """Acceptance of speculative decoding in one request; None without numbers, or if they contradict.
+def acceptance(
+    engine: str, histogram: Sequence[int] | None, num_draft_tokens: int | None, **told: Any
+) -> dict[str, Any]:
+    """A transcript's key for the acceptance in one request; nothing without numbers, or if they contradict.
 
     The fields and their meaning are those of `SpecDecodeAcceptanceRecord` in ai-dynamo/aiperf,
     src/aiperf/common/models/spec_decode_models.py (commit 0786f0ca7116427792e7feb5b97834bd1f0b0243, 2026). It
     counts draft tokens without the bonus token that every verified step adds.
 
     engine: AIPerf's name of it. histogram: entry j counts the verified steps that accepted j draft tokens.
-    num_draft_tokens: how many were proposed. num_spec_tokens: the most that a step may propose, None where
-    there is no such limit. completion_tokens: tokens of the answer. per_step: by the names in PER_STEP.
+    num_draft_tokens: how many were proposed. told: further fields, None where the engine does not tell.
     """
-    if histogram is None or num_draft_tokens is None:
-        return None
+    accepted = sum(number * count for number, count in enumerate(histogram or ()))
+    if histogram is None or num_draft_tokens is None or accepted > num_draft_tokens:
+        return {}
     steps = sum(histogram)
-    accepted = sum(number * count for number, count in enumerate(histogram))
-    if accepted > num_draft_tokens or any(count < 0 for count in histogram):
-        return None
-    told = {"num_spec_tokens": num_spec_tokens, "completion_tokens": completion_tokens, **(per_step or {})}
-    return {
+    record = {
         "engine": engine,
         "mean_acceptance_length": 1 + accepted / max(1, steps),
         "draft_acceptance_rate": accepted / max(1, num_draft_tokens),
@@ -122,5 +108,5 @@ def acceptance_record(
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": num_draft_tokens,
         "num_spec_steps": steps,
-        **{name: value for name, value in told.items() if value is not None},
     }
+    return {"spec_decode": record | {name: value for name, value in told.items() if value is not None}}

@@ -8,8 +8,8 @@ from importlib.metadata import version
 
 import torch
 
-from referee.engines import Answer, acceptance_record, require_off
-from resispec.decode import Decoder, Step
+from referee.engines.base import Answer, acceptance, require_off
+from resispec.decode import Decoder
 from resispec.models import Pair
 from resispec.sampling import PENALTIES, Sampling
 
@@ -32,16 +32,11 @@ class DecoderEngine:
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""
-        accepted: Counter[int] = Counter()
-
-        def count(step: Step) -> None:
-            accepted[step.verdict.num_accepted] += 1
-
         generator = torch.Generator(self._pair.target.device).manual_seed(seed)
-        generation = self._decoder.generate(self._pair, list(prompt), settings, generator, on_step=count)
+        generation = self._decoder.generate(self._pair, list(prompt), settings, generator)
         topology = self._decoder.drafter.topology
-        histogram = [accepted[number] for number in range(topology.num_levels)]
+        counts = Counter(emitted - 1 for emitted in generation.num_emitted)
+        histogram = [counts[number] for number in range(topology.num_levels)]
         drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
-        record = acceptance_record("resispec", histogram, drafted)
         reason = "stop" if generation.stop_reason == "eos" else "length"
-        return Answer(generation.tokens, reason, seed, {"spec_decode": record})
+        return Answer(generation.tokens, reason, seed, acceptance("resispec", histogram, drafted))

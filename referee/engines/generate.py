@@ -60,26 +60,21 @@ class TransformersEngine:
         """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
         require_fit(prompt, settings, self._vocab_size, self._context)
         ids = torch.tensor([list(prompt)], device=self.target.device)
+        options: dict[str, Any] = {
+            "max_new_tokens": settings.max_new_tokens,
+            "repetition_penalty": settings.repetition_penalty,
+            "do_sample": settings.temperature > 0,
+        }
+        if options["do_sample"]:  # greedy decoding has no warpers
+            options |= {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p")}
+            options["min_p"] = settings.min_p or None
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seed)
-            whole = self.generate(ids, **_options(settings), **self._mode)
+            whole = self.generate(ids, **options, **self._mode)
         tokens = tuple(whole[0, len(prompt) :].tolist())
         return Answer(tokens, "stop" if tokens[-1] in self._ends else "length", seed)
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
         return self.target.generate(ids, attention_mask=torch.ones_like(ids), **options)
-
-
-def _options(settings: Sampling) -> dict[str, Any]:
-    """Options for all that decides the law; the warpers belong to sampling, greedy decoding has none."""
-    options = {
-        "max_new_tokens": settings.max_new_tokens,
-        "repetition_penalty": settings.repetition_penalty,
-        "do_sample": settings.temperature > 0,
-    }
-    if options["do_sample"]:
-        options |= {name: getattr(settings, name) for name in ("temperature", "top_k", "top_p")}
-        options["min_p"] = settings.min_p or None
-    return options

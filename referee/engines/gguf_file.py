@@ -30,12 +30,17 @@ def write_gguf(
     dtype: a key of `TYPES`. Raises InvalidInput for what is no plain Llama with a byte-level BPE tokenizer.
     """
     config: Any = model.module.config
-    vocabulary = _vocabulary(tokenizer, config.vocab_size)
-    _check_plain(config, path.name)
+    kinds = (config.model_type, config.rope_parameters["rope_type"])
+    if kinds != ("llama", "default") or config.attention_bias or config.mlp_bias:
+        raise InvalidInput(
+            f"{path.name}: a {kinds[0]} with {kinds[1]} rotary embeddings cannot be written; "
+            "allowed: a llama with default ones and no biases"
+        )
     with replacing(path) as unfinished:
         writer = gguf.GGUFWriter(unfinished, gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.LLAMA])
-        _add_sizes(writer, config, dtype)
-        _add_tokenizer(writer, vocabulary, tokenizer.eos_token_id)
+        writer.add_file_type(gguf.LlamaFileType.ALL_F32 if dtype == "F32" else gguf.LlamaFileType.MOSTLY_F16)
+        _add_sizes(writer, config)
+        _add_tokenizer(writer, tokenizer, config.vocab_size)
         names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
         for name, weight in model.module.state_dict().items():
             if name != "lm_head.weight" or not config.tie_word_embeddings:
@@ -48,27 +53,7 @@ def write_gguf(
         writer.close()
 
 
-def _check_plain(config: Any, name: str) -> None:
-    kinds = (config.model_type, config.rope_parameters["rope_type"])
-    if kinds != ("llama", "default") or config.attention_bias or config.mlp_bias:
-        raise InvalidInput(
-            f"{name}: a {kinds[0]} with {kinds[1]} rotary embeddings cannot be written; "
-            "allowed: a llama with default ones and no biases"
-        )
-
-
-def _vocabulary(tokenizer: TransformersTokenizer, size: int) -> dict[str, Any]:
-    """The tokens (V,) in the order of their ids, and the merges, as GGUF wants them."""
-    found = json.loads(tokenizer.inner.backend_tokenizer.to_str())["model"]
-    if found["type"] != "BPE":
-        raise InvalidInput(f"a tokenizer of type {found['type']} cannot be written; allowed: BPE")
-    tokens = {index: token for token, index in found["vocab"].items()}
-    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in found["merges"]]
-    return {"tokens": [tokens.get(index, f"<unused{index}>") for index in range(size)], "merges": merges}
-
-
-def _add_sizes(writer: gguf.GGUFWriter, config: Any, dtype: str) -> None:
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if dtype == "F32" else gguf.LlamaFileType.MOSTLY_F16)
+def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
     writer.add_vocab_size(config.vocab_size)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
@@ -82,16 +67,22 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any, dtype: str) -> None:
     writer.add_layer_norm_rms_eps(config.rms_norm_eps)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter, vocabulary: dict[str, Any], eos_token_id: int | None) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, size: int) -> None:
+    found = json.loads(tokenizer.inner.backend_tokenizer.to_str())["model"]
+    if found["type"] != "BPE":
+        raise InvalidInput(f"a tokenizer of type {found['type']} cannot be written; allowed: BPE")
+    tokens = {index: token for token, index in found["vocab"].items()}
+    kinds = [gguf.TokenType.NORMAL] * size
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(vocabulary["tokens"])
-    kinds = [gguf.TokenType.NORMAL] * len(vocabulary["tokens"])
-    if eos_token_id is not None:
-        kinds[eos_token_id] = gguf.TokenType.CONTROL
-        writer.add_eos_token_id(eos_token_id)
+    writer.add_token_list([tokens.get(index, f"<unused{index}>") for index in range(size)])
+    if tokenizer.eos_token_id is not None:
+        kinds[tokenizer.eos_token_id] = gguf.TokenType.CONTROL
+        writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_token_types(kinds)
-    writer.add_token_merges(vocabulary["merges"])
+    writer.add_token_merges(
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in found["merges"]]
+    )
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
 

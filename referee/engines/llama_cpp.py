@@ -12,8 +12,8 @@ import xllamacpp
 
 from referee.engines.base import require_mode
 from referee.engines.gguf_file import write_gguf
-from referee.servers import llama_cpp
 from referee.servers.client import Server
+from referee.servers.formats import LlamaCpp
 from resispec.models import Pair
 
 
@@ -37,34 +37,24 @@ class LlamaCppEngine:
         for name, model in models.items():
             if not (path := folder / f"{name}.gguf").is_file():
                 write_gguf(model, pair.tokenizer, path)
-        params = _params(models["target"].context)
+        params = xllamacpp.CommonParams()  # one request at a time, float32 everywhere, no accelerator
         params.model.path = str(folder / "target.gguf")
-        _speculate(params.speculative, mode, num_drafted, folder / "draft.gguf")
-        params.speculative.draft.probabilistic = by_ratio
+        params.n_ctx, params.n_parallel, params.n_gpu_layers = models["target"].context, 1, 0
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
+        params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        params.warmup, params.verbosity = False, 1  # errors alone
+        kinds, speculative = xllamacpp.common_speculative_type, params.speculative
+        speculative.draft.probabilistic = by_ratio
+        if mode == "assisted":
+            speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
+            speculative.draft.mparams.path = str(folder / "draft.gguf")
+            speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = num_drafted, 0, 0.0
+        elif mode == "prompt_lookup":
+            speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
+            lookup = speculative.ngram_simple
+            lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
         self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
-        client = llama_cpp.connect(Server(self._running.listening_address))
+        client = LlamaCpp(Server(self._running.listening_address))
         self.check, self.answer = client.check, client.answer
         self.name, self.version = f"llama.cpp, {mode}", xllamacpp.__version__
-
-
-def _params(context: int) -> Any:
-    """Parameters for one request at a time, float32 everywhere, no accelerator."""
-    params = xllamacpp.CommonParams()
-    params.n_ctx, params.n_parallel, params.n_gpu_layers = context, 1, 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
-    params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
-    params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    params.warmup, params.verbosity = False, 1  # errors alone
-    return params
-
-
-def _speculate(speculative: Any, mode: str, num_drafted: int, draft: Path) -> None:
-    kinds = xllamacpp.common_speculative_type
-    if mode == "assisted":
-        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_DRAFT_SIMPLE]
-        speculative.draft.mparams.path = str(draft)
-        speculative.draft.n_max, speculative.draft.n_min, speculative.draft.p_min = num_drafted, 0, 0.0
-    elif mode == "prompt_lookup":
-        speculative.types = [kinds.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
-        lookup = speculative.ngram_simple
-        lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1

@@ -41,7 +41,11 @@ class OpenVinoEngine:
         self.name, self.version = f"OpenVINO GenAI, {mode}", openvino_genai.__version__
         self._vocab_size, self._context = pair.target.vocab_size, pair.target.context
         self._eos = pair.tokenizer.eos_token_id
-        given: dict[str, Any] = {"scheduler_config": _scheduler()}
+        scheduler = openvino_genai.SchedulerConfig()
+        scheduler.cache_size = 1  # GiB, its least
+        scheduler.dynamic_split_fuse = False
+        scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
+        given: dict[str, Any] = {"scheduler_config": scheduler}
         self._asked: dict[str, Any] = {}
         if mode == "assisted":
             drafting = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
@@ -60,7 +64,18 @@ class OpenVinoEngine:
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""
         require_fit(prompt, settings, self._vocab_size, self._context)
-        asked = _generation(settings, seed, self._eos)
+        asked = openvino_genai.GenerationConfig()  # everything that decides the law, all of it said
+        asked.apply_chat_template = False
+        asked.max_new_tokens = settings.max_new_tokens
+        asked.repetition_penalty = settings.repetition_penalty
+        asked.do_sample = settings.temperature > 0
+        if asked.do_sample:
+            asked.rng_seed = seed
+            asked.temperature, asked.top_p = settings.temperature, settings.top_p
+            if settings.top_k:
+                asked.top_k = settings.top_k
+        if self._eos is not None:
+            asked.eos_token_id, asked.stop_token_ids = self._eos, {self._eos}
         for name, value in self._asked.items():
             setattr(asked, name, value)
         given = openvino.Tensor(np.array([prompt], dtype=np.int64))
@@ -75,28 +90,3 @@ def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
         write_gguf(model, tokenizer, folder / "model.gguf", "F16")
         openvino_genai.LLMPipeline(folder / "model.gguf", "CPU", enable_save_ov_model=True, **PRECISE)
     return folder
-
-
-def _scheduler() -> openvino_genai.SchedulerConfig:
-    scheduler = openvino_genai.SchedulerConfig()
-    scheduler.cache_size = 1  # GiB, its least
-    scheduler.dynamic_split_fuse = False
-    scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
-    return scheduler
-
-
-def _generation(settings: Sampling, seed: int, eos: int | None) -> openvino_genai.GenerationConfig:
-    """Everything that decides the law, all of it said."""
-    asked = openvino_genai.GenerationConfig()
-    asked.apply_chat_template = False
-    asked.max_new_tokens = settings.max_new_tokens
-    asked.repetition_penalty = settings.repetition_penalty
-    asked.do_sample = settings.temperature > 0
-    if asked.do_sample:
-        asked.rng_seed = seed
-        asked.temperature, asked.top_p = settings.temperature, settings.top_p
-        if settings.top_k:
-            asked.top_k = settings.top_k
-    if eos is not None:
-        asked.eos_token_id, asked.stop_token_ids = eos, {eos}
-    return asked

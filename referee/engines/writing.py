@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 from tqdm import tqdm
 
-from referee.engines.base import Engine, Unanswered
+from referee.engines.base import Engine
 from referee.transcripts import Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -40,12 +39,31 @@ def write_transcripts(
     Requests that are under way then are waited for, and their answers written.
     """
     engine.check(settings)
-    questions = _Questions(engine, prompts, settings, first_seed)
     path.parent.mkdir(parents=True, exist_ok=True)
+    about = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
+    stopped, failures = Event(), list[BaseException]()
+
+    def ask(index: int) -> Transcript | None:
+        if stopped.is_set():
+            return None
+        try:
+            answer = engine.answer(prompts[index], settings, first_seed + index)
+            values = {"seed": answer.seed, "finish_reason": answer.finish_reason, "place": "the answer"}
+            extra = {INDEX: index, **answer.extra}
+            return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
+        except InvalidInput as error:
+            stopped.set()
+            raise type(error)(f"prompt {index}: {error}") from error
+
     rows = {index: row for index, row in _written(path).items() if index < len(prompts)}
     for index, row in rows.items():
-        questions.check_answered(index, row, f"{path}, prompt {index}")
-    missing = [index for index in range(len(prompts)) if index not in rows]
+        seed = None if row.seed is None else first_seed + index  # an engine may have none for a request
+        for name, value in {"prompt_token_ids": prompts[index], **about, "seed": seed}.items():
+            if (written := getattr(row, name)) != value:
+                raise InvalidInput(
+                    f"{path}, prompt {index}: {name} is {ascii(written)[:60]}; it would be "
+                    f"{ascii(value)[:60]} now; give another file, or what was given when this one was begun"
+                )
     interval = 0.1 if sys.stderr.isatty() else 5.0
     counts = {"initial": len(rows), "total": len(prompts)}
     with (
@@ -53,81 +71,21 @@ def write_transcripts(
         tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
         ThreadPoolExecutor(concurrency) as pool,
     ):
-        for row in _completed(pool, questions.ask, missing):
-            file.write(line_of(row))
-            file.flush()
-            rows[row.extra[INDEX]] = row
-            bar.update()
-    return [rows[index] for index in range(len(prompts))]
-
-
-@dataclass(frozen=True)
-class _Questions:
-    """Questions to an engine, prompt by prompt."""
-
-    engine: Engine
-    prompts: Sequence[tuple[int, ...]]
-    settings: Sampling
-    first_seed: int
-
-    def ask(self, index: int) -> Transcript:
-        """The transcript of a prompt."""
-        answer = self.engine.answer(self.prompts[index], self.settings, self.first_seed + index)
-        return Transcript(
-            **self._question(index),
-            output_token_ids=answer.tokens,
-            seed=answer.seed,
-            finish_reason=answer.finish_reason,
-            extra={INDEX: index, **answer.extra},
-            place="the answer",
-        )
-
-    def check_answered(self, index: int, row: Transcript, place: str) -> None:
-        """Raise InvalidInput when a row is of another prompt, of other settings or of another engine."""
-        seed = None if row.seed is None else self.first_seed + index  # an engine may have none for a request
-        for name, value in {**self._question(index), "seed": seed}.items():
-            if (written := getattr(row, name)) != value:
-                raise InvalidInput(
-                    f"{place}: {name} is {ascii(written)[:60]}; it would be {ascii(value)[:60]} now; "
-                    "give another file, or what was given when this one was begun"
-                )
-
-    def _question(self, index: int) -> dict[str, Any]:
-        """The fields of a transcript that do not depend on the answer, but for the seed."""
-        about = {"engine": self.engine.name, "engine_version": self.engine.version}
-        return {"prompt_token_ids": self.prompts[index], **self.settings.by_name(), **about}
-
-
-def _completed(
-    pool: ThreadPoolExecutor, ask: Callable[[int], Transcript], missing: Sequence[int]
-) -> Iterator[Transcript]:
-    """Transcripts as they come; the first failure is raised when those under way have come."""
-    stopped = Event()
-
-    def ask_on(index: int) -> Transcript | None:
-        if stopped.is_set():
-            return None
+        missing = [index for index in range(len(prompts)) if index not in rows]
         try:
-            return ask(index)
-        except (InvalidInput, Unanswered) as error:
-            stopped.set()
-            raise type(error)(f"prompt {index}: {error}") from error
-
-    failure: Exception | None = None
-    futures = [pool.submit(ask_on, index) for index in missing]
-    try:
-        for future in as_completed(futures):
-            try:
-                row = future.result()
-            except (InvalidInput, Unanswered) as error:
-                failure = failure or error
-                continue
-            if row is not None:
-                yield row
-    finally:
-        stopped.set()  # whatever ends this, nothing more is asked for
-    if failure is not None:
-        raise failure
+            for future in as_completed([pool.submit(ask, index) for index in missing]):
+                if error := future.exception():
+                    failures.append(error)
+                elif row := future.result():
+                    file.write(line_of(row))
+                    file.flush()
+                    rows[row.extra[INDEX]] = row
+                    bar.update()
+        finally:
+            stopped.set()  # whatever ends this, nothing more is asked for
+    if failures:
+        raise failures[0]
+    return [rows[index] for index in range(len(prompts))]
 
 
 def _written(path: Path) -> dict[int, Transcript]:
@@ -144,7 +102,7 @@ def _written(path: Path) -> dict[int, Transcript]:
             file.truncate(length)
     rows: dict[int, Transcript] = {}
     for row in read_transcripts(path) if length else []:
-        index = row.extra.get(INDEX)
+        index: Any = row.extra.get(INDEX)
         if type(index) is not int or index < 0 or index in rows:
             raise InvalidInput(
                 f"{row.place}: {INDEX} is {index!r}; allowed: a number from 0, each once; give another file"

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,12 +22,11 @@ import torch
 
 from referee import inputs
 from referee.audit import measure
-from referee.engines import Unanswered
 from referee.engines.generate import TransformersEngine
 from referee.gallery.exhibits import EXHIBITS, Exhibit
 from referee.gallery.measures import Questions, checks, curve, verdict, write, write_greedy
 from referee.inputs import count
-from referee.rescoring import Scorer, pair_scorers
+from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript
 from resispec.errors import GOES_ON, InvalidInput, fail, first_line, in_one_line
 from resispec.files import write_atomically
@@ -41,49 +40,43 @@ CODE = ("resispec", "referee", "conf", "pyproject.toml", "constraints.txt")
 """Paths on which the measurement depends."""
 
 
-@dataclass(frozen=True)
-class Reference:
-    """The reference of every engine: the two models' laws, and the target's own greedy continuations.
-
-    scorers: of the target and of its draft.
-    """
-
-    pair: Pair
-    scorers: Sequence[Scorer]
-    greedy: Sequence[Transcript]
-
-
 def rows_of(
-    exhibit: Exhibit, reference: Reference, questions: Questions, folder: Path
+    exhibit: Exhibit, pair: Pair, questions: Questions, greedy: Sequence[Transcript], folder: Path
 ) -> Iterator[dict[str, Any]]:
-    """The rows of an engine: one for every number of tokens, or one that says why there are none."""
+    """The rows of an engine: one for every number of tokens, or one that says why there are none.
+
+    greedy: the target's own continuations. folder: of the files.
+    """
     about: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
     try:
-        engine = exhibit.make(reference.pair, folder / "models")
+        engine = exhibit.make(pair, folder / "models")
         many = replace(questions, prompts=questions.prompts * exhibit.times)  # each time with other seeds
         answers = write(engine, many, folder / exhibit.stem)
-    except (ModuleNotFoundError, InvalidInput, Unanswered) as error:
+    except (ModuleNotFoundError, InvalidInput) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}
         return
-    arm = measure(answers.sampled, *reference.scorers)
+    scorers = pair_scorers(pair)
+    arm = measure(answers.sampled, *scorers)
     about |= {"status": "done", "version": engine.version}
-    about |= checks(answers, reference.greedy, reference.scorers[0]) | verdict(arm)
+    about |= checks(answers, greedy, scorers[0]) | verdict(arm)
     yield from (about | point for point in curve(arm))
 
 
 def gallery(exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folder: Path) -> pd.DataFrame:
     """The rows of all engines. folder: of their files."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
+    device = pair.target.device
     source = {
         "git_commit": _git("rev-parse", "HEAD"),
         "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
-        "device": _device_name(pair.target.device),
+        "device": torch.cuda.get_device_name(device)
+        if device.type == "cuda"
+        else f"{processor_name()} ({os.cpu_count()} cores)",
     }
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
-    reference = Reference(pair, pair_scorers(pair), greedy)
-    rows = [row | source for exhibit in exhibits for row in rows_of(exhibit, reference, questions, folder)]
-    return pd.DataFrame(rows)
+    given = pair, questions, greedy, folder
+    return pd.DataFrame([row | source for exhibit in exhibits for row in rows_of(exhibit, *given)])
 
 
 def _git(*arguments: str) -> str:
@@ -93,12 +86,6 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{processor_name()} ({os.cpu_count()} cores)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -47,30 +47,25 @@ class Exhibit:
         return re.sub("[^a-z0-9]+", "_", self.name.lower()).strip("_")
 
 
-class CountedForwards:
-    """An engine of transformers that says how often the target was forwarded.
+def counting(engine: TransformersEngine) -> TransformersEngine:
+    """The engine, whose answers now say how often the target was forwarded.
 
     Each time it emits one token and the drafted ones that it accepted.
     """
+    ask = engine.answer
 
-    def __init__(self, engine: TransformersEngine) -> None:
-        self._engine, self.name, self.version = engine, engine.name, engine.version
-
-    def check(self, settings: Sampling) -> None:
-        """See `Engine.check`."""
-        self._engine.check(settings)
-
-    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
-        """See `Engine.answer`."""
+    def answer(prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         forwards: list[int] = []
-        hook = self._engine.target.register_forward_hook(lambda *_: forwards.append(1))
+        hook = engine.target.register_forward_hook(lambda *_: forwards.append(1))
         try:
-            found = self._engine.answer(prompt, settings, seed)
+            found, steps = ask(prompt, settings, seed), len(forwards)
         finally:
             hook.remove()
-        steps = len(forwards)
         record = {"num_spec_steps": steps, "num_accepted_draft_tokens": len(found.tokens) - steps}
-        return Answer(found.tokens, found.finish_reason, found.seed, {"spec_decode": record})
+        return replace(found, extra={"spec_decode": record})
+
+    engine.answer = answer  # type: ignore[method-assign]
+    return engine
 
 
 def ours(
@@ -88,7 +83,7 @@ def ours(
 
 def transformers(name: str, engine: Callable[[Pair], TransformersEngine], thread: str = "") -> Exhibit:
     """`generate` of transformers with the pair's draft model."""
-    return Exhibit(name, lambda pair, _: CountedForwards(engine(pair)), "transformers, assisted", thread)
+    return Exhibit(name, lambda pair, _: counting(engine(pair)), "transformers, assisted", thread)
 
 
 def other(name: str, module: str, engine: str, thread: str = "") -> Exhibit:
@@ -101,7 +96,7 @@ def other(name: str, module: str, engine: str, thread: str = "") -> Exhibit:
 
 
 _STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
-_CUT, _ROUNDED, _REUSING = bugs.CutDrafts(), bugs.RoundedDrafts(), bugs.SharedNoise(_DRAFTS)
+_REUSING, _CUT, _ROUNDED = bugs.SharedNoise(_DRAFTS), bugs.CutDrafts(), bugs.RoundedDrafts()
 _WRONG_ROWS, _GREEDY = bugs.WrongRows(_STANDARD.rule), bugs.GreedyVerification(_STANDARD.rule)
 
 EXHIBITS = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -101,16 +102,14 @@ def perplexity(transcripts: Sequence[Transcript], target: Scorer) -> tuple[float
 
 def accepted_length(transcripts: Sequence[Transcript]) -> float:
     """Tokens emitted per forward of the target, as the engine says; NaN where it says nothing."""
-    records = [row.extra["spec_decode"] for row in transcripts if row.extra.get("spec_decode")]
-    accepted = sum(record["num_accepted_draft_tokens"] for record in records)
-    forwards = sum(map(_forwards, records))
+    accepted = forwards = 0
+    for row in transcripts:
+        if record := row.extra.get("spec_decode"):
+            kept = record["num_accepted_draft_tokens"]
+            accepted += kept
+            # Each forward emits one token more than it accepts.
+            forwards += record.get("num_spec_steps", record.get("completion_tokens", 0) - kept)
     return 1 + accepted / forwards if forwards else math.nan
-
-
-def _forwards(record: Mapping[str, Any]) -> int:
-    """Forwards of the target in a request; each emits one token more than it accepts."""
-    steps = record.get("num_spec_steps")
-    return record["completion_tokens"] - record["num_accepted_draft_tokens"] if steps is None else steps
 
 
 def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> int:
@@ -136,25 +135,18 @@ def verdict(arm: Arm) -> dict[str, Any]:
 
 def points(num_tokens: int) -> list[int]:
     """Numbers of tokens in a geometric series from FIRST_TOKENS on, and all of them as the last."""
-    numbers: list[int] = []
-    while (number := round(FIRST_TOKENS * 10 ** (len(numbers) / PER_DECADE))) < 0.9 * num_tokens:
-        numbers.append(number)
-    return [*numbers, num_tokens]
+    series = (round(FIRST_TOKENS * 10 ** (power / PER_DECADE)) for power in count())
+    return [*takewhile(lambda number: number < 0.9 * num_tokens, series), num_tokens]
 
 
 def curve(arm: Arm) -> Iterator[dict[str, Any]]:
     """The statistic that is farthest out, for every number of tokens."""
-    for count in points(arm.num_tokens):
-        if statistics := arm.statistics(count):
+    for num_tokens in points(arm.num_tokens):
+        if statistics := arm.statistics(num_tokens):
             name = farthest(statistics)
-            statistic = statistics[name]
-            yield {
-                "tokens": count,
-                "statistic": name,
-                "z": statistic.z,
-                "p_value": statistic.p_value,
-                "normal_z": normal_z(statistic),
-            }
+            found = statistics[name]
+            chances = {"z": found.z, "p_value": found.p_value, "normal_z": normal_z(found)}
+            yield {"tokens": num_tokens, "statistic": name, **chances}
 
 
 def farthest(statistics: Mapping[str, Statistic]) -> str:

@@ -9,6 +9,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.optimize import isotonic_regression
 
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import replacing, write_atomically
 
 ABSENT = "–"
 # Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-BLUE, VERMILION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#7A7A7A"
-INDIGO, WINE, OLIVE = "#332288", "#882255", "#999933"
+GREY = "#7A7A7A"
 SIZE = 8.5
 """Size of all text, in points."""
 SLOW = 0.9
@@ -33,8 +33,9 @@ SLOW = 0.9
 EXACT = ("o", "s", "D", "^", "v")
 """The markers of exact engines, which are grey."""
 FAULTS = (
-    (BLUE, "o", "-"), (SKY, "^", "-"), (ORANGE, "s", "-"), (PURPLE, "D", "-"), (BLACK, "v", ":"),
-    (GREEN, "P", "-"), (OLIVE, "<", ":"), (VERMILION, "X", "--"), (WINE, ">", "--"), (INDIGO, "h", "-"),
+    ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
+    ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
+    ("#882255", ">", "--"), ("#332288", "h", "-"),
 )  # fmt: skip
 """Colours, markers and dashes of the others, in the order of the file."""
 TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
@@ -110,14 +111,15 @@ def markdown(frame: pd.DataFrame, profile: str) -> str:
     """The page: a row for every engine, and the notes; one that did not run says why."""
     rows = engines(frame)
     by_name = {row["engine"]: row for row in rows}
-    shown = pd.DataFrame([_shown(row, by_name.get(row["beside"], row)) for row in rows], columns=list(HEADER))
+    cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
+    table = pd.DataFrame(cells, columns=list(HEADER)).replace(r"\|", r"\\|", regex=True)
     allowed = _number(frame[frame.status == "done"].allowed_z.max(), ".1f")
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
     return "\n\n".join(
         [
             "**The gallery: engines with faults that shipped, and exact ones, on the embedded pair.**",
-            shown.map(lambda cell: cell.replace("|", "\\|")).to_markdown(
+            table.to_markdown(
                 index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(HEADER) - 1)
             ),
             *(note.format(slow=SLOW, allowed=allowed) for note in NOTES),
@@ -155,8 +157,10 @@ def _number(value: float, spec: str) -> str:
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
     """The figure's message, in a sentence."""
     done = [row for row in rows if row["status"] == "done"]
-    faults, exact = ([row for row in done if bool(row["thread"]) is is_fault] for is_fault in (True, False))
-    caught, wrong = (sum(row["verdict"] == "biased" for row in group) for group in (faults, exact))
+    faults, exact = (
+        [row["verdict"] for row in done if bool(row["thread"]) is kind] for kind in (True, False)
+    )
+    caught, wrong = faults.count("biased"), exact.count("biased")
     tokens = max((row["tokens"] for row in done), default=0)
     return (
         f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
@@ -168,8 +172,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     """How far out the audit's farthest statistic lies, against the number of tokens, both logarithmic."""
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     axes = figure.subplots()
-    every = engines(frame)
-    done = frame[frame.status == "done"]
+    every, done = engines(frame), frame[frame.status == "done"]
     done = done[done.tokens <= 1.1 * done.groupby("engine").tokens.max().median()]  # where most of them end
     top = np.log10(1.3 * max(done.normal_z.max(), 10))
     bottom = np.log10(0.8 * min(done.normal_z.min(), 1))
@@ -179,8 +182,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
     place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
     axes.text(0.65, limit + 0.01, f"called biased above {10**limit:.1f}", **place, fontsize=SIZE, color="0.3")
-    later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > most}
-    _label_ends(axes, list(_lines(axes, done, later)), (top - bottom) / 25)
+    _label_ends(axes, list(_lines(axes, done, every)), (top - bottom) / 25)
     axes.grid(axis="y", color="0.9", linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -198,17 +200,13 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _lines(
-    axes: Axes, done: pd.DataFrame, later: Mapping[str, float]
+    axes: Axes, done: pd.DataFrame, every: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
-    """Draw every engine's line; gives its end for `_label_ends`.
-
-    later: engines that are called biased beyond the figure, and with how many tokens.
-    """
-    is_exact = {name: not rows.thread.iloc[0] for name, rows in done.groupby("engine", sort=False)}
-    exact = iter([(GREY, marker, "-") for marker in EXACT] * len(is_exact))
-    faults = iter(FAULTS * len(is_exact))
+    """Draw every engine's line; gives its end for `_label_ends`. every: see `engines`."""
+    exact, faults = cycle((GREY, marker, "-") for marker in EXACT), cycle(FAULTS)
+    later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > done.tokens.max()}
     for name, rows in done.groupby("engine", sort=False):
-        colour, marker, dashes = next(exact if is_exact[name] else faults)
+        colour, marker, dashes = next(faults if rows.thread.iloc[0] else exact)
         heights = np.log10(rows.normal_z)
         size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
         axes.plot(rows.tokens, heights, color=colour, marker=marker, linestyle=dashes, **size)
@@ -224,14 +222,8 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: 
     ordered = sorted(ends, key=lambda end: end[1])
     heights = np.array([gap * len(end[2].splitlines()) for end in ordered])
     offsets = np.cumsum(heights) - heights / 2
-    # Least squares under an order: neighbours that would overlap move together, by the mean of their moves.
-    pools: list[list[float]] = []
-    for value in np.array([end[1] for end in ordered]) - offsets:
-        pools.append([float(value)])
-        while len(pools) > 1 and np.mean(pools[-2]) > np.mean(pools[-1]):
-            last = pools.pop()
-            pools[-1] += last
-    places = np.array([np.mean(pool) for pool in pools for _ in pool]) + offsets
+    # Least squares under an order: neighbours that would overlap move together.
+    places = isotonic_regression(np.array([end[1] for end in ordered]) - offsets).x + offsets
     for (x, y, name, colour), place in zip(ordered, places, strict=True):
         leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
         spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
@@ -249,21 +241,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PROFILE/")
     options = parser.parse_args(arguments)
     stem = options.results / options.profile / "gallery"
-    try:
+
+    def work() -> int:
         frame = read(stem.with_suffix(".csv"))
-        page = markdown(frame, options.profile)
+        page, figure = markdown(frame, options.profile), draw(frame)
         write_atomically(stem.with_suffix(".md"), page)
-        paths, figure = [stem.with_suffix(".md")], draw(frame)
         mpl.rcParams["pdf.fonttype"] = 42  # text stays text
         for suffix, undated in ((".png", ("Software",)), (".pdf", ("CreationDate", "Producer"))):
-            paths.append(stem.with_suffix(suffix))
-            with replacing(paths[-1]) as partial:
+            with replacing(stem.with_suffix(suffix)) as partial:
                 figure.savefig(partial, format=suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
-    except (InvalidInput, OSError) as error:
-        sys.stderr.write(f"gallery: {first_line(error)}\n")
-        return 1
-    sys.stdout.write(page + "".join(f"wrote {path}\n" for path in paths))
-    return 0
+        wrote = (f"wrote {stem.with_suffix(suffix)}\n" for suffix in (".md", ".png", ".pdf"))
+        sys.stdout.writelines((page, *wrote))
+        return 0
+
+    return in_one_line(work, "stopped")
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""A server's JSON endpoints, asked again where another try may help, and readers of their answers."""
+"""A server's JSON endpoints, asked again where another try may help."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import httpx
 
-from referee.engines import Unanswered
+from referee.engines.base import Unanswered
 from resispec.errors import InvalidInput, first_line
 
 
@@ -94,54 +94,3 @@ class Server:
 def _beginning(response: httpx.Response) -> str:
     """The first words of a response, in one line."""
     return " ".join(response.text.split())[:200]
-
-
-def dig(content: Any, *keys: str | int) -> Any:
-    """content[k0][k1]..., or None if a key is missing."""
-    for key in keys:
-        try:
-            content = content[key]
-        except (LookupError, TypeError):
-            return None
-    return content
-
-
-def whole_number(content: Any, *keys: str | int) -> int | None:
-    """The whole number from 0 under these keys, or None."""
-    number = dig(content, *keys)
-    return number if type(number) is int and number >= 0 else None
-
-
-def whole_numbers(content: Any, *keys: str | int) -> list[int] | None:
-    """The list of whole numbers from 0 under these keys, or None."""
-    numbers = dig(content, *keys)
-    is_list = isinstance(numbers, list) and None not in map(whole_number, numbers)
-    return numbers if is_list else None
-
-
-def emitted(content: Any, *keys: str | int) -> tuple[int, ...]:
-    """The token ids under these keys. Raises InvalidInput, with the reason, where there are none."""
-    tokens = whole_numbers(content, *keys)
-    if not tokens:
-        where = ".".join(map(str, keys))
-        raise InvalidInput(
-            f"the server returns no token ids ({where} is {ascii(dig(content, *keys))[:40]}); its text is no "
-            "substitute, since encoding text again does not give back the tokens that were emitted"
-        )
-    return tuple(tokens)
-
-
-def check_length(prompt: Sequence[int], num_read: int | None) -> None:
-    """Raise InvalidInput when a server says that it read another number of tokens than the prompt has."""
-    if num_read not in (None, len(prompt)):
-        raise InvalidInput(
-            f"the server read {num_read} tokens where the prompt has {len(prompt)}: it shortened the prompt "
-            "or put tokens before it, so a transcript would not say what the model saw"
-        )
-
-
-def ended(reason: Any) -> str:
-    """Why an answer ended. Raises Unanswered for one that the server gave up, whose tokens are incomplete."""
-    if not isinstance(reason, str) or reason in ("abort", "error"):
-        raise Unanswered(f"the server gave the request up (finish reason {reason!r})")
-    return reason

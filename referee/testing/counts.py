@@ -14,7 +14,8 @@ p a temperature or a residual that is cut short, one by token random numbers tha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from scipy import optimize, stats
@@ -31,8 +32,7 @@ NUM_PARTS = 16
 ORDERS = ("by token", "by falling p", "by falling p / q")
 
 
-@dataclass(frozen=True)
-class CountTest:
+class CountTest(NamedTuple):
     """A chi-square of counts. what: which counts. worst: the cell that lies furthest out, in words."""
 
     what: str
@@ -40,29 +40,28 @@ class CountTest:
     worst: str
 
 
-@dataclass(frozen=True)
-class Cells:
-    """How often K cells were expected and found, (K,) float64 each with the same sum."""
+class Cells(NamedTuple):
+    """Names of K cells, and how often each was expected and found, (K,) float64 with the same sum."""
 
+    names: Sequence[str]
     expected: Tensor
     found: Tensor
 
-    @property
-    def chi_square(self) -> Statistic:
-        """Pearson's; there are no degrees of freedom in a single cell."""
-        terms = (self.found - self.expected).square() / self.expected
-        return chi_squared(float(terms.sum()), len(terms) - 1, int(self.found.sum()))
 
-    @property
-    def errors(self) -> Tensor:
-        """How far every count lies out, in standard errors."""
-        rest = (1 - self.expected / self.found.sum()).clamp_min(1e-9)
-        return (self.found - self.expected) / (self.expected * rest).sqrt()
-
-    def text(self, cell: int, name: str) -> str:
-        """A cell in words."""
-        numbers = f"expected {float(self.expected[cell]):.1f}, found {int(self.found[cell])}"
-        return f"{name}: {numbers}, {float(self.errors[cell]):+.1f} standard errors"
+def counted(what: str, tables: Iterable[Cells]) -> CountTest:
+    """Pearson's chi-square over tables, each of which has one degree of freedom less than cells."""
+    total, degrees, count, furthest, worst = 0.0, 0, 0, 0.0, "none"
+    for names, expected, found in tables:
+        total += float(((found - expected).square() / expected).sum())
+        degrees, count = degrees + len(names) - 1, count + int(found.sum())
+        rest = (1 - expected / found.sum()).clamp_min(1e-9)
+        errors = (found - expected) / (expected * rest).sqrt()
+        cell = int(errors.abs().argmax())
+        if len(names) > 1 and float(errors[cell].abs()) > furthest:
+            furthest = float(errors[cell].abs())
+            numbers = f"expected {float(expected[cell]):.1f}, found {int(found[cell])}"
+            worst = f"{names[cell]}: {numbers}, {float(errors[cell]):+.1f} standard errors"
+    return CountTest(what, chi_squared(total, degrees, count), worst)
 
 
 def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
@@ -79,40 +78,34 @@ def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
 
 def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
     """Counts of the tokens of every position and row; one of probability 0 is found for certain."""
-    total, degrees, furthest, worst = 0.0, 0, 0.0, "none"
     is_impossible = laws[tokens.row, tokens.token] == 0
     if bool(is_impossible.any()):
         position, row, token = (int(part[is_impossible][0]) for part in tokens)
-        worst = f"{_token_name(stage, position, row, token)}: impossible, but emitted"
+        worst = f"{_cell_name(stage, position, row, token)}: impossible, but emitted"
         return CountTest("tokens", chi_squared(math.inf, 1, len(tokens.token)), worst)
-    table = tokens.position * len(laws) + tokens.row
+    table, tables = tokens.position * len(laws) + tokens.row, []
     for place in table.unique().tolist():
         position, row = divmod(place, len(laws))
-        cells, names = token_cells(laws[row], tokens.token[table == place])
-        part, cell = cells.chi_square, int(cells.errors.abs().argmax())
-        total, degrees = total + part.value, degrees + part.degrees
-        if part.degrees and float(cells.errors[cell].abs()) > furthest:
-            furthest = float(cells.errors[cell].abs())
-            worst = cells.text(cell, _token_name(stage, position, row, names[cell]))
-    return CountTest("tokens", chi_squared(total, degrees, len(tokens.token)), worst)
+        cells, *counts = token_cells(laws[row], tokens.token[table == place])
+        tables.append(Cells([_cell_name(stage, position, row, token) for token in cells], *counts))
+    return counted("tokens", tables)
 
 
-def token_cells(law: Tensor, tokens: Tensor) -> tuple[Cells, list[int | None]]:
-    """Counts of tokens (n,) that all have one law (V,), and the token of every cell, None for all others.
+def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, Tensor]:
+    """Counts of tokens (n,) that all have one law (V,): the cells' tokens, how often expected and found.
 
-    The others join the last of the probable tokens where they are expected too rarely.
+    The others, whose token is None, join the last of the probable tokens where they are expected too rarely.
     """
     law = law.double() / law.sum(dtype=torch.float64)
     found = torch.bincount(tokens, minlength=len(law)).double()
     order = law.argsort(descending=True, stable=True)
     expected, found = len(tokens) * law[order], found[order]
     count = int((expected[: MOST_CELLS - 1] >= LEAST_EXPECTED).sum())
-    names: list[int | None] = [*order[:count].tolist()]
+    cells: list[int | None] = [*order[:count].tolist()]
     if count == 0 or float(expected[count:].sum()) >= LEAST_EXPECTED:
-        names.append(None)
-    first = len(names) - 1  # of the tokens that are counted together, if there are any but the last one
-    parts = [torch.cat((each[:first], each[first:].sum()[None])) for each in (expected, found)]
-    return Cells(*parts), names
+        cells.append(None)
+    first = len(cells) - 1  # of the tokens that are counted together, if there are any but the last one
+    return cells, *(torch.cat((each[:first], each[first:].sum()[None])) for each in (expected, found))
 
 
 def by_place(place: Tensor, name: str) -> list[CountTest]:
@@ -121,14 +114,13 @@ def by_place(place: Tensor, name: str) -> list[CountTest]:
     while parts > 1 and count < parts * LEAST_EXPECTED:
         parts //= 2
     found = torch.bincount((place * parts).long(), minlength=parts).double()
-    cells = Cells(torch.full_like(found, count / parts).clamp_min(1e-9), found)
-    cell = int(cells.errors.abs().argmax())
-    worst = cells.text(cell, f"from {cell}/{parts} to {cell + 1}/{parts} of the target's mass, {name}")
-    z = float((place - 0.5).sum()) * math.sqrt(12 / max(1, count))  # a uniform number's variance is 1 / 12
-    return [
-        CountTest(f"places, {name}", cells.chi_square, worst),
-        CountTest(f"mean place, {name}", chi_squared(z * z, 1, count), worst),
+    names = [
+        f"from {part}/{parts} to {part + 1}/{parts} of the target's mass, {name}" for part in range(parts)
     ]
+    expected = torch.full_like(found, count / parts).clamp_min(1e-9)
+    z = float((place - 0.5).sum()) * math.sqrt(12 / max(1, count))  # a uniform number's variance is 1 / 12
+    cells = counted(f"places, {name}", [Cells(names, expected, found)])
+    return [cells, CountTest(f"mean place, {name}", chi_squared(z * z, 1, count), cells.worst)]
 
 
 def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
@@ -157,10 +149,10 @@ def smallest_bias(count: int, level: float) -> float:
     return min(1.0, math.sqrt(added / (4 * max(1, count))))
 
 
-def _token_name(stage: Stage, position: int, row: int, token: int | None) -> str:
+def _cell_name(stage: Stage, position: int, row: int, token: int | None) -> str:
     """How messages call a token; the law is named where it is not the position's."""
     where = f"position {position}" if stage.by_position else f"position {position}, law {row}"
     if token is None:
         return f"{where}: all other tokens"
-    found = f"target {float(stage.target[row, token]):.4g}, draft {float(stage.draft[row, token]):.4g}"
-    return f"{where}: token {token} ({found})"
+    masses = f"target {float(stage.target[row, token]):.4g}, draft {float(stage.draft[row, token]):.4g}"
+    return f"{where}: token {token} ({masses})"

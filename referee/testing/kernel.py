@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,20 +13,16 @@ from torch import Tensor
 from referee.testing.stage import MAX_ELEMENTS, NONE, Stage
 from resispec.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from referee.testing.samplers import SamplerOptions
+
 
 @dataclass(frozen=True)
 class Kernel:
-    """The sampler under test, see `assert_exact_sampler` for how it is called.
-
-    draft: the engine's own drafting, or None. batch: rows of a call; 0 without a dimension for them. numpy:
-    whether its arrays are numpy's; otherwise they are tensors on `device`. generator: of its own.
-    """
+    """The sampler under test, see `assert_exact_sampler` for how it is called. generator: of its own."""
 
     sampler: Callable[..., Any]
-    draft: Callable[..., Any] | None
-    batch: int
-    numpy: bool
-    device: torch.device | str
+    options: SamplerOptions
     generator: Any
 
     def play(self, stage: Stage, root: Tensor) -> tuple[Tensor, Tensor]:
@@ -37,50 +33,46 @@ class Kernel:
         """
         most = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
         drafted, emitted = [], []
-        for some in root.split(self.batch or most):
+        for some in root.split(self.options.batch or most):
             noises: list[list[Any]] = []
-            choose = stage.choose if self.draft is None else partial(self._choose, self.draft, stage, noises)
+            choose = partial(self._choose, stage, noises) if self.options.draft else stage.choose
             drafted.append(stage.drafted(some, choose))
-            emitted.append(self._verified(stage, some, drafted[-1], noises))
+            given = [self._given(tensor) for tensor in (*stage.laws(some, drafted[-1]), drafted[-1])]
+            found = []
+            for index, call in enumerate([given] if self.options.batch else zip(*given, strict=True)):
+                noise = [of_position[index] for of_position in noises]
+                further = noise if stage.siblings or not noises else [noise]
+                found.append(self.sampler(*call, self.generator, *further))
+            rows = [_padded(row, stage.num_positions) for row in self._rows(found, len(some))]
+            emitted.append(torch.tensor(rows))
             stage.check(drafted[-1], emitted[-1])
         return torch.cat(drafted), torch.cat(emitted)
 
-    def _verified(self, stage: Stage, root: Tensor, drafted: Tensor, noises: list[list[Any]]) -> Tensor:
-        """(C, P) emitted tokens."""
-        given = [self._given(tensor) for tensor in (*stage.laws(root, drafted), drafted)]
-        found = []
-        for index, call in enumerate([given] if self.batch else zip(*given, strict=True)):
-            noise = [of_position[index] for of_position in noises]
-            further = noise if stage.siblings or not noises else [noise]
-            found.append(self.sampler(*call, self.generator, *further))
-        rows = _rows(found[0], len(root)) if self.batch else found
-        return torch.tensor([_padded(row, stage.num_positions) for row in rows])
-
-    def _choose(
-        self, draft: Callable[..., Any], stage: Stage, noises: list[list[Any]], rows: Tensor, count: int
-    ) -> Tensor:
+    def _choose(self, stage: Stage, noises: list[list[Any]], rows: Tensor, count: int) -> Tensor:
         """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
         laws = self._given(stage.draft[rows])
-        found = [draft(law, self.generator) for law in ([laws] if self.batch else laws)]
+        calls = [laws] if self.options.batch else laws
+        found = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
         if all(isinstance(drafted, tuple) for drafted in found):
             noises.append([noise for _, noise in found])
             found = [drafted for drafted, _ in found]
-        tokens = [_listed(row) for row in (_rows(found[0], len(rows)) if self.batch else found)]
+        tokens = [_listed(row) for row in self._rows(found, len(rows))]
         if any(len(row) != count for row in tokens):
             raise InvalidInput(f"draft returned {tokens[0]}; allowed: {count} tokens for every row")
         return torch.tensor(tokens)
 
     def _given(self, tensor: Tensor) -> Any:
-        return tensor.numpy() if self.numpy else tensor.to(self.device)
+        return tensor.numpy() if self.options.numpy else tensor.to(self.options.device)
 
-
-def _rows(found: Any, count: int) -> Sequence[Any]:
-    """The answer of a call for `count` rows, one by one."""
-    rows = found.tolist() if hasattr(found, "tolist") else found
-    if not isinstance(rows, list | tuple) or len(rows) != count:
-        size = len(rows) if isinstance(rows, list | tuple) else type(found).__name__
-        raise InvalidInput(f"a call with {count} rows returned {size}; allowed: the tokens of every row")
-    return rows
+    def _rows(self, answers: list[Any], count: int) -> Sequence[Any]:
+        """Answers for `count` rows one by one, from all calls or from the one for all of them."""
+        if not self.options.batch:
+            return answers
+        rows = answers[0].tolist() if hasattr(answers[0], "tolist") else answers[0]
+        size = len(rows) if isinstance(rows, list | tuple) else type(rows).__name__
+        if size != count:
+            raise InvalidInput(f"a call with {count} rows returned {size}; allowed: the tokens of every row")
+        return rows
 
 
 def _listed(row: Any) -> list[int]:

@@ -14,21 +14,17 @@ PROPERTY = "resispec"
 """Name of a test's property that holds a note; it is also in the XML that pytest writes for CI."""
 
 
-def _nowhere(line: str) -> None:
-    """Outside of pytest nobody reads the notes."""
-
-
 @dataclass
 class AssertionDefaults:
     """Defaults of assertions that say nothing else.
 
     seed: of all random numbers. samples: number of calls of a sampler. note: is told one line about every
-    assertion that held.
+    assertion that held; outside of pytest nobody reads the notes.
     """
 
     seed: int = 0
     samples: int = 20_000
-    note: Callable[[str], None] = _nowhere
+    note: Callable[[str], object] = str
 
 
 SESSION = AssertionDefaults()
@@ -63,8 +59,8 @@ def pytest_addoption(parser: Any) -> None:
         ("samples", "NUMBER", "calls of a sampler in every assertion that names no number"),
     ):
         default = getattr(AssertionDefaults, name)
-        about = {"metavar": metavar, "help": f"{text} (default: {default})"}
-        group.addoption(f"--resispec-{name}", type=int, default=default, **about)
+        text = f"{text} (default: {default})"
+        group.addoption(f"--resispec-{name}", type=int, default=default, metavar=metavar, help=text)
 
 
 def pytest_configure(config: Any) -> None:
@@ -80,7 +76,7 @@ def pytest_runtest_setup(item: Any) -> None:
 
 def pytest_runtest_teardown() -> None:
     """Forget the test that is over."""
-    SESSION.note = _nowhere
+    SESSION.note = str
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from torch import Generator
 from referee.testing.plugin import SESSION, Report
 from referee.testing.samplers import name_of
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import MOST_SIBLINGS, Worst, supported_draws, worst_of
+from resispec.audit.battery import MOST_SIBLINGS, supported_draws, worst_of
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.guarded_rule import CheckedRule
 from resispec.audit.remeasure import remeasured, simulated
@@ -20,12 +19,14 @@ from resispec.audit.simulation_cases import scenes, wide_laws
 from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judge
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.verifiers import Law, TopDown, Verifier, as_verifier, get_verifier
+from resispec.verifiers import TopDown, Verifier, as_verifier, get_verifier
 
 VOCABULARY = 32_000
 """Of the laws on which a rule is estimated."""
 REQUIRED = ("enumerated_error", "total_variations", "simulations")
 """The evidence that needs no model."""
+MOST_SHOWN = 16
+"""Tokens of laws that are printed whole."""
 
 
 def assert_exact(
@@ -78,7 +79,13 @@ def assert_exact(
             f"{name} is {judgement.finding}: {kind} draws, seed={chosen}, samples={samples}",
             *judgement.reasons,
         ]
-        raise AssertionError("\n  ".join(lines + ([] if worst.error <= TOLERANCE else _shown(worst))))
+        if worst.error > TOLERANCE:  # the laws on which it is largest, where they are short
+            laws = {"p": worst.target_probs, "q": worst.draft_probs}
+            shown = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
+            is_short = len(worst.target_probs) <= MOST_SHOWN
+            pair = f"a {worst.kind} pair, {worst.case}"
+            lines += [f"{pair}:", *shown] if is_short else [pair]
+        raise AssertionError("\n  ".join(lines))
     details = f"{kind} draws: {judgement.finding}", *judgement.reasons, f"seed {chosen}"
     return Report(name, details, evidence.smallest_seen).noted()
 
@@ -89,24 +96,5 @@ def _resolved(subject: Any) -> tuple[str, Verifier]:
         return subject, get_verifier(subject)
     made = subject() if isinstance(subject, type) else subject
     if callable(made) and not hasattr(made, "law") and not hasattr(made, "verify"):
-        return name_of(made), TopDown(_Function(made))
+        return name_of(made), TopDown(SimpleNamespace(law=made))
     return type(made).__name__, as_verifier(made)
-
-
-MOST_SHOWN = 16
-"""Tokens of laws that are printed whole."""
-
-
-@dataclass(frozen=True)
-class _Function:
-    """A function with the contract of `SiblingRule.law`, as a rule."""
-
-    law: Callable[..., Law]
-
-
-def _shown(worst: Worst) -> list[str]:
-    """The laws on which the enumerated error is largest; of wide ones their kind alone."""
-    if worst.target_probs.shape[-1] > MOST_SHOWN:
-        return [f"a {worst.kind} pair, {worst.case}"]
-    p, q = (torch.round(law, decimals=4).tolist() for law in (worst.target_probs, worst.draft_probs))
-    return [f"a {worst.kind} pair, {worst.case}:", f"p = {p}", f"q = {q}"]

@@ -61,14 +61,13 @@ class SamplerOptions:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))
         least = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
-        checks = [(name, getattr(self, name) >= low, f"at least {low}") for name, low in least.items()]
-        size, sizes = max(2, self.siblings), self.vocabularies
-        checks += [
-            ("bias", 0 <= self.bias <= 1, "0 to 1"),
-            ("dtype", self.dtype in DTYPES, " or ".join(DTYPES)),
-            ("vocabularies", min(sizes, default=0) >= size, f"one size or more, each at least {size}"),
-        ]
-        for name, holds, allowed in checks:
+        checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in least.items()}
+        checks["bias"] = 0 <= self.bias <= 1, "0 to 1"
+        checks["dtype"] = self.dtype in DTYPES, " or ".join(DTYPES)
+        size = max(2, self.siblings)
+        fits = min(self.vocabularies, default=0) >= size
+        checks["vocabularies"] = fits, f"one size or more, each at least {size}"
+        for name, (holds, allowed) in checks.items():
             if not holds:
                 raise InvalidInput(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
 
@@ -110,21 +109,21 @@ def assert_exact_sampler(
     for stage in stages:
         seed = int(torch.randint(1 << 62, (), generator=stage.generator))
         own = np.random.default_rng(seed) if choice.numpy else Generator(choice.device).manual_seed(seed)
-        kernel = Kernel(sampler, choice.draft, choice.batch, choice.numpy, choice.device, own)
+        kernel = Kernel(sampler, choice, own)
         try:
-            outcomes.append(_played(stage, kernel, choice.calls(stage.vocab_size)))
+            outcomes.append(_played(stage, kernel))
         except AssertionError as error:  # for some tokens no statistics are needed
             where = f"V = {stage.vocab_size}, seed {choice.seed}"
             raise AssertionError(f"{name} is biased: {where}: {error}") from None
     level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
-    if failed := [outcome for outcome in outcomes if outcome.p_value(level) <= FALSE_ALARM]:
-        lines = [f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"]
-        lines += [f"  {outcome.failure(level)}" for outcome in failed]
-        lines += [f"  {each.line(level)}" for each in outcomes if each.p_value(level) > FALSE_ALARM]
-        raise AssertionError("\n".join([*lines, f"  again: seed={choice.seed}, samples={choice.samples}"]))
+    details = [outcome.lines(level) for outcome in outcomes]
+    if any(outcome.p_value(level) <= FALSE_ALARM for outcome in outcomes):
+        first = sorted(details, key=lambda lines: "\n" not in lines)  # those that found something
+        again = f"again: seed={choice.seed}, samples={choice.samples}"
+        header = f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"
+        raise AssertionError("\n  ".join((header, *first, again)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
-    details = [outcome.line(level) for outcome in outcomes]
     biases = [outcome.smallest_bias(level) for outcome in outcomes]
     return Report(name, ("no bias seen", *details, f"seed {choice.seed}"), max(biases)).noted()
 
@@ -137,11 +136,10 @@ def name_of(function: Any) -> str:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """The statistics of one stage. calls: rows verified. tokens: how many were emitted."""
+    """The statistics of one stage. calls: rows verified."""
 
     stage: Stage
     calls: int
-    tokens: int
     tests: Sequence[CountTest]
 
     @property
@@ -155,32 +153,27 @@ class _Outcome:
 
     def smallest_bias(self, level: float) -> float:
         """The total variation that would have shown in 9 of 10 such tests."""
-        return smallest_bias(self.tokens, level)
+        return smallest_bias(self.tests[0].chi_square.n, level)
 
-    def line(self, level: float) -> str:
-        """A line about a stage on which nothing was found."""
+    def lines(self, level: float) -> str:
+        """A line about a stage on which nothing was found, or three about one on which something was."""
+        found, p_value = self.furthest, f"p = {self.p_value(level):.2g}"
+        size = f"{self.calls} calls, {self.tests[0].chi_square.n} tokens"
+        if self.p_value(level) > FALSE_ALARM:
+            bias = f"a bias of {self.smallest_bias(level):.2g} would have shown"
+            return f"V = {self.stage.vocab_size}: {size}, {p_value}, {bias}"
         return (
-            f"V = {self.stage.vocab_size}: {self.calls} calls, {self.tokens} tokens, "
-            f"p = {self.p_value(level):.2g}, a bias of {self.smallest_bias(level):.2g} would have shown"
-        )
-
-    def failure(self, level: float) -> str:
-        """Lines about a stage on which something was found."""
-        found = self.furthest
-        return (
-            f"V = {self.stage.vocab_size}: p = {self.p_value(level):.2g}, {self.calls} calls, "
-            f"{self.tokens} tokens\n"
-            f"    {found.what}: chi-square {found.chi_square.value:.1f}, "
-            f"{found.chi_square.degrees} degrees of freedom\n"
+            f"V = {self.stage.vocab_size}: {p_value}, {size}\n    {found.what}: chi-square "
+            f"{found.chi_square.value:.1f}, {found.chi_square.degrees} degrees of freedom\n"
             f"    worst cell: {found.worst}"
         )
 
 
-def _played(stage: Stage, kernel: Kernel, calls: int) -> _Outcome:
+def _played(stage: Stage, kernel: Kernel) -> _Outcome:
     """Let the sampler verify, and count. Raises AssertionError where no statistics of it are needed."""
-    root = stage.roots(calls)
+    root = stage.roots(kernel.options.calls(stage.vocab_size))
     drafted, emitted = kernel.play(stage, root)
-    if kernel.draft and stage.draws.are_random and stage.draws.can_be_cut:
+    if kernel.options.draft and stage.draws.are_random and stage.draws.can_be_cut:
         first = stage.placed(root, drafted[:, : stage.length or 1])
         found = by_token(stage, stage.draft, first)
         if found.chi_square.p_value <= FALSE_ALARM:
@@ -189,8 +182,7 @@ def _played(stage: Stage, kernel: Kernel, calls: int) -> _Outcome:
 
 
 def _counted(stage: Stage, root: Tensor, emitted: Tensor) -> _Outcome:
-    tokens = stage.placed(root, emitted)
-    return _Outcome(stage, len(root), len(tokens.token), count_tests(stage, tokens))
+    return _Outcome(stage, len(root), count_tests(stage, stage.placed(root, emitted)))
 
 
 def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, options: SamplerOptions) -> None:
@@ -204,7 +196,7 @@ def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, option
             times = max(2.0, (outcome.smallest_bias(level) / options.bias) ** 2)
             raise AssertionError(
                 f"{name} was not tested: a sampler with a bias of {options.bias:g} passes as well, "
-                f"with p = {p_value:.2g}\n  {outcome.line(level)}\n"
+                f"with p = {p_value:.2g}\n  {outcome.lines(level)}\n"
                 f"  try samples={math.ceil(options.samples * times)}, or a larger bias="
             )
 

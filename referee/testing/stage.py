@@ -138,18 +138,14 @@ def laws_for(vocab: int, kinds: Sequence[str], generator: Generator) -> tuple[Te
     residuals are broad and tokens many enough, but few enough to be counted one by one. And what depends on
     the size of a vocabulary shows only in a wide one, whose mass is mostly with few tokens.
     """
-    if vocab > WIDE:
-        pairs = [_wide_pair(vocab, generator) for _ in range(NUM_LAWS)]
-    else:
-        kinds = kinds if vocab <= NARROW else ("random",)
-        pairs = [pair_of_laws(kinds[number % len(kinds)], vocab, generator) for number in range(NUM_LAWS)]
+    pairs, kinds = [], kinds if vocab <= NARROW else ("random",)
+    for number in range(NUM_LAWS):
+        if vocab <= WIDE:
+            pairs.append(pair_of_laws(kinds[number % len(kinds)], vocab, generator))
+            continue
+        order = torch.randperm(vocab, generator=generator)  # it has nothing to do with the probabilities
+        seed = int(torch.randint(1 << 31, (), generator=generator))
+        wide = (law[order].double() for law in wide_laws(vocab, seed=seed))
+        pairs.append([law / law.sum() for law in wide])
     target, draft = (torch.stack(laws) for laws in zip(*pairs, strict=True))
     return target, draft
-
-
-def _wide_pair(vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """The audit's wide laws, in an order that has nothing to do with their probabilities."""
-    order = torch.randperm(vocab, generator=generator)
-    seed = int(torch.randint(1 << 31, (), generator=generator))
-    target, draft = (law[order].double() for law in wide_laws(vocab, seed=seed))
-    return target / target.sum(), draft / draft.sum()

@@ -6,9 +6,10 @@ import pytest
 from toy_clients import ENGINES, PROMPTS, QUICK, connected, lines, write
 from toy_server import EOS, VERSIONS, ToyServer, continuation
 
-from referee import servers
-from referee.engines import Unanswered, acceptance_record, write_transcripts
+from referee.engines import Unanswered, write_transcripts
+from referee.engines.base import acceptance
 from referee.servers.client import Server
+from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -48,10 +49,17 @@ RECORDS = {
 }  # fmt: skip
 
 
+@pytest.fixture(params=ENGINES)
+def toy(request):
+    """A server of each format."""
+    with ToyServer(request.param, has_seeds=True) as server:
+        yield server
+
+
 def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
     path = tmp_path / "new" / "rows.jsonl"
     rows = write(toy, path)
-    assert read_transcripts(path) == rows and servers.available() == ENGINES
+    assert read_transcripts(path) == rows and list(FORMATS) == ENGINES
     settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
     settings |= {"presence_penalty": 0, "frequency_penalty": 0}
     for index, (row, line) in enumerate(zip(rows, lines(path), strict=True)):
@@ -95,53 +103,59 @@ def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
         )
         [row] = write(vllm, tmp_path / f"{index}.jsonl", PROMPTS[:1])
         assert "spec_decode" not in row.extra
-    assert acceptance_record("vllm", [1, 2], num_draft_tokens=1) is None  # it contradicts itself
-    assert acceptance_record("vllm", [0, 0], num_draft_tokens=0)["mean_acceptance_length"] == 1
+    assert acceptance("vllm", [1, 2], num_draft_tokens=1) == {}  # it contradicts itself
+    assert acceptance("vllm", [0, 0], 0)["spec_decode"]["mean_acceptance_length"] == 1
 
 
-@pytest.mark.parametrize(
-    ("engine", "settings", "message"),
-    [
+def test_settings_that_mean_something_else_there_are_refused(tmp_path):
+    for name, settings, message in (
         ("vllm", {"temperature": 0.005}, "vLLM would apply 0.01; allowed: 0, or from 0.01"),
         ("sglang", {"repetition_penalty": 1.1}, "repetition_penalty is 1.1, and SGLang's counts emitted"),
         ("llama_cpp", {"presence_penalty": 0.5}, "presence_penalty is 0.5, and llama.cpp's counts the"),
         ("llama_cpp", {"frequency_penalty": 1.0}, "frequency_penalty is 1.0, .*allowed: 0$"),
-    ],
-)
-def test_settings_that_mean_something_else_there_are_refused(engine, settings, message, tmp_path):
-    with ToyServer(engine) as toy:
-        with pytest.raises(InvalidInput, match=message):
+    ):
+        with ToyServer(name) as toy, pytest.raises(InvalidInput, match=message):
             write(toy, tmp_path / "rows.jsonl", settings=Sampling(**settings))
         assert not toy.posts and not (tmp_path / "rows.jsonl").exists()
 
 
-@pytest.mark.parametrize("fault", ["500", "429", "drop"])
-def test_a_passing_failure_is_tried_again(fault, vllm, tmp_path):
-    vllm.faults = {2: fault, 3: fault}
+def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tmp_path, monkeypatch):
+    vllm.faults = {2: "500", 3: "429", 5: "drop"}
     write(vllm, tmp_path / "rows.jsonl")
-    assert len(vllm.posts) == len(PROMPTS) + 2
-    assert len(lines(tmp_path / "rows.jsonl")) == len(PROMPTS)
-
-
-def test_each_wait_is_twice_the_last(vllm, monkeypatch):
-    waits = []
+    assert len(vllm.posts) == len(PROMPTS) + 3 and len(lines(tmp_path / "rows.jsonl")) == len(PROMPTS)
+    waits, vllm.is_dead = [], True
     monkeypatch.setattr("referee.servers.client.time.sleep", waits.append)
-    vllm.is_dead = True
     with pytest.raises(Unanswered, match="in 4 tries"):
         Server(vllm.url, tries=4).post("/v1/completions", {})
     assert waits == [0.5, 1.0, 2.0]
 
 
-IDS = {"vllm": ("choices", 0, "token_ids"), "sglang": ("output_ids",), "llama_cpp": ("tokens",)}
-CHANGED = {
-    "vllm": (lambda content: content["choices"][0].update(prompt_token_ids=[1, 5, 6, 7]), "read other tok"),
-    "sglang": (lambda content: content["meta_info"].update(prompt_tokens=2), "read 2 tokens where the pr"),
-    "llama_cpp": (lambda content: content.update(tokens_evaluated=4), "read 4 tokens where the prompt has 3"),
-}
-GIVEN_UP = {
-    "vllm": lambda content: content["choices"][0].update(finish_reason="abort"),
-    "sglang": lambda content: content["meta_info"].update(finish_reason={"type": "abort"}),
-    "llama_cpp": lambda content: content.update(stop_type="none"),
+UNFIT = {
+    "vllm": [
+        (lambda content: content["choices"][0].update(prompt_token_ids=[1, 5, 6]), "read other tokens"),
+        (lambda content: content["choices"][0].update(finish_reason="abort"), "gave the request up"),
+    ],
+    "sglang": [
+        (
+            lambda content: content["meta_info"].update(prompt_tokens=2),
+            "read 2 tokens where the prompt h",
+        ),
+        (lambda content: content["meta_info"].update(finish_reason={"type": "abort"}), "gave the request up"),
+    ],
+    "llama_cpp": [
+        (lambda content: content.update(tokens_evaluated=4), "read 4 tokens where the prompt has 3"),
+        (lambda content: content.update(stop_type="none"), "gave the request up"),
+        (
+            lambda content: content.update(generation_settings={"temperature": 0.8}),
+            "applied temperature 0.8",
+        ),
+        (lambda content: content.update(generation_settings={"samplers": ["top_k"]}), "applied samplers "),
+        (
+            lambda content: content.update(generation_settings={"grammar": "root ::= [a-z]"}),
+            "a grammar of",
+        ),
+        (lambda content: content.update(truncated=True), "context ended within an answer"),
+    ],
 }
 
 
@@ -160,49 +174,30 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
     for tokens in (None, [], "text", [1, 2.5], [-1], [True]):
 
         def strip(content, tokens=tokens):
-            *path, last = IDS[toy.engine]
+            *path, last = FORMATS[toy.engine].tokens
             for key in path:
                 content = content[key]
             content[last] = tokens
 
         toy.alter = strip
         refused(InvalidInput, "prompt 0: the server returns no token ids .*encoding text again")
-    toy.alter, message = CHANGED[toy.engine]
-    refused(InvalidInput, message)
-    toy.alter = GIVEN_UP[toy.engine]
-    refused(Unanswered, "the server gave the request up")
+    for alter, message in UNFIT[toy.engine]:
+        toy.alter = alter
+        refused(Unanswered if "gave" in message else InvalidInput, message)
     for spoken in set(ENGINES) - {toy.engine}:
-        engine = servers.connect(spoken, Server(toy.url, **QUICK))
+        engine = FORMATS[spoken](Server(toy.url, **QUICK))
         with pytest.raises(InvalidInput, match=r"takes no requests at /\S+ \(status 404\), so it speaks ano"):
             write_transcripts(engine, PROMPTS, Sampling(), path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"generation_settings": {"temperature": 0.8}}, "applied temperature 0.8 where 0.7 was asked for"),
-        ({"generation_settings": {"samplers": ["top_k"]}}, r"applied samplers \['top_k'\] where"),
-        ({"generation_settings": {"grammar": "root ::= [a-z]"}}, "a grammar of its own"),
-        ({"truncated": True}, "context ended within an answer"),
-    ],
-)
-def test_llama_cpp_must_have_applied_what_was_asked(changed, message, tmp_path):
-    with ToyServer("llama_cpp") as toy:
-        toy.alter = lambda content: content.update(changed)
-        with pytest.raises(InvalidInput, match=message):
-            write(toy, tmp_path / "rows.jsonl")
 
 
 def test_addresses_keys_and_formats(vllm, tmp_path):
     for url in ("localhost:8000", "ftp://x", "http://", ""):
         with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
             Server(url)
-    with pytest.raises(InvalidInput, match="unknown format 'tgi'; allowed: llama_cpp, sglang, vllm"):
-        servers.connect("tgi", Server("http://localhost:1"))
-    engine = servers.connect("vllm", Server(f"{vllm.url}/v1/", key="secret", **QUICK))
+    engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret", **QUICK))
     write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
     assert vllm.keys == ["Bearer secret"]
     with ToyServer("vllm") as toy:
         url = toy.url
     with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*refused"):
-        servers.connect("vllm", Server(url, **QUICK))
+        FORMATS["vllm"](Server(url, **QUICK))

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import torch
 from toy_kernels import (
+    EXACT,
+    FAULTS,
     QUICK,
-    Batched,
-    GoesOn,
-    Greedy,
-    Kernel,
-    Racing,
-    ResidualIsTarget,
-    Siblings,
+    ChainKernel,
     accept_one,
+    batched,
+    greedy,
     gumbel_draft,
     numpy_sampler,
+    racing,
+    siblings,
 )
 
 from referee.testing import assert_exact, assert_exact_sampler
@@ -34,15 +34,14 @@ def right(sampler, seed=0, **options):
 @pytest.mark.parametrize(
     ("sampler", "options"),
     [
-        pytest.param(Kernel(), {"dtype": "float64", "length": 1}, id="float64"),
-        pytest.param(Greedy(), {"draws": "point_mass"}, id="greedy"),
-        pytest.param(Batched(), {"batch": 64}, id="batched"),
-        pytest.param(Racing(reuses=False), {"draft": gumbel_draft}, id="own draft"),
-        pytest.param(Siblings(Draws.IID), {"siblings": 2, "batch": 50}, id="siblings"),
-        pytest.param(
-            Siblings(Draws.WITHOUT_REPLACEMENT),
+        (EXACT, {"dtype": "float64", "length": 1}),
+        (greedy, {"draws": "point_mass"}),
+        (batched(), {"batch": 64}),
+        (racing(reuses=False), {"draft": gumbel_draft}),
+        (siblings(Draws.IID), {"siblings": 2, "batch": 50}),
+        (
+            siblings(Draws.WITHOUT_REPLACEMENT),
             {"siblings": 3, "draws": "without_replacement", "batch": 50},
-            id="without replacement",
         ),
     ],
 )
@@ -54,7 +53,7 @@ def test_exact_kernels_pass(sampler, options):
 
 
 def test_an_exact_kernel_passes_at_the_wide_vocabulary():
-    report = right(Kernel(), samples=1000, vocabularies=(32_000,), bias=0.5)
+    report = right(EXACT, samples=1000, vocabularies=(32_000,), bias=0.5)
     assert "V = 32000: 250 calls, " in str(report)
 
 
@@ -67,7 +66,7 @@ def test_laws_depend_on_the_token_before_and_rows_of_a_batch_differ():
                 here = drafted[:, position - 1] == token
                 assert bool((p[here, position] == p[here, position][0]).all())
         assert len(p[:, 0].unique(dim=0)) > 3 and len(q[:, 1].unique(dim=0)) > 3
-        return Batched()(p, q, drafted, generator)
+        return batched()(p, q, drafted, generator)
 
     right(sampler, batch=100, vocabularies=(6, 100), samples=500, bias=0)
 
@@ -75,27 +74,30 @@ def test_laws_depend_on_the_token_before_and_rows_of_a_batch_differ():
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])
 def test_laws_may_be_given(kind):
     p, q, seen = kind([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), kind([[0.2, 0.4, 0.4]]), set()
+    kernel, types = (
+        (EXACT, (torch.Tensor, torch.Generator))
+        if kind is torch.tensor
+        else (numpy_sampler, (np.ndarray, np.random.Generator))
+    )
 
     def sampler(p, q, drafted, generator):
         seen.add((type(p), p.shape, q.shape, drafted.shape, type(generator)))
-        return (Kernel() if kind is torch.tensor else numpy_sampler)(p, q, drafted, generator)
+        return kernel(p, q, drafted, generator)
 
     report = assert_exact_sampler(sampler, p, q, samples=2000, bias=0.2)
-    is_torch = kind is torch.tensor
-    types = (torch.Tensor, torch.Generator) if is_torch else (np.ndarray, np.random.Generator)
     assert seen == {(types[0], (2, 3), (1, 3), (1,), types[1])} and "V = 3: 2000 calls" in str(report)
 
 
 def test_a_fault_that_needs_no_statistics():
-    message = r"GoesOn is biased: V = 6, seed 0: emitted \[.*\] where \[.*\] was drafted: it went on behind"
+    message = r"ChainKernel is biased: V = 6, seed 0: emitted \[.*\] where \[.*\] was drafted: it went on beh"
     with pytest.raises(AssertionError, match=message):
-        right(GoesOn())
+        right(ChainKernel(goes_on=True))
 
     def flat(q, generator):
         return int(torch.randint(len(q), (), generator=generator))
 
     with pytest.raises(AssertionError, match="tokens that draft= gives do not follow q"):
-        right(Kernel(), draft=flat)
+        right(EXACT, draft=flat)
     calls: list[int] = []
 
     def once(p, q, drafted, generator):
@@ -111,15 +113,15 @@ def test_a_fault_that_needs_no_statistics():
 @pytest.mark.parametrize("options", [{}, {"batch": 10}, {"siblings": 2}, {"siblings": 2, "batch": 10}])
 def test_the_noise_that_is_handed_over_is_that_of_the_row_and_the_position(options):
     """Here the noise is the token itself."""
-    siblings = options.get("siblings", 0)
+    count = options.get("siblings", 0)
 
     def draft(q, generator):
-        tokens = torch.multinomial(q, siblings or 1, replacement=True, generator=generator)
-        return tokens if siblings else tokens[..., 0], tokens
+        tokens = torch.multinomial(q, count or 1, replacement=True, generator=generator)
+        return tokens if count else tokens[..., 0], tokens
 
     def sampler(p, q, drafted, generator, noise):
-        assert torch.equal(noise if siblings else torch.cat(noise, -1), drafted)
-        return torch.multinomial(p if siblings else p.select(-2, 0), 1, generator=generator)
+        assert torch.equal(noise if count else torch.cat(noise, -1), drafted)
+        return torch.multinomial(p if count else p.select(-2, 0), 1, generator=generator)
 
     assert "500 calls" in str(right(sampler, draft=draft, samples=500, bias=0, **options))
 
@@ -139,17 +141,17 @@ def test_a_seed_reproduces_everything():
     messages = []
     for seed in (3, 3, 4):
         with pytest.raises(AssertionError) as error:
-            right(ResidualIsTarget(), seed, vocabularies=(16,), samples=2000)
+            right(FAULTS["residual is the target"][0], seed, vocabularies=(16,), samples=2000)
         messages.append(str(error.value))
     assert messages[0] == messages[1] != messages[2]
-    report, alone = (right(Kernel(), vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,)))
+    report, alone = (right(EXACT, vocabularies=sizes, samples=1000, bias=0) for sizes in ((6, 16), (16,)))
     assert report.details[2].split(", p")[0] == alone.details[1].split(", p")[0]
 
 
 def test_a_test_without_power_is_none():
     with pytest.raises(AssertionError, match="was not tested: a sampler with a bias of 0.05 passes as well"):
-        assert_exact_sampler(Kernel(), samples=200, vocabularies=(6,))
-    assert assert_exact_sampler(Kernel(), samples=200, vocabularies=(6,), bias=0).smallest_bias > 0.1
+        assert_exact_sampler(EXACT, samples=200, vocabularies=(6,))
+    assert assert_exact_sampler(EXACT, samples=200, vocabularies=(6,), bias=0).smallest_bias > 0.1
     flat = torch.full((4,), 0.25)
     with pytest.raises(InvalidInput, match="no token that the target allows is drafted too often"):
         assert_exact_sampler(accept_one, flat, flat, samples=100)
@@ -172,7 +174,7 @@ def test_a_test_without_power_is_none():
 )
 def test_bad_input_is_refused(laws, options, message):
     with pytest.raises(InvalidInput, match=message):
-        assert_exact_sampler(Kernel(), *laws, **options)
+        assert_exact_sampler(EXACT, *laws, **options)
 
 
 @pytest.mark.parametrize(
@@ -230,9 +232,7 @@ def test_subjects_that_are_no_rule_are_refused(subject, options, message):
 def test_a_kernel_on_a_device():
     def on_device(p, q, drafted, generator):
         assert p.is_cuda and q.is_cuda and drafted.is_cuda and generator.device.type == "cuda"
-        host = torch.Generator().manual_seed(
-            int(torch.randint(1 << 60, (), generator=generator, device="cuda"))
-        )
-        return Batched()(p.cpu(), q.cpu(), drafted.cpu(), host).cuda()
+        seed = int(torch.randint(1 << 60, (), generator=generator, device="cuda"))
+        return batched()(p.cpu(), q.cpu(), drafted.cpu(), torch.Generator().manual_seed(seed)).cuda()
 
     assert_exact_sampler(on_device, device="cuda", batch=64, **QUICK)

@@ -11,7 +11,7 @@ from toy_engine import PROMPT, VOCABULARY, cut, draft, hot, plain, quantised, sh
 
 from referee.audit import Finding, Transcript, audit_arms, measure, report_json, report_lines
 from referee.audit import audit_transcripts as audit
-from referee.audit.verdict import FALSE_ALARM_RATE
+from referee.audit.comparisons import FALSE_ALARM_RATE
 from resispec.errors import InvalidInput, NoVerdict
 
 GREEDY = hot(1e-4)

@@ -41,19 +41,16 @@ def run(desk, capsys, name, *arguments):
     return main([rows, "--target", target, "--device", "cpu", *arguments]), capsys.readouterr()
 
 
-@pytest.mark.parametrize(
-    ("name", "finding", "expected"),
-    [
+def test_the_exit_code_says_the_verdict(desk, capsys):
+    for name, finding, expected in (
         ("exact", "no bias seen (a total variation above 0.0", 0),
         ("hot", "biased\n", 3),
         ("few", "undecided\n", 4),
-    ],
-)
-def test_the_exit_code_says_the_verdict(desk, capsys, name, finding, expected):
-    code, printed = run(desk, capsys, name, "--draft", str(desk / "draft"))
-    assert code == expected and printed.out.startswith(f"verdict: {finding}")
-    assert "log(q/p)" in printed.out and "more tokens an arm" in printed.out
-    assert "An exact engine is called biased with probability below 0.001" in printed.out
+    ):
+        code, printed = run(desk, capsys, name, "--draft", str(desk / "draft"))
+        assert code == expected and printed.out.startswith(f"verdict: {finding}")
+        assert "log(q/p)" in printed.out and "more tokens an arm" in printed.out
+        assert "An exact engine is called biased with probability below 0.001" in printed.out
     assert not list(desk.glob("*.json"))
 
 
@@ -98,20 +95,19 @@ def test_a_pair_of_the_repository_is_known_by_its_name(desk, capsys, monkeypatch
 
 
 BAD = {
-    "no file": (["none.jsonl"], "transcripts none.jsonl are no file; give a .jsonl file"),
-    "the same file": (["ROWS", "--control", "ROWS"], "the control is the file of the transcripts"),
-    "no model": (["ROWS", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
-    "no device": (["ROWS", "--device", "abacus"], "device 'abacus' cannot be used"),
-    "no dtype": (["ROWS", "--dtype", "int3"], "unknown dtype 'int3'"),
-    "bad row": (["BAD"], "bad.jsonl, line 1: output_token_ids is empty"),
-    "bad control": (["ROWS", "--control", "BAD"], "bad.jsonl, line 1: output_token_ids"),
-    "vocabulary": (["WIDE"], "wide.jsonl, line 1: prompt_token_ids holds"),
-    "too long": (["LONG"], "long.jsonl, line 1: 300 prompt and 1 output"),
+    ("none.jsonl",): "transcripts none.jsonl are no file; give a .jsonl file",
+    ("ROWS", "--control", "ROWS"): "the control is the file of the transcripts",
+    ("ROWS", "--target", "./nowhere"): "model folder ./nowhere does not exist",
+    ("ROWS", "--device", "abacus"): "device 'abacus' cannot be used",
+    ("ROWS", "--dtype", "int3"): "unknown dtype 'int3'",
+    ("BAD",): "bad.jsonl, line 1: output_token_ids is empty",
+    ("ROWS", "--control", "BAD"): "bad.jsonl, line 1: output_token_ids",
+    ("WIDE",): "wide.jsonl, line 1: prompt_token_ids holds",
+    ("LONG",): "long.jsonl, line 1: 300 prompt and 1 output",
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_what_is_wrong_is_one_line(desk, capsys, what):
+def test_what_is_wrong_is_one_line(desk, capsys):
     rows = {
         "bad": {"prompt_token_ids": [1], "output_token_ids": []},
         "wide": {"prompt_token_ids": [64000], "output_token_ids": [1]},
@@ -119,11 +115,10 @@ def test_what_is_wrong_is_one_line(desk, capsys, what):
     }
     for name, row in rows.items():
         (desk / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    names = {name.upper(): str(desk / f"{name}.jsonl") for name in rows}
-    names["ROWS"] = str(desk / "few.jsonl")
-    arguments, expected = BAD[what]
-    defaults = ["--target", str(desk / "target"), "--device", "cpu"]
-    assert main([*defaults, *(names.get(word, word) for word in arguments)]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
-    assert printed.err.count("\n") == 1
+    names = {name.upper(): str(desk / f"{name}.jsonl") for name in rows} | {"ROWS": str(desk / "few.jsonl")}
+    for arguments, expected in BAD.items():
+        defaults = ["--target", str(desk / "target"), "--device", "cpu"]
+        assert main([*defaults, *(names.get(word, word) for word in arguments)]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
+        assert printed.err.count("\n") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from toy_clients import PROMPTS, SETTINGS, connected, lines, write
@@ -15,6 +16,12 @@ from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
 
+def toy_engine(answer):
+    """An engine whose answer is known by its seed, which is the prompt's number."""
+    about = {"name": "toy", "version": None, "check": lambda _: None}
+    return SimpleNamespace(**about, answer=lambda _prompt, _settings, seed: answer(seed))
+
+
 def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):
     alone = write(vllm, tmp_path / "alone.jsonl")
     vllm.gathering = threading.Barrier(4)  # nobody is answered before four have asked
@@ -22,28 +29,17 @@ def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):
     assert sorted(line["prompt_index"] for line in lines(tmp_path / "together.jsonl")) == list(range(8))
 
 
-class Watching:
-    """Answers when the rows of all earlier prompts can be read from the file."""
+def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
+    path = tmp_path / "rows.jsonl"
 
-    name, version = "watching", None
-
-    def __init__(self, path):
-        self.path = path
-
-    def check(self, settings):
-        pass
-
-    def answer(self, _prompt, _settings, seed):
+    def answer(seed):
         deadline = time.monotonic() + 60
-        while len(self.path.read_text().splitlines()) < seed:
+        while len(path.read_text().splitlines()) < seed:
             assert time.monotonic() < deadline, "an answer was not written at once"
             time.sleep(0.001)
         return Answer((1,), "length", seed)
 
-
-def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    assert len(write_transcripts(Watching(path), PROMPTS, SETTINGS, path)) == 8
+    assert len(write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path)) == 8
 
 
 def test_a_server_that_dies_half_way_is_gone_on_with(vllm, tmp_path):
@@ -58,33 +54,23 @@ def test_a_server_that_dies_half_way_is_gone_on_with(vllm, tmp_path):
     assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
-class Failing:
-    """Refuses prompt 1 when prompts 0 and 2 are under way as well, which are answered a little later."""
+def test_requests_under_way_at_a_failure_are_written(tmp_path):
+    """Prompt 1 is refused when prompts 0 and 2 are under way as well, which are answered a little later."""
+    path, asked, gathering = tmp_path / "rows.jsonl", [], threading.Barrier(3)
 
-    name, version = "failing", None
-
-    def __init__(self):
-        self.asked, self.gathering = [], threading.Barrier(3)
-
-    def check(self, settings):
-        pass
-
-    def answer(self, _prompt, _settings, seed):
-        self.asked.append(seed)
+    def answer(seed):
+        asked.append(seed)
         if seed < 3:
-            self.gathering.wait(timeout=60)
+            gathering.wait(timeout=60)
         if seed == 1:
             raise InvalidInput("it does not like this one")
         time.sleep(0.2)
         return Answer((1,), "length", seed)
 
-
-def test_requests_under_way_at_a_failure_are_written(tmp_path):
-    path, engine = tmp_path / "rows.jsonl", Failing()
     with pytest.raises(InvalidInput, match="prompt 1: it does not like this one"):
-        write_transcripts(engine, PROMPTS, SETTINGS, path, concurrency=3)
+        write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path, concurrency=3)
     assert {0, 2} <= {line["prompt_index"] for line in lines(path)}
-    assert len(engine.asked) < len(PROMPTS)  # the rest of the queue was given up
+    assert len(asked) < len(PROMPTS)  # the rest of the queue was given up
 
 
 def test_a_half_written_line_is_repaired_and_more_prompts_go_on(vllm, tmp_path):
@@ -101,35 +87,28 @@ def test_a_half_written_line_is_repaired_and_more_prompts_go_on(vllm, tmp_path):
     assert len(write(vllm, path, [*PROMPTS, (1,)])) == 9 and len(vllm.posts) == before + 1
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_a_file_of_something_else_or_of_another_run_is_left_alone(vllm, tmp_path, monkeypatch):
+    path = tmp_path / "notes.txt"
+
+    def refused(message, **changed):
+        before = path.read_text()
+        with pytest.raises(InvalidInput, match=message):
+            write_transcripts(connected(vllm), **(given | changed))
+        assert path.read_text() == before
+
+    given = {"prompts": PROMPTS, "settings": SETTINGS, "path": path, "first_seed": 100}
+    for content, message in (
         ("a,b\n1,2", "notes.txt"),
         ('{"prompt_token_ids": [1]}\n', "notes.txt"),
         ('{"prompt_token_ids": [1], "output_token_ids": [2]}\n', "line 1: prompt_index is None; allowed: .*"),
-    ],
-)
-def test_a_file_of_something_else_is_left_alone(content, message, vllm, tmp_path):
-    path = tmp_path / "notes.txt"
-    path.write_text(content)
-    with pytest.raises(InvalidInput, match=message):
-        write(vllm, path)
-    assert path.read_text() == content and not vllm.posts
-
-
-def test_a_file_of_another_run_is_refused(vllm, tmp_path, monkeypatch):
-    path = tmp_path / "rows.jsonl"
-    write(vllm, path)
-    before = path.read_text()
-    for changed, message in (
-        ({"settings": Sampling(temperature=0.8)}, "temperature is 0.7; it would be 0.8 now"),
-        ({"prompts": [(1, 2)]}, r"prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now"),
     ):
-        with pytest.raises(InvalidInput, match=f"prompt 0: {message}"):
-            write(vllm, path, **changed)
-    with pytest.raises(InvalidInput, match="seed is 100; it would be 7 now"):
-        write_transcripts(connected(vllm), PROMPTS, SETTINGS, path, first_seed=7)
+        path.write_text(content)
+        refused(message)
+    assert not vllm.posts
+    path.unlink()
+    write(vllm, path)
+    refused("prompt 0: temperature is 0.7; it would be 0.8 now", settings=Sampling(temperature=0.8))
+    refused(r"prompt 0: prompt_token_ids is \(5, 6, 7\); it would be \(1, 2\) now", prompts=[(1, 2)])
+    refused("seed is 100; it would be 7 now", first_seed=7)
     monkeypatch.setitem(VERSIONS, "vllm", "0.33.0")
-    with pytest.raises(InvalidInput, match=r"engine_version is '0\.32\.0'; it would be '0\.33\.0' now"):
-        write(vllm, path)
-    assert path.read_text() == before
+    refused(r"engine_version is '0\.32\.0'; it would be '0\.33\.0' now")

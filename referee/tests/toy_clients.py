@@ -7,9 +7,9 @@ from pathlib import Path
 
 from toy_server import POSTED
 
-from referee import servers
 from referee.engines import write_transcripts
 from referee.servers.client import Server
+from referee.servers.formats import FORMATS
 from resispec.sampling import Sampling
 
 PROMPTS = [(5, 6, 7 + index) for index in range(8)]
@@ -19,7 +19,7 @@ ENGINES = sorted(POSTED)
 
 
 def connected(toy, **options):
-    return servers.connect(toy.engine, Server(toy.url, **QUICK, **options))
+    return FORMATS[toy.engine](Server(toy.url, **QUICK, **options))
 
 
 def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,14 +11,10 @@ import torch
 
 from resispec.audit.row_checks import emitted
 from resispec.distributions import draw
-from resispec.verifiers import get_rule
+from resispec.verifiers import Draws, get_rule
 
 QUICK = {"samples": 3000, "bias": 0.2, "vocabularies": (6, 16)}
 """Options with which an assertion takes a second."""
-
-
-def uniform(generator, shape=()):
-    return torch.rand(shape, generator=generator)
 
 
 def pick(weights, share):
@@ -28,122 +25,62 @@ def pick(weights, share):
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """Rejection sampling of one chain; subclasses get one thing wrong."""
+class ChainKernel:
+    """Rejection sampling of one chain; a fault changes one of the fields.
+
+    mass: p, a position and a token -> with what the draft's mass is compared. residual: p, q and a number ->
+    the token that replaces a refused one. bonus: p and a number -> the last token. reuses: where the number
+    of an earlier test serves again. goes_on: behind a refused token the others are verified all the same.
+    """
+
+    mass: Callable[..., Any] = lambda p, position, token: p[position, token]
+    residual: Callable[..., int] = lambda p, q, share: pick((p - q).clamp_min(0), share)
+    bonus: Callable[..., int] = lambda p, share: pick(p[-1], share)
+    reuses: str = ""
+    goes_on: bool = False
 
     def __call__(self, p, q, drafted, generator):
-        tokens: list[int] = []
+        tokens, share = [], torch.rand((), generator=generator)
         for position, token in enumerate(drafted.tolist()):
-            if self.accepts(p, q, position, token, generator):
+            if position and self.reuses != "in the next test":
+                share = torch.rand((), generator=generator)
+            if share * q[position, token] < self.mass(p, position, token):
                 tokens.append(token)
                 continue
-            return [*tokens, self.residual(p[position], q[position], generator)]
-        return [*tokens, self.bonus(p, generator)]
-
-    def accepts(self, p, q, position, token, generator):
-        return bool(uniform(generator) * q[position, token] < p[position, token])
-
-    def residual(self, p, q, generator):
-        return pick((p - q).clamp_min(0), uniform(generator))
-
-    def bonus(self, p, generator):
-        return pick(p[-1], uniform(generator))
+            number = share if self.reuses == "in the draw" else torch.rand((), generator=generator)
+            tokens.append(self.residual(p[position], q[position], number))
+            if not self.goes_on:
+                return tokens
+        return [*tokens, self.bonus(p, torch.rand((), generator=generator))]
 
 
-class AlwaysAccepts(Kernel):
-    def accepts(self, *_):
-        return True
+EXACT = ChainKernel()
 
 
-class AcceptsALittleMore(Kernel):
-    def accepts(self, p, q, position, token, generator):
-        return super().accepts(1.25 * p, q, position, token, generator)
-
-
-class NotRenormalised(Kernel):
+def not_renormalised(p, q, share):
     """The residual's cumulative sum is compared with a number in [0, 1)."""
-
-    def residual(self, p, q, generator):
-        below = (p - q).clamp_min(0).cumsum(-1)
-        return int(torch.searchsorted(below, uniform(generator), right=True).clamp_max(len(p) - 1))
+    below = (p - q).clamp_min(0).cumsum(-1)
+    return int(torch.searchsorted(below, share, right=True).clamp_max(len(p) - 1))
 
 
-class ResidualIsTarget(Kernel):
-    def residual(self, p, q, generator):
-        return super().residual(p, 0 * q, generator)
+def of_the_best(p, q, share):
+    """The residual is cut to 100 tokens."""
+    top = (p - q).clamp_min(0).topk(min(100, len(p)))
+    return int(top.indices[pick(top.values, share)])
 
 
-@dataclass(frozen=True)
-class TopResidual(Kernel):
-    size: int = 100
-
-    def residual(self, p, q, generator):
-        top = (p - q).clamp_min(0).topk(min(self.size, len(p)))
-        return int(top.indices[pick(top.values, uniform(generator))])
+def hot_bonus(temperature):
+    return ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / temperature), share))
 
 
-@dataclass(frozen=True)
-class BonusAt(Kernel):
-    temperature: float
-
-    def bonus(self, p, generator):
-        return pick(p[-1] ** (1 / self.temperature), uniform(generator))
-
-
-class StaleBonusRow(Kernel):
-    """The bonus token is drawn from the row before its own."""
-
-    def bonus(self, p, generator):
-        return pick(p[-2], uniform(generator))
-
-
-class NextRow(Kernel):
-    """Every drafted token is compared with the target's next row."""
-
-    def accepts(self, p, q, position, token, generator):
-        return super().accepts(p[1:], q, position, token, generator)
-
-
-class SameSeed(Kernel):
+def same_seed(p, q, drafted, generator):
     """Every call starts its random numbers anew."""
-
-    def __call__(self, p, q, drafted, generator):
-        return super().__call__(p, q, drafted, generator.manual_seed(1))
+    return EXACT(p, q, drafted, generator.manual_seed(1))
 
 
-class OneUniform(Kernel):
-    """The number that refused a token draws the residual, too."""
-
-    def __call__(self, p, q, drafted, generator):
-        for position, token in enumerate(drafted.tolist()):
-            share = uniform(generator)
-            if share * q[position, token] >= p[position, token]:
-                return [*drafted.tolist()[:position], pick((p[position] - q[position]).clamp_min(0), share)]
-        return [*drafted.tolist(), self.bonus(p, generator)]
-
-
-class SameUniformEverywhere(Kernel):
-    """All drafted tokens are compared with one number."""
-
-    def __call__(self, p, q, drafted, generator):
-        share = uniform(generator)
-        for position, token in enumerate(drafted.tolist()):
-            if share * q[position, token] >= p[position, token]:
-                return [*drafted.tolist()[:position], self.residual(p[position], q[position], generator)]
-        return [*drafted.tolist(), self.bonus(p, generator)]
-
-
-class GoesOn(Kernel):
-    """A refused token is replaced, and what was drafted behind it is verified all the same."""
-
-    def __call__(self, p, q, drafted, generator):
-        tokens = [
-            token
-            if self.accepts(p, q, position, token, generator)
-            else self.residual(p[position], q[position], generator)
-            for position, token in enumerate(drafted.tolist())
-        ]
-        return [*tokens, self.bonus(p, generator)]
+def greedy(p, q, drafted, generator):
+    """The drafted token was chosen, not drawn: its law is a point mass."""
+    return EXACT(p, torch.zeros_like(q).scatter(1, drafted[:, None], 1.0), drafted, generator)
 
 
 def accept_one(*given):
@@ -157,19 +94,19 @@ def gumbel_draft(q, generator):
     return int((noise / q).argmin()), noise
 
 
-@dataclass(frozen=True)
-class Racing(Kernel):
+def racing(reuses):
     """Draws the residual by a race, with the noise that drafted (a bug) or with new noise."""
 
-    reuses: bool
+    def kernel(p, q, drafted, generator, noise):
+        tokens = drafted.tolist()
+        for position, token in enumerate(tokens):
+            if torch.rand((), generator=generator) * q[position, token] >= p[position, token]:
+                law = (p[position] - q[position]).clamp_min(0)
+                used = noise[position] if reuses else gumbel_draft(q[position], generator)[1]
+                return [*tokens[:position], int((used / law).argmin())]
+        return [*tokens, EXACT.bonus(p, torch.rand((), generator=generator))]
 
-    def __call__(self, p, q, drafted, generator, noise):
-        for position, token in enumerate(drafted.tolist()):
-            if not self.accepts(p, q, position, token, generator):
-                residual = (p[position] - q[position]).clamp_min(0)
-                used = noise[position] if self.reuses else gumbel_draft(q[position], generator)[1]
-                return [*drafted.tolist()[:position], int((used / residual).argmin())]
-        return [*drafted.tolist(), self.bonus(p, generator)]
+    return kernel
 
 
 def numpy_sampler(p, q, drafted, generator):
@@ -184,45 +121,61 @@ def numpy_sampler(p, q, drafted, generator):
     return np.array([*tokens, generator.choice(len(last), p=last / last.sum())])
 
 
-@dataclass(frozen=True)
-class Batched:
+def batched(wrong=""):
     """The exact kernel for C rows at once, padded with -1, as vLLM's; faults are named by `wrong`."""
 
-    wrong: str = ""
-
-    def __call__(self, p, q, drafted, generator) -> Any:
+    def kernel(p, q, drafted, generator):
         count, length = drafted.shape
-        if self.wrong == "rows":  # of another sequence
+        if wrong == "rows":  # of another sequence
             p = torch.cat((p[1:], p[:1]))
         index = drafted[..., None]
         ratio = p[:, :-1].gather(-1, index) / q.gather(-1, index)
-        different = 1 if self.wrong == "one stream" else count  # for all sequences
+        different = 1 if wrong == "one stream" else count  # for all sequences
         share = torch.rand((different, length, 1), generator=generator)
         noise = torch.rand((different, p.shape[-1]), generator=generator, dtype=torch.float64)
         accepted = (share < ratio)[..., 0].long().cumprod(-1).sum(-1)
-        rows = torch.arange(count)
         q_padded = torch.cat((q, torch.zeros_like(q[:, :1])), 1)
-        law = (p[rows, accepted] - q_padded[rows, accepted]).clamp_min(0)
+        law = (p - q_padded)[torch.arange(count), accepted].clamp_min(0)
         last = (-noise.log() / law).argmin(-1, keepdim=True)
-        tokens = torch.cat((drafted, last), 1)
-        places = torch.arange(length + 1)
-        tokens = torch.where(places < accepted[:, None], tokens, -1)
-        return tokens.scatter(1, accepted[:, None], last)
+        is_kept = torch.arange(length + 1) < accepted[:, None]
+        return torch.where(is_kept, torch.cat((drafted, last), 1), -1).scatter(1, accepted[:, None], last)
+
+    return kernel
 
 
-class Greedy(Kernel):
-    """The drafted token was chosen, not drawn: its law is a point mass."""
-
-    def __call__(self, p, q, drafted, generator):
-        q = torch.zeros_like(q).scatter(1, drafted[:, None], 1.0)
-        return super().__call__(p, q, drafted, generator)
-
-
-class Siblings:
+def siblings(believes):
     """Positions with several candidates, by a rule's law; `believes`: how it thinks that they were drawn."""
 
-    def __init__(self, believes):
-        self.believes = believes
+    def kernel(p, q, drafted, generator):
+        return draw(emitted(get_rule("standard").law(p, q, drafted, believes), drafted), 1, generator)
 
-    def __call__(self, p, q, drafted, generator):
-        return draw(emitted(get_rule("standard").law(p, q, drafted, self.believes), drafted), 1, generator)
+    return kernel
+
+
+OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
+FAULTS = {
+    "always accepts": (ChainKernel(mass=lambda *_: 1), {}),
+    "accepts a little more": (ChainKernel(mass=lambda p, at, token: 1.25 * p[at, token]), {"samples": 8000}),
+    "residual not renormalised": (ChainKernel(residual=not_renormalised), {}),
+    "residual is the target": (ChainKernel(residual=lambda p, q, share: pick(p, share)), {}),
+    "residual cut, wide": (
+        ChainKernel(residual=of_the_best),
+        {"vocabularies": (32_000,), "samples": 6000},
+    ),
+    "bonus at T = .7": (hot_bonus(0.7), {"samples": 8000, "vocabularies": (16,)}),
+    "bonus at T = .9, wide": (hot_bonus(0.9), {"samples": 8000, "vocabularies": (32_000,)}),
+    "bonus from the row before": (ChainKernel(bonus=lambda p, share: pick(p[-2], share)), {}),
+    "target one row off": (ChainKernel(mass=lambda p, at, token: p[at + 1, token]), {}),
+    "the same seed every call": (same_seed, {}),
+    "the accept test's number again": (ChainKernel(reuses="in the draw"), {}),
+    "one number for all positions": (ChainKernel(reuses="in the next test"), {}),
+    "the draft's noise again": (
+        racing(reuses=True),
+        {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)},
+    ),
+    "rows of another sequence": (batched("rows"), {"batch": 64}),
+    "one stream for all sequences": (batched("one stream"), {"batch": 64}),
+    "independent draws, supposedly": (siblings(Draws.IID), OTHERS),
+    "greedy draft told as drawn": (EXACT, {"draws": "point_mass"}),
+}
+"""Faulty kernels, and the options with which they must be found."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from importlib import import_module
 
 import pytest
+from toys import save_tiny_pair
 
 from referee.audit import Finding, audit_transcripts
 from referee.engines import write_transcripts
@@ -18,6 +19,24 @@ from resispec.sampling import Sampling
 EXTRA = "the extra `engines` is not installed"
 ENGINES = {"llama_cpp": "LlamaCppEngine", "openvino_genai": "OpenVinoEngine"}
 PACKAGES = {"llama_cpp": "xllamacpp", "openvino_genai": "openvino_genai"}
+
+
+PROMPTS = [(1 + index % 60, 2 + index % 40, 3, 1 + index % 60, 2 + index % 40) for index in range(45)]
+"""Each says the same thing twice, so that drafts can be looked up in it."""
+SAMPLED = Sampling(max_new_tokens=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder with the models of `pair`, where engines also write theirs."""
+    found = tmp_path_factory.mktemp("models")
+    save_tiny_pair(found)
+    return found
+
+
+@pytest.fixture(scope="module")
+def pair(folder):
+    return load_pair(str(folder / "target"), str(folder / "draft"))
 
 
 @pytest.fixture(params=ENGINES)
@@ -36,10 +55,10 @@ def engine(request, pair, folder):
 
 
 @pytest.mark.parametrize("mode", ["plain", "assisted", "prompt_lookup"])
-def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair, prompts, sampled, tmp_path):
+def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair, tmp_path):
     is_llama = engine.package == "llama_cpp"
     for number, options in enumerate([{}, {"by_ratio": True}] if is_llama and mode == "assisted" else [{}]):
-        rows = write_transcripts(engine(mode, **options), prompts, sampled, tmp_path / f"{number}.jsonl")
+        rows = write_transcripts(engine(mode, **options), PROMPTS, SAMPLED, tmp_path / f"{number}.jsonl")
         report = audit_transcripts(rows, *pair_scorers(pair))
         is_biased = not is_llama and mode == "assisted"
         assert report.finding is (Finding.BIASED if is_biased else Finding.NO_BIAS_SEEN)
@@ -51,26 +70,26 @@ def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair,
             assert abs(report.judgements[0].comparison.groups["all"]["surprisal"].z) > 8
 
 
-def test_settings_and_seeds_are_applied(engine, pair, folder, prompts, sampled, tmp_path):
+def test_settings_and_seeds_are_applied(engine, pair, folder, tmp_path):
     settings = Sampling(temperature=0.7, top_k=5, max_new_tokens=30)
-    rows = write_transcripts(engine(), prompts, settings, tmp_path / "rows.jsonl")
+    rows = write_transcripts(engine(), PROMPTS, settings, tmp_path / "rows.jsonl")
     assert audit_transcripts(rows, pair_scorers(pair)[0]).finding is Finding.NO_BIAS_SEEN
     other = load_pair(str(folder / "draft"), None)
     assert audit_transcripts(rows, pair_scorers(other)[0]).finding is Finding.BIASED
     plain = engine()
-    first = plain.answer((1, 2), sampled, seed=3)
-    assert plain.answer((1, 2), sampled, seed=3) == first
-    assert plain.answer((1, 2), sampled, seed=4).tokens != first.tokens
+    first = plain.answer((1, 2), SAMPLED, seed=3)
+    assert plain.answer((1, 2), SAMPLED, seed=3) == first
+    assert plain.answer((1, 2), SAMPLED, seed=4).tokens != first.tokens
 
 
-def test_greedy_decoding_is_that_of_the_model(engine, pair, prompts):
+def test_greedy_decoding_is_that_of_the_model(engine, pair):
     settings, reference = Sampling(temperature=0, max_new_tokens=40), TransformersEngine(pair)
     for mode in ("plain", "assisted"):
-        tokens = engine(mode).answer(prompts[0], settings, 0).tokens
-        assert tokens == reference.answer(prompts[0], settings, 0).tokens[: len(tokens)]
+        tokens = engine(mode).answer(PROMPTS[0], settings, 0).tokens
+        assert tokens == reference.answer(PROMPTS[0], settings, 0).tokens[: len(tokens)]
 
 
-def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair, sampled):
+def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair):
     with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
         engine("beam")
     with pytest.raises(InvalidInput, match="a draft model is needed"):
@@ -83,7 +102,7 @@ def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair, sample
         with pytest.raises(
             InvalidInput, match="the prompt holds token 64; the model's vocabulary ends at 63"
         ):
-            engine().answer((64,), sampled, 0)
+            engine().answer((64,), SAMPLED, 0)
 
 
 def test_only_a_plain_llama_is_written(pair, tmp_path):

@@ -1,4 +1,4 @@
-"""transformers' own `generate` as an engine: exact in every mode, unless a drafter misstates its law."""
+"""Engines in this process: this library's loop, and transformers' own `generate` in every mode."""
 
 from __future__ import annotations
 
@@ -6,24 +6,62 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toys import ToyTokenizer, tiny_llama
+from toys import ToyTokenizer, table_pair, tiny_llama
 
 from referee.audit import measure
-from referee.engines import MODES, write_transcripts
+from referee.engines import write_transcripts
+from referee.engines.base import MODES
+from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
 from referee.gallery.bugs import ArgmaxEngine
 from referee.rescoring import pair_scorers
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel
 from resispec.sampling import Sampling
+from resispec.trees import complete, root_only
+from resispec.verifiers import get_verifier
 
-VOCAB = 16
 PROMPTS = [(1 + index % 15, 2 + index % 7, 3) for index in range(60)]
 SETTINGS = Sampling(max_new_tokens=10)
 
 
+def ours(topology):
+    decoder = Decoder(DraftModel(topology), get_verifier("standard"))
+    return DecoderEngine("toy", table_pair(vocab=8, eos=7), decoder)
+
+
+def test_our_answers_end_where_they_should_and_repeat_with_their_seed():
+    engine, settings = ours(complete(3, 2)), Sampling(max_new_tokens=9)
+    answers = [engine.answer((5, 2), settings, seed) for seed in range(20)]
+    for seed, answer in enumerate(answers):
+        is_end = answer.tokens[-1] == 7
+        assert answer.finish_reason == ("stop" if is_end else "length") and answer.seed == seed
+        assert (len(answer.tokens) == 9 or is_end) and 7 not in answer.tokens[:-1]
+    assert engine.answer((5, 2), settings, 5) == answers[5]
+    assert len({answer.tokens for answer in answers}) > 10
+    greedy = [engine.answer((3,), replace(settings, **{name: value}), 0).tokens for name, value in
+              (("temperature", 0.0), ("top_k", 1))]  # fmt: skip
+    assert greedy[0] == greedy[1]
+    with pytest.raises(InvalidInput, match=r"toy: presence_penalty is 0.5, and a penalty would differ from"):
+        engine.check(Sampling(presence_penalty=0.5))
+
+
+def test_our_record_adds_up():
+    """Every step emits one token more than it accepts; the last step may go past the end."""
+    answer = ours(complete(3, 2)).answer((1, 2), Sampling(max_new_tokens=50), 1)
+    record = answer.extra["spec_decode"]
+    emitted = record["num_spec_steps"] + record["num_accepted_draft_tokens"]
+    assert len(answer.tokens) <= emitted < len(answer.tokens) + 3
+    assert record["num_draft_tokens"] == 6 * record["num_spec_steps"]
+    assert sum(record["acceptance_histogram"].values()) == record["num_spec_steps"]
+    alone = ours(root_only()).answer((1, 2), SETTINGS, 1)
+    assert alone.extra["spec_decode"]["num_accepted_draft_tokens"] == 0
+
+
 def tiny_pair(seed: int = 1) -> Pair:
-    return Pair(tiny_llama(VOCAB), tiny_llama(VOCAB, seed=seed), ToyTokenizer())
+    return Pair(tiny_llama(16), tiny_llama(16, seed=seed), ToyTokenizer())
 
 
 def surprisal_z(pair: Pair, rows) -> float:
@@ -46,6 +84,10 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
     rows = write_transcripts(engine, PROMPTS[:30], settings, tmp_path / "others.jsonl")
     assert abs(surprisal_z(pair, rows)) < 4
     assert abs(surprisal_z(pair, [replace(row, temperature=1.0, top_k=0) for row in rows])) > 4
+    ids, greedy = [1, 2], Sampling(temperature=0, max_new_tokens=20)
+    for _ in range(20):
+        ids.append(int(pair.target.module(torch.tensor([ids])).logits[0, -1].argmax()))
+    assert engine.answer((1, 2), greedy, 0).tokens == tuple(ids[2:])
 
 
 def test_drafts_that_were_not_drawn_are_a_bias(tmp_path):
@@ -53,15 +95,6 @@ def test_drafts_that_were_not_drawn_are_a_bias(tmp_path):
     rows = write_transcripts(ArgmaxEngine(pair), PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
     assert abs(surprisal_z(pair, rows)) > 6
     assert "_get_candidate_generator" not in vars(pair.target.module)
-
-
-def test_temperature_zero_is_greedy():
-    pair, settings = tiny_pair(), Sampling(temperature=0, max_new_tokens=20)
-    answers = [TransformersEngine(pair, mode).answer((1, 2), settings, 0).tokens for mode in MODES]
-    ids = [1, 2]
-    for _ in range(20):
-        ids.append(int(pair.target.module(torch.tensor([ids])).logits[0, -1].argmax()))
-    assert answers == [tuple(ids[2:])] * 3
 
 
 def test_a_seed_decides_alone_and_nobody_else_is_disturbed():
@@ -79,12 +112,11 @@ def test_a_seed_decides_alone_and_nobody_else_is_disturbed():
 def test_a_mode_drafts_as_it_is_named(mode):
     pair = tiny_pair(seed=0)  # the draft is the target's equal, so all that it drafts is kept
     widths = []
-    hook = pair.target.module.register_forward_pre_hook(
+    pair.target.module.register_forward_pre_hook(
         lambda _module, _given, named: widths.append(named["input_ids"].shape[1]), with_kwargs=True
     )
     engine = TransformersEngine(pair, mode, num_drafted=4)
     answer = engine.answer((1, 2, 3, 1, 2, 3, 1, 2), SETTINGS, 0)
-    hook.remove()
     assert len(answer.tokens) == 10 and (max(widths[1:]) > 1) == (mode != "plain")
     assert mode != "assisted" or len(widths) <= 5
 
@@ -103,22 +135,16 @@ def test_the_end_of_the_sequence_is_emitted_and_said(ends):
     assert {answer.finish_reason for answer in answers} == {"stop", "length"}
 
 
-@pytest.mark.parametrize(
-    ("prompt", "settings", "message"),
-    [
+def test_what_generate_cannot_do_is_refused(tmp_path):
+    engine = TransformersEngine(tiny_pair())
+    for prompt, settings, message in (
         ((1, 99), {}, "the prompt holds token 99; the model's vocabulary ends at 15"),
         ((1,) * 250, {}, "a prompt of 250 tokens and 128 new ones need 378 positions; the model has 256"),
         ((1,), {"presence_penalty": 1.0}, "presence_penalty is 1.0, and `generate` has none; allowed: 0"),
-    ],
-)
-def test_requests_that_generate_cannot_answer_are_refused(prompt, settings, message, tmp_path):
-    engine = TransformersEngine(tiny_pair())
-    with pytest.raises(InvalidInput, match=message):
-        write_transcripts(engine, [prompt], Sampling(**settings), tmp_path / "rows.jsonl")
-
-
-def test_a_mode_needs_its_models():
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            write_transcripts(engine, [prompt], Sampling(**settings), tmp_path / "rows.jsonl")
     with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
         TransformersEngine(tiny_pair(), "beam")
     with pytest.raises(InvalidInput, match="a draft model is needed"):
-        TransformersEngine(Pair(tiny_llama(VOCAB), None, ToyTokenizer()), "assisted")
+        TransformersEngine(Pair(tiny_llama(16), None, ToyTokenizer()), "assisted")

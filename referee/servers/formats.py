@@ -1,0 +1,280 @@
+"""Formats of servers: requests for token ids, and the places of a transcript's values in the answers.
+
+Read in 2026, in the repositories vllm-project/vllm, sgl-project/sglang and ggml-org/llama.cpp, in the files
+that the classes name. What a request leaves out comes from the server or from the model's
+generation_config.json, so nothing that decides the law is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from referee.engines.base import Answer, Unanswered, acceptance, require_off
+from resispec.errors import InvalidInput
+from resispec.sampling import Sampling
+
+if TYPE_CHECKING:
+    from referee.servers.client import Server
+
+
+class ServedEngine:
+    """An engine behind a server; a subclass is a format. Its `__init__` asks for the version.
+
+    path: of the endpoint. tokens, read, reason: keys of an answer to the emitted ids, to the prompt as it was
+    read (ids or their number), and to why it ended; reasons: those that have another name in a transcript.
+    apart: settings that the engine applies in another way, and how. has_seeds: whether it uses the seed of a
+    request.
+    """
+
+    name: str
+    path: str
+    tokens: tuple[str | int, ...]
+    read: tuple[str | int, ...]
+    reason: tuple[str | int, ...]
+    reasons: Mapping[str, str] = {}
+    apart: Mapping[str, str] = {}
+    has_seeds = True
+
+    def __init__(self, server: Server, version: str | None) -> None:
+        self.server, self.version = server, version
+
+    def check(self, settings: Sampling) -> None:
+        """See `Engine.check`."""
+        require_off(self.name, settings, self.apart)
+
+    def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
+        """See `Engine.answer`."""
+        body = self.body(list(prompt), settings, seed)
+        content = self.server.post(self.path, body)
+        if not (tokens := whole_numbers(content, *self.tokens)):
+            where, found = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
+            raise InvalidInput(
+                f"the server returns no token ids ({where} is {found}); its text is no substitute, since "
+                "encoding text again does not give back the tokens that were emitted"
+            )
+        read = dig(content, *self.read)
+        if isinstance(read, list) and read != list(prompt):
+            raise InvalidInput(
+                f"the server read other tokens than the prompt's: {ascii(read)[:40]} in place of "
+                f"{ascii(list(prompt))[:40]}"
+            )
+        if isinstance(read, int) and read != len(prompt):
+            raise InvalidInput(
+                f"the server read {read} tokens where the prompt has {len(prompt)}: it shortened the prompt "
+                "or put tokens before it, so a transcript would not say what the model saw"
+            )
+        self.check_applied(content, body)
+        told = dig(content, *self.reason)
+        if not isinstance(told, str) or (reason := self.reasons.get(told, told)) in ("abort", "error"):
+            raise Unanswered(f"the server gave the request up (finish reason {told!r})")
+        extra = self.acceptance(content, len(tokens))
+        return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
+
+    def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
+        """The request."""
+        raise NotImplementedError
+
+    def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
+        """Raise InvalidInput where an answer says that something else was applied than was asked for."""
+
+    def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
+        """Acceptance as an answer tells it, see `referee.engines.base.acceptance`."""
+        raise NotImplementedError
+
+
+class Vllm(ServedEngine):
+    """vLLM's OpenAI-compatible server, or one that speaks its format; asked for its first model.
+
+    Parameters and answers: vllm/entrypoints/openai/completion/protocol.py (commit
+    002032ee2b18e1f7bd924ec47b62504ba3866063). Limits: vllm/sampling_params.py (commit
+    00388f6573ccfcffad607b8c9ecdf341a4669ceb). Acceptance, of a server that runs with
+    --per-request-spec-decode-metrics: `SpeculativeDecodingMetrics` in
+    vllm/entrypoints/generate/base/protocol.py (commit 022e555dbb75a9a96363a04933bfdd1f0b5b123d).
+    """
+
+    name, path = "vllm", "/v1/completions"
+    tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
+    reason = ("choices", 0, "finish_reason")
+    least_temperature = 0.01
+    """vLLM raises lower ones to this, but for 0."""
+
+    def __init__(self, server: Server) -> None:
+        self.model = dig(server.get("/v1/models"), "data", 0, "id")
+        super().__init__(server, dig(server.get("/version"), "version"))
+
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for a temperature that vLLM would change."""
+        if 0 < settings.temperature < self.least_temperature:
+            raise InvalidInput(
+                f"vllm: temperature is {settings.temperature}, and vLLM would apply "
+                f"{self.least_temperature}; allowed: 0, or from {self.least_temperature}"
+            )
+
+    def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        return settings.by_name() | {
+            "prompt": prompt,
+            "max_tokens": settings.max_new_tokens,
+            "top_k": settings.top_k or -1,  # every version takes -1 for off, only late ones 0
+            "seed": seed,
+            "n": 1,
+            "stream": False,
+            "return_token_ids": True,
+            **({} if self.model is None else {"model": self.model}),
+        }
+
+    def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        metrics = dig(content, "metrics", "speculative_decoding")
+        return acceptance(
+            "vllm",
+            whole_numbers(metrics, "acceptance_histogram"),
+            whole_number(metrics, "num_draft_tokens"),
+            num_spec_tokens=whole_number(metrics, "num_spec_tokens"),
+            completion_tokens=num_tokens,
+            per_step_accepted=whole_numbers(metrics, "per_step_accepted"),
+            per_step_drafted=whole_numbers(metrics, "per_step_drafted"),
+        )
+
+
+class Sglang(ServedEngine):
+    """SGLang's own endpoint; `output_ids` end with the token that stopped the request.
+
+    Parameters: python/sglang/srt/sampling/sampling_params.py (commit
+    00c17cafcb9e289d5ca97c50e44ada54e4fd5b03). Answers and acceptance: srt/managers/tokenizer_manager.py
+    (commit 001067fffe33427bee0ed2f007fb7551a1d76b44). Penalty: srt/sampling/penaltylib/repetition_penalty.py
+    (commit 00731f0bc9fa81c39802754fb4b62e9cce967582). A request's seed is used only by a server that runs
+    with --enable-deterministic-inference (srt/sampling/sampling_batch_info.py); the others draw from one
+    stream for all requests.
+    """
+
+    name, path = "sglang", "/generate"
+    tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
+    reason = ("meta_info", "finish_reason", "type")
+    apart = {"repetition_penalty": "SGLang's counts emitted tokens alone, a transcript's the prompt's too"}
+
+    def __init__(self, server: Server) -> None:
+        info = server.get("/server_info") or server.get("/get_server_info")  # the later name first
+        super().__init__(server, dig(info, "version"))
+        self.has_seeds = dig(info, "enable_deterministic_inference") is True
+
+    def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        sampling = settings.by_name() | {
+            "max_new_tokens": settings.max_new_tokens,
+            "top_k": settings.top_k or -1,  # 0 is refused
+            "n": 1,
+            **({"sampling_seed": seed} if self.has_seeds else {}),
+        }
+        return {"input_ids": prompt, "sampling_params": sampling, "stream": False}
+
+    def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
+        """See `ServedEngine`; of several names for a number the latest is first."""
+        about = dig(content, "meta_info")
+        names = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+        histograms = (whole_numbers(about, name) for name in names)
+        names = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+        drafted = (whole_number(about, name) for name in names)
+        numbers = (next((one for one in found if one is not None), None) for found in (histograms, drafted))
+        return acceptance("sglang", *numbers, completion_tokens=num_tokens)
+
+
+class LlamaCpp(ServedEngine):
+    """llama.cpp's server at its own endpoint, whose answer repeats the settings that it applied.
+
+    Parameters and answers: tools/server/README.md (commit 00dc8057ab28c9cb4c79a6dd6dfce07fe779f63b) and
+    tools/server/server-task.cpp (commit 00efb3e184262872916bf136b3df63c1822a19bd). Samplers are applied in
+    the order of the request, here that of transformers, which is a transcript's, and those that it does not
+    name are not applied; the server's defaults are top_k 40, top_p 0.95, min_p 0.05 and a temperature of 0.8.
+    """
+
+    name, path = "llama_cpp", "/completion"
+    tokens, read, reason = ("tokens",), ("tokens_evaluated",), ("stop_type",)
+    reasons = {"eos": "stop", "word": "stop", "limit": "length", "none": "abort"}
+    apart = dict.fromkeys(
+        ("presence_penalty", "frequency_penalty"),
+        "llama.cpp's counts the prompt's tokens as well, a transcript's emitted tokens alone",
+    )
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server, dig(server.get("/props"), "build_info"))
+
+    def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
+        """See `ServedEngine`."""
+        law = settings.by_name()
+        return {
+            "repeat_penalty": law.pop("repetition_penalty"),
+            **law,
+            "repeat_last_n": len(prompt) + settings.max_new_tokens,  # the whole prompt, as in transformers
+            "seed": seed,
+            "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
+            "dynatemp_range": 0.0,
+            "mirostat": 0,
+            "ignore_eos": False,
+            "logit_bias": [],
+            "n_predict": settings.max_new_tokens,
+            "return_tokens": True,
+            "stream": False,
+            "prompt": prompt,
+        }
+
+    def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
+        """See `ServedEngine`; a grammar of the server's own and a context that ended are refused, too."""
+        applied = dig(content, "generation_settings")
+        about = ("n_predict", "return_tokens", "stream", "prompt")  # they decide no law
+        for name, value in body.items():
+            found = None if name in about else dig(applied, name)
+            is_number = isinstance(found, int | float) and isinstance(value, int | float)
+            if not (math.isclose(found, value, rel_tol=1e-5) if is_number else found in (None, value)):
+                raise InvalidInput(f"the server applied {name} {found!r} where {value!r} was asked for")
+        if dig(applied, "grammar"):
+            raise InvalidInput("the server applies a grammar of its own, which no transcript can declare")
+        if dig(content, "truncated"):
+            raise InvalidInput(
+                f"the server's context ended within an answer to {len(body['prompt'])} tokens; "
+                "give it a larger one (-c), or ask for fewer new tokens"
+            )
+
+    def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
+        """See `ServedEngine`; a server with a draft tells no steps, so AIPerf's other fields are left out."""
+        timings = dig(content, "timings")
+        drafted, accepted = whole_number(timings, "draft_n"), whole_number(timings, "draft_n_accepted")
+        if drafted is None or accepted is None:
+            return {}
+        record = {
+            "engine": "llamacpp",
+            "draft_acceptance_rate": accepted / max(1, drafted),
+            "num_accepted_draft_tokens": accepted,
+            "num_draft_tokens": drafted,
+            "completion_tokens": num_tokens,
+        }
+        return {"spec_decode": record}
+
+
+FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}
+"""The formats by their names; each makes the engine behind a `Server`, or raises as its `get`."""
+
+
+def dig(content: Any, *keys: str | int) -> Any:
+    """content[k0][k1]..., or None if a key is missing."""
+    for key in keys:
+        try:
+            content = content[key]
+        except (LookupError, TypeError):
+            return None
+    return content
+
+
+def whole_number(content: Any, *keys: str | int) -> int | None:
+    """The whole number from 0 under these keys, or None."""
+    number = dig(content, *keys)
+    return number if type(number) is int and number >= 0 else None
+
+
+def whole_numbers(content: Any, *keys: str | int) -> list[int] | None:
+    """The list of whole numbers from 0 under these keys, or None."""
+    numbers = dig(content, *keys)
+    is_list = isinstance(numbers, list) and None not in map(whole_number, numbers)
+    return numbers if is_list else None
