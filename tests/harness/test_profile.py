@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from types import SimpleNamespace
 
 import pytest
@@ -118,21 +118,6 @@ def test_time_lands_in_the_part_in_which_it_is_spent(rule, narrowest):
     others = row.draft_s + row.target_s + row.commit_s + (row.verify_s - row.shaping_s)
     assert others + row.redistribution_s + row.proxy_s < NAP
     assert narrowest == "budget_s" or row.budget_s == 0
-
-
-def test_a_row_whose_parts_exceed_the_whole_is_refused():
-    row = Profile()(workload(get_verifier("resispec")), 0)
-    for changed in (
-        {"profiled_s": row.verify_s},
-        {"verify_s": 0.5 * row.shaping_s},
-        {"shaping_s": 0.5 * row.budget_s},
-        {"proxy_s": -1.0},
-    ):
-        with pytest.raises(ValueError, match="allowed: together at most"):
-            replace(row, **changed)
-    for changed in ({"num_steps": 0}, {"profiled_s": 0.0}, {"profiled_s": float("inf")}):
-        with pytest.raises(ValueError, match="allowed: at least one step, positive seconds"):
-            replace(row, **changed)
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from resispec.audit.enumerate import emitted_law
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import NoDraft
 from resispec.draws import Draws
-from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.verifiers import get_verifier
 
@@ -125,16 +124,3 @@ def test_models_that_agree_leave_nothing_to_reject() -> None:
     assert row.rejected[0] == pytest.approx([1, 0, 0, 0], abs=1e-9)
     assert row.excess == pytest.approx([0]) and row.overdraft[0] == pytest.approx([0] * 4)
     assert parse(json.dumps(asdict(row), allow_nan=False), ResidualRow) == row
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ((1, 3, 12, 8, 40), "task.num_tuples is 12; allowed: multiples of 8"),
-        ((1, 3, 8, 0, 40), "task.num_tokens is 0; allowed: from 1"),
-        ((1, 3, 8, 8, 0), "task.num_next is 0; allowed: from 1"),
-    ],
-)
-def test_parameters_out_of_range_are_refused(values: tuple[int, ...], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        Residuals(*values)

@@ -17,6 +17,7 @@ from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
 from experiments.tasks.prefix_laws import prefix_lengths
+from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
@@ -152,7 +153,8 @@ def test_a_sibling_that_no_draft_reaches_has_no_rate():
         (lambda: Scaling(1, [1], 1, 1), "task.num_levels is 1; allowed: from 2"),
         (lambda: Bound(1, 0), "task.rollouts is 0"),
         (lambda: Acceptance(0, "iid"), "task.num_siblings is 0"),
-        (lambda: Shapes(1, []), "task.topologies is 0"),
+        (lambda: Residuals(1, 3, 12, 8, 40), "task.num_tuples is 12; allowed: multiples of 8"),
+        (lambda: Residuals(1, 3, 8, 0, 40), "task.num_tokens is 0; allowed: from 1"),
     ],
 )
 def test_parameters_out_of_range_are_refused_when_a_task_is_made(make, message):
