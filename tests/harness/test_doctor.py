@@ -13,7 +13,7 @@ import pytest
 from toys import save_prompts, save_tiny_pair
 
 from experiments.doctor import __main__ as doctor
-from experiments.doctor import checks, device, start, work
+from experiments.doctor import checks, device, work
 from experiments.doctor.checks import GIB, NOTE, OK, PROBLEM
 from experiments.doctor.device import Device
 from experiments.doctor.hub import Repository, Size, Wanted
@@ -127,11 +127,11 @@ def pair(tmp_path: Path) -> list[str]:
 def test_a_run_starts_with_one_line_or_is_refused_before_anything_is_read(pair, monkeypatch, capsys):
     monkeypatch.setattr(device, "ask", lambda kind: replace(GPU, kind=kind))
     cells = cells_of(pair)
-    start.check(cells)
+    checks.check_cells(cells)
     line = capsys.readouterr().err
     assert line.startswith("doctor: llama2_7b__jf68m") and line.count("\n") == 1 and "Toy GPU" in line
     on_the_hub = cells_of(["profile=paper", "pair=vicuna_7b__jf68m", *pair[-3:]])  # offline, and no copy
-    start.check([*cells, *on_the_hub])
+    checks.check_cells([*cells, *on_the_hub])
     lines = capsys.readouterr().err
     assert "problem  model lmsys/vicuna-7b-v1.3" in lines and "HF_HUB_OFFLINE" in lines
     refused = {
@@ -146,12 +146,12 @@ def test_a_run_starts_with_one_line_or_is_refused_before_anything_is_read(pair, 
     for message, (asked, found) in refused.items():
         monkeypatch.setattr(device, "ask", lambda _, found=found: found)
         with pytest.raises(InvalidInput, match=message) as error:
-            start.check(asked)
+            checks.check_cells(asked)
         assert "\n" not in str(error.value) and not capsys.readouterr().err
 
 
 def test_nothing_is_asked_for_cells_on_a_cpu_without_a_hub(pair, monkeypatch, capsys):
     monkeypatch.setattr(device, "ask", lambda _: pytest.fail("it was asked"))
-    start.check(cells_of([*pair, "device=cpu", "dtype=float32"]))
-    start.check(cells_of(["tree=chain"]))
+    checks.check_cells(cells_of([*pair, "device=cpu", "dtype=float32"]))
+    checks.check_cells(cells_of(["tree=chain"]))
     assert not capsys.readouterr().err
