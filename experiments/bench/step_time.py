@@ -28,14 +28,8 @@ from resispec.timing import OuterStopwatch, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
-COLUMNS = {
-    "step_ms": "step, ms",
-    "ratio": "steps' ratio to one read of the weights",
-    "draft_ms": "draft, ms",
-    "target_ms": "target forward, ms",
-    "verify_ms": "verify, ms",
-    "commit_ms": "commit, ms",
-}
+COLUMNS = {"step_ms": "step, ms", "ratio": "steps' ratio to one read of the weights", "draft_ms": "draft, ms"}
+COLUMNS |= {"target_ms": "target forward, ms", "verify_ms": "verify, ms", "commit_ms": "commit, ms"}
 VERIFIERS = ("standard", "resispec", "optimal", "traversal", "traversal_optimal", "level_optimal")
 PROMPT_TOKENS = 128
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_eos=True)

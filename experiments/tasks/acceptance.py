@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
@@ -45,11 +44,16 @@ class Acceptance(CountedTask):
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
-        generator, draws = workload.generator(index), Draws(self.draws)
-        tokens = written(workload, index, generator)
-        rule = rule_of(workload.decoder.verifier)
+        generator, draws, prompt = workload.generator(index), Draws(self.draws), workload.prompts[index][1]
+        tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
+        models, warp = (workload.pair.target, workload.pair.draft_model()), workload.sampling.warp
+        sequence = [*prompt, *tokens[:-1]]
+        features = [features_of(model, sequence)[len(prompt) - 1 :].split(BLOCK) for model in models]
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for target_probs, draft_probs in _laws(workload, index, tokens):
+        for block in zip(*features, strict=True):
+            target_probs, draft_probs = (
+                warp.law(model.head(rows)) for model, rows in zip(models, block, strict=True)
+            )
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
             law = rule.law(target_probs, draft_probs, siblings, draws)
             selected += law.select.double().sum(0).cpu()
@@ -61,13 +65,3 @@ class Acceptance(CountedTask):
         """The acceptance of the first child."""
         first, prefixes = sum(row.selected[0] for row in rows), sum(row.num_prefixes for row in rows)
         return {"first": share(first, prefixes, ".3f")}
-
-
-def _laws(workload: Workload, index: int, tokens: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both models' laws (C, V) of every token that was written, in blocks of at most BLOCK positions."""
-    target, draft = workload.pair.target, workload.pair.draft_model()
-    prompt, warp = workload.prompts[index][1], workload.sampling.warp
-    sequence = [*prompt, *tokens[:-1]]
-    features = [features_of(model, sequence)[len(prompt) - 1 :] for model in (target, draft)]
-    for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
-        yield warp.law(target.head(of_target)), warp.law(draft.head(of_draft))

@@ -32,13 +32,9 @@ class PromptRow(Row):
 
     def __post_init__(self) -> None:
         emitted = sum(size * count for size, count in enumerate(self.histogram, start=1))
-        if self.num_steps < 1 or sum(self.histogram) != self.num_steps or emitted != self.num_emitted:
-            raise ValueError(
-                f"{self.num_steps} steps and {self.num_emitted} emitted tokens; the histogram says "
-                f"{sum(self.histogram)} and {emitted}"
-            )
-        if not 0 < self.decode_s < math.inf:
-            raise ValueError(f"decode_s is {self.decode_s}; allowed: positive seconds")
+        is_consistent = (sum(self.histogram), emitted) == (self.num_steps, self.num_emitted)
+        if not is_consistent or self.num_steps < 1 or not 0 < self.decode_s < math.inf:
+            raise ValueError(f"no decoded prompt: {self}")
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,7 @@ class AuditRow(PromptRow):
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode every prompt.
-
-    audit: record the statistics of the same tokens; then times do not count.
-    """
+    """Decodes every prompt. audit: record the statistics of the same tokens; then times do not count."""
 
     audit: bool = False
 
