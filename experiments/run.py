@@ -22,7 +22,7 @@ from hydra.types import HydraContext
 
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
-from experiments.doctor import start
+from experiments.doctor.checks import check_cells
 from experiments.grid import Part, cells_of, hydra_here, name_slices, parts_of
 from experiments.hydra_errors import explained
 from experiments.scheduler import Progress, run_cells, run_searches
@@ -80,7 +80,7 @@ def sweep(arguments: Sequence[str]) -> bool:
         if status.state != "done":
             pending.append(cell)
     if pending:
-        start.check(pending)
+        check_cells(pending)
         from experiments.wandb_upload import uploads  # needs pandas, which takes a second
 
         with uploads(pending, [part.plan for part in parts]) as sent:

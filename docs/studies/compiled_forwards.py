@@ -12,14 +12,22 @@ turn; and the seconds are taken that a process needs to compile. It needs a C++ 
 from __future__ import annotations
 
 import timeit
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 import pandas as pd
-import torch
 
 from analysis.table import plain
-from experiments.bench.decoders import NEW_TOKENS, NUM_DRAFTED, assisted, embedded_prompts, ours, race, theirs
-from experiments.bench.frame import page_of, parse, stem_of, write_page
+from experiments.bench.decoders import (
+    NEW_TOKENS,
+    NUM_DRAFTED,
+    assisted,
+    embedded_prompts,
+    ours,
+    theirs,
+    tokens_per_s,
+)
+from experiments.bench.frame import Measured, run_bench
 from experiments.provenance import device_name
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel, NoDraft
@@ -43,15 +51,14 @@ def seconds_of_compiling(decode: Callable[[list[int], int], object], prompt: lis
     return first - second
 
 
-def measure(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
+def compared(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
     """A row for each decoder: seconds of compiling, tokens a second in each way, and ratios."""
     fast_pair = compiled_pair(pair)
     ways = {(name, "as it is"): ours(pair, decoder) for name, decoder in DECODERS.items()}
     ways |= {(name, "compiled"): ours(fast_pair, decoder) for name, decoder in DECODERS.items()}
     ways["one token at a time", "transformers"], ways[CHAIN, "transformers"] = theirs(pair), assisted(pair)
     compiling = {name: seconds_of_compiling(ways[name, "compiled"], prompts[0]) for name in DECODERS}
-    contestants = race({str(key): decode for key, decode in ways.items()}, prompts, pair.target.device)
-    rates = {key: 1e3 * NEW_TOKENS / one.milliseconds for key, one in zip(ways, contestants, strict=True)}
+    rates = tokens_per_s(ways, prompts, pair)
     rows = []
     for name in DECODERS:
         slow, fast = rates[name, "as it is"], rates[name, "compiled"]
@@ -64,12 +71,10 @@ def measure(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def main() -> None:
-    """Measure, print, and write results/embedded/bench_compiled.{md,csv}."""
-    options = parse(__doc__, None, prompts=(20, "number of prompts"))
-    torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
+def measure(options: Namespace) -> Measured:
+    """A table with a row for each decoder."""
     pair = load_pair()
-    frame = measure(pair, embedded_prompts(pair, options.prompts))
+    frame = compared(pair, embedded_prompts(pair, options.prompts))
     specs = {"compiling, s": ".1f"} | {name: ".0f" for name in frame if "tokens/s" in str(name)}
     caption = "Decoding on a processor, as it is and with compiled forwards."
     source = (
@@ -77,9 +82,8 @@ def main() -> None:
         f"embedded pair, T=1, {NEW_TOKENS} new tokens a prompt, {options.prompts} prompts, all in turn; "
         "medians."
     )
-    text = page_of([plain("bench_compiled", frame, caption, specs=specs)], source)
-    write_page(stem_of("bench_compiled", options.results, options.device), text, frame)
+    return [plain("bench_compiled", frame, caption, specs=specs)], [source], frame
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("bench_compiled", __doc__, measure, device=None, prompts=(20, "number of prompts"))

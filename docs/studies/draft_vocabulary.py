@@ -11,6 +11,7 @@ which the target wrote; then both decode.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 
 import pandas as pd
@@ -19,7 +20,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from analysis.table import Table, plain
-from experiments.bench.frame import page_of, parse, stem_of, write_page
+from experiments.bench.frame import Measured, run_bench
 from resispec.audit.ceiling import ceiling
 from resispec.audit.z_score import Terms, cut, join, step_terms
 from resispec.decode import Decoder, Sampling
@@ -100,10 +101,8 @@ def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
     )
 
 
-def main() -> None:
-    """Measure, print, and write results/embedded/bench_draft_vocabulary.{md,csv}."""
-    options = parse(__doc__, None, prompts=(8, "of each of the three embedded data sets"))
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+def measure(options: Namespace) -> Measured:
+    """A table with a row for every drafter."""
     pairs = [load_eagle_pair(num_draftable=size) for size in (EAGLE3_RECIPE.num_draftable, 2048)]
     documents = [document for name in DATASETS for document in EmbeddedDataset(name).prompts(options.prompts)]
     prompts = [pairs[0].tokenizer.encode(document.text)[:PROMPT_TOKENS] for document in documents]
@@ -112,9 +111,9 @@ def main() -> None:
         f"`python docs/studies/draft_vocabulary.py`, embedded target 2m, T = 1, {len(prompts)} prompts with "
         f"{SAMPLING.max_new_tokens} new tokens each; sampled candidates on tree=eagle1, verifier=standard."
     )
-    stem = stem_of("bench_draft_vocabulary", options.results, options.device)
-    write_page(stem, page_of([table], source), table.frame)
+    return [table], [source], table.frame
 
 
 if __name__ == "__main__":
-    main()
+    prompts = (8, "of each of the three embedded data sets")
+    run_bench("bench_draft_vocabulary", __doc__, measure, device=None, prompts=prompts)

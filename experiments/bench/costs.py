@@ -21,6 +21,7 @@ from tqdm import tqdm
 
 from experiments.cell import Cell
 from experiments.cli import run_single
+from experiments.costs.cost_cache import costs_of, file_of
 from experiments.costs.model import LEVEL_WIDTH, SIZES
 from experiments.schema import check_values
 
@@ -30,16 +31,13 @@ def run_costs(composed: DictConfig) -> None:
     config: Any = OmegaConf.to_container(composed, resolve=True)
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
-    from experiments.costs.cost_cache import costs_of, file_of  # imports torch in the end
+    with tqdm(desc="costs", unit="call") as bar:
 
-    bar = tqdm(desc="costs", unit="call")
+        def report(what: str, done: int, count: int) -> None:
+            bar.set_description(what, refresh=False)
+            bar.total = count
+            bar.update(done - bar.n)
 
-    def report(what: str, done: int, count: int) -> None:
-        bar.set_description(what, refresh=False)
-        bar.total = count
-        bar.update(done - bar.n)
-
-    with bar:
         costs = costs_of(cell, report, again=True)
     length = config["prompt_tokens"]
     times = costs.model.times(SIZES, length)

@@ -7,9 +7,10 @@ operation each.
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -22,13 +23,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 
 from analysis.table import plain
-from experiments.bench.frame import page_of, parse, stem_of, write_page
+from experiments.bench.decoders import embedded_prompts
+from experiments.bench.frame import Measured, run_bench
 from resispec import cuda_graphs
 from resispec.cuda_graphs import Outputs, Unit
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
 from resispec.draws import Draws
-from resispec.embedded import EmbeddedDataset, load_eagle_pair, load_pair
+from resispec.embedded import load_eagle_pair, load_pair
 from resispec.models import Pair
 from resispec.trees import chain, complete
 from resispec.verifiers import available, get_verifier
@@ -91,7 +93,7 @@ def counts_of(decoder: Decoder, pair: Pair, prompt: list[int], sampling: Samplin
     seen: list[dict[str, int]] = []
     with counting() as counts:
         generator = torch.Generator().manual_seed(0)
-        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: seen.append(dict(vars(counts))))
+        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: seen.append(asdict(counts)))
     return [
         Counts(**{name: after[name] - before[name] for name in after}) for before, after in pairwise(seen)
     ]
@@ -113,13 +115,10 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
         yield f"EAGLE, {title}, naive", "eagle", Decoder(Eagle(tree), get_verifier("naive"))
 
 
-def main() -> None:
-    """Count, print, and write results/embedded/bench_counts.{md,csv}."""
-    options = parse(__doc__, None)
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+def measure(_: Namespace) -> Measured:
+    """The most of every case's steps."""
     pairs = {"embedded": load_pair(), "eagle": load_eagle_pair()}
-    [document] = EmbeddedDataset("embedded_reference").prompts(1)
-    prompt = pairs["embedded"].tokenizer.encode(document.text)[:64]
+    [prompt] = embedded_prompts(pairs["embedded"], 1)
     sampling = Sampling(temperature=1.0, max_new_tokens=32, max_length=128, ignore_eos=True)
     columns = {"waits": "waits", "units": "units"}
     columns |= {"operations outside": "operations", "operations inside": "inside"}
@@ -131,9 +130,8 @@ def main() -> None:
     caption = "What a step asks of an accelerator at most, counted on a processor."
     table = plain("bench_counts", pd.DataFrame(rows), caption)
     source = "`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."
-    stem = stem_of("bench_counts", options.results, options.device)
-    write_page(stem, page_of([table], source), table.frame)
+    return [table], [source], table.frame
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("bench_counts", __doc__, measure, device=None)

@@ -9,9 +9,12 @@ clock can be; the split of a step there is that of `step_time`.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import torch
@@ -19,13 +22,13 @@ from torch import Tensor
 from tqdm import tqdm
 
 from analysis.table import Table, plain
-from experiments.bench.frame import Contestant, page_of, parse, stem_of, take_turns, write_page
+from experiments.bench.frame import Measured, Name, run_bench, take_turns
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
-from resispec.timing import OuterStopwatch, now
+from resispec.timing import OuterStopwatch, Stopwatch, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
@@ -35,34 +38,6 @@ PROMPT_TOKENS = 64
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
 Decode = Callable[[list[int], int], object]
 """Decodes a prompt, with a seed."""
-
-
-class TimedModel:
-    """A model whose forwards and head add to `seconds`."""
-
-    def __init__(self, inner: Model) -> None:
-        self.inner, self.seconds = inner, 0.0
-        self.vocab_size, self.context, self.device = inner.vocab_size, inner.context, inner.device
-
-    def session(self, capacity: int, drafted: int = 0) -> Session:
-        """A session of the inner model whose forwards are timed."""
-        session = self.inner.session(capacity, drafted)
-        session.extend = self._timed(session.extend)  # type: ignore[method-assign]
-        session.forward = self._timed(session.forward)  # type: ignore[method-assign]
-        return session
-
-    def head(self, features: Tensor) -> Tensor:
-        """The inner model's head, timed."""
-        return self._timed(self.inner.head)(features)
-
-    def _timed(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def timed(*arguments: Tensor) -> Tensor:
-            started = now(self.device)
-            result = function(*arguments)
-            self.seconds += now(self.device) - started
-            return result
-
-        return timed
 
 
 def ours(pair: Pair, decoder: Decoder) -> Decode:
@@ -101,14 +76,13 @@ def assisted(pair: Pair) -> Decode:
     return theirs(pair, assistant_model=draft.module)
 
 
-def race(ways: Mapping[str, Decode], prompts: Sequence[list[int]], device: torch.device) -> list[Contestant]:
-    """Every way of decoding, timed on the same prompts in turn; a round decodes the prompt of its number."""
-    contestants = [
-        Contestant((name,), [lambda turn, decode=decode: decode(prompts[turn], turn + 1)])  # type: ignore[misc]
-        for name, decode in ways.items()
-    ]
-    take_turns("bench", contestants, len(prompts), device)
-    return contestants
+def tokens_per_s(ways: Mapping[Name, Decode], prompts: Sequence[list[int]], pair: Pair) -> dict[Name, float]:
+    """Tokens a second of every way of decoding, on the same prompts in turn: a round is a prompt."""
+    calls = {
+        name: [lambda turn, decode=decode: decode(prompts[turn], turn + 1)] for name, decode in ways.items()
+    }
+    times = take_turns("bench", calls, len(prompts), pair.target.device)
+    return {name: 1e3 * NEW_TOKENS / milliseconds for name, milliseconds in times.items()}
 
 
 def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
@@ -117,35 +91,54 @@ def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
     return [pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS] for prompt in texts]
 
 
+@contextmanager
+def clocked(model: Model) -> Iterator[defaultdict[str, float]]:
+    """Seconds that the forwards of a model and its head take inside, as "forward"."""
+    watch, begin = Stopwatch(model.device), model.session
+
+    def timed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        def call(*arguments: Tensor) -> Tensor:
+            with watch.part("forward"):
+                return function(*arguments)
+
+        return call
+
+    def session(capacity: int, drafted: int = 0) -> Session:
+        begun: Any = begin(capacity, drafted)
+        begun.extend, begun.forward = timed(begun.extend), timed(begun.forward)
+        return begun
+
+    with patch.object(model, "session", session), patch.object(model, "head", timed(model.head)):
+        yield watch.seconds
+
+
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
-    target, draft = TimedModel(pair.target), TimedModel(pair.draft_model())
-    watched = Pair(target, draft, pair.tokenizer)
     decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
-    spent: Counter[str] = Counter()
-    for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
-        marks: list[Counter[str]] = []
-        watch = OuterStopwatch(target.device)
+    device, spent = pair.target.device, Counter[str]()
+    with clocked(pair.target) as target_s, clocked(pair.draft_model()) as draft_s:
+        for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
+            marks: list[Counter[str]] = []
+            watch = OuterStopwatch(device)
 
-        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterStopwatch = watch) -> None:
-            forwards = {"target forward": target.seconds, "draft forward": draft.seconds}
-            marks.append(Counter({"step": now(target.device), "steps": 1.0} | watch.seconds | forwards))
+            def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterStopwatch = watch) -> None:
+                forwards = {"target forward": target_s["forward"], "draft forward": draft_s["forward"]}
+                marks.append(Counter({"step": now(device), "steps": 1.0} | watch.seconds | forwards))
 
-        generator = torch.Generator(target.device).manual_seed(index)
-        decoder.generate(watched, prompt, SAMPLING, generator, watch, mark)
-        if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
-            for name in marks[-1]:
-                spent[name] += marks[-1][name] - marks[0][name]
-            spent["steps"] += len(marks) - 1
+            generator = torch.Generator(device).manual_seed(index)
+            decoder.generate(pair, prompt, SAMPLING, generator, watch, mark)
+            if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
+                for name in marks[-1]:
+                    spent[name] += marks[-1][name] - marks[0][name]
+                spent["steps"] += len(marks) - 1
     return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 
 
-def speeds(contestants: Sequence[Contestant]) -> Table:
+def speeds(rates: Mapping[str, float]) -> Table:
     """Tokens a second of each decoder, and the ratio to that of transformers: pairs of ours and theirs."""
-    rates = [1e3 * NEW_TOKENS / contestant.milliseconds for contestant in contestants]
-    ratios = [rate / rates[place - place % 2 + 1] for place, rate in enumerate(rates)]
-    names = [contestant.labels[0] for contestant in contestants]
-    frame = pd.DataFrame({"decoder": names, "tokens/s": rates, "ratio": ratios})
+    values = list(rates.values())
+    ratios = [rate / values[place - place % 2 + 1] for place, rate in enumerate(values)]
+    frame = pd.DataFrame({"decoder": list(rates), "tokens/s": values, "ratio": ratios})
     return plain("bench", frame, "Speed, as ratios within one run.", specs={"tokens/s": ".0f"})
 
 
@@ -162,15 +155,13 @@ def parts(split: Mapping[str, float]) -> Table:
         "the loop": split["step"] - named,
         "all but the forwards": split["step"] - split["target forward"] - split["draft forward"],
     }
-    shares = [value / split["step"] for value in values.values()]
-    frame = pd.DataFrame({"part": list(values), "ms": list(values.values()), "share": shares})
-    return plain("bench_step", frame, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
+    frame = pd.DataFrame({"part": list(values), "ms": list(values.values())})
+    shown = frame.assign(share=frame.ms / split["step"])
+    return plain("bench_step", shown, "Parts of a d5b3 step, `standard`.", specs={"share": ".1%"})
 
 
-def main() -> None:
-    """Measure, print, and write results/embedded/bench.md; on CUDA results/timing/bench_DEVICE.md."""
-    options = parse(__doc__, prompts=(20, "number of prompts"))
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
+def measure(options: Namespace) -> Measured:
+    """Speeds on any device, and on a processor the parts of a step."""
     device, pair, standard = options.device, load_pair(device=options.device.type), get_verifier("standard")
     prompts = embedded_prompts(pair, options.prompts)
     chain_decoder = Decoder(DraftModel(chain(NUM_DRAFTED)), standard)
@@ -180,7 +171,7 @@ def main() -> None:
         f"ours, chain of {NUM_DRAFTED} drafted": ours(pair, chain_decoder),
         f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": assisted(pair),
     }
-    tables = [speeds(race(ways, prompts, device))]
+    tables = [speeds(tokens_per_s(ways, prompts, pair))]
     if device.type == "cpu":
         tables.append(parts(step_split(pair, prompts)))
     source = (
@@ -188,8 +179,8 @@ def main() -> None:
         f"{NEW_TOKENS} new tokens a prompt, {len(prompts)} prompts decoded by all four in "
         "turn; medians over prompts, the prompt's forward included."
     )
-    write_page(stem_of("bench", options.results, device), page_of(tables, source))
+    return tables, [source], None
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("bench", __doc__, measure, prompts=(20, "number of prompts"))

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
+import numpy as np
 import pandas as pd
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -20,9 +19,13 @@ from tqdm import tqdm
 
 from analysis.table import Table, markdown
 from experiments.provenance import device_stem
-from resispec.errors import fail
+from resispec.errors import fail, in_one_line
 from resispec.files import write_atomically
 from resispec.timing import now
+
+Name = TypeVar("Name")
+Measured = tuple[Sequence[Table], Sequence[str], "pd.DataFrame | None"]
+"""Tables of a bench, the paragraphs below them, and the frame for its CSV, where it has one."""
 
 
 class _BenchParser(argparse.ArgumentParser):
@@ -30,21 +33,50 @@ class _BenchParser(argparse.ArgumentParser):
         sys.exit(fail(message))
 
 
-def parse(description: str, device: str | None = "cpu", **counts: tuple[int, str]) -> argparse.Namespace:
-    """The options of a bench; a wrong command line ends the process with one line.
+def run_bench(
+    name: str,
+    description: str,
+    measure: Callable[[argparse.Namespace], Measured],
+    device: str | None = "cpu",
+    folder: str = "embedded",
+    **counts: tuple[int, str],
+) -> None:
+    """A bench's command: measure, print its page, and write it with its frame, NAME.{md,csv}.
 
-    device: the default of --device; None for a bench without it. counts: name -> default and help of an
-    option that is a number from 1.
+    A wrong command line ends the process with one line.
+
+    measure: gets the options, with `device`. device: the default of --device; None for a bench without it.
+    folder: of RESULTS, for the files on a CPU; on other devices it is timing, where names end with the
+    device's. counts: name -> default and help of an option that is a number from 1.
     """
-    parser = _BenchParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = _BenchParser(description=description, formatter_class=layout)
     if device is not None:
         parser.add_argument("--device", type=_device, default=device, help="cpu, or cuda")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    for name, (default, text) in counts.items():
-        parser.add_argument(f"--{name}", type=_count, default=default, help=text)
+    for option, (default, text) in counts.items():
+        parser.add_argument(f"--{option}", type=_count, default=default, help=text)
     options = parser.parse_args()
     options.device = torch.device(options.device if device is not None else "cpu")
-    return options
+    if folder == "embedded":
+        torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
+    if options.device.type != "cpu":
+        folder = "timing"
+    stem = (
+        options.results / folder / (name if folder == "embedded" else f"{name}_{device_stem(options.device)}")
+    )
+
+    def work() -> int:
+        stem.parent.mkdir(parents=True, exist_ok=True)
+        tables, notes, frame = measure(options)
+        page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
+        if frame is not None:
+            write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
+        write_atomically(stem.with_suffix(".md"), page)
+        sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+        return 0
+
+    sys.exit(in_one_line(work, "stopped; nothing is written"))
 
 
 def _device(text: str) -> str:
@@ -60,63 +92,27 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def page_of(tables: Sequence[Table], *notes: str) -> str:
-    """The page of a bench: its tables, and paragraphs below them."""
-    return "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
+def take_turns(
+    title: str, calls: Mapping[Name, Sequence[Callable[[int], object]]], rounds: int, device: torch.device
+) -> dict[Name, float]:
+    """Milliseconds of calls by name: means over a name's calls of their medians over the rounds.
 
-
-def stem_of(name: str, results: Path, device: torch.device) -> Path:
-    """Path of a bench's files without a suffix; the folder is made.
-
-    On a CPU, as part of `make bench`, RESULTS/embedded/NAME; elsewhere RESULTS/timing/NAME_DEVICE.
+    All take turns, round after round, so that a busy machine slows all alike. Calls get the number of the
+    round; the first round is played once more beforehand, to warm up. The order is drawn anew for every
+    round, since a call leaves its heap and caches to the next one.
     """
-    place = f"embedded/{name}" if device.type == "cpu" else f"timing/{name}_{device_stem(device)}"
-    stem = results / place
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    return stem
-
-
-def write_page(stem: Path, page: str, frame: pd.DataFrame | None = None) -> None:
-    """Write a bench's page, and its numbers as a CSV where there are any; print the page and where it is."""
-    if frame is not None:
-        write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page)
-    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
-
-
-@dataclass
-class Contestant:
-    """Calls that are timed in turn with those of others.
-
-    labels: its name. calls: get the number of the round. seconds: of every call, a list for every round.
-    """
-
-    labels: tuple[str, ...]
-    calls: Sequence[Callable[[int], object]]
-    seconds: list[list[float]] = field(default_factory=list)
-
-    @property
-    def milliseconds(self) -> float:
-        """The mean over the calls of their medians over the rounds."""
-        return 1e3 * statistics.mean(statistics.median(turns) for turns in zip(*self.seconds, strict=True))
-
-
-def take_turns(title: str, contestants: Sequence[Contestant], rounds: int, device: torch.device) -> None:
-    """Time all in turn, round after round; the first round is played once more beforehand, to warm up.
-
-    So a busy machine slows all alike. The order is drawn anew for every round, since a call leaves its heap
-    and caches to the next one.
-    """
-    generator = torch.Generator().manual_seed(0)
+    generator, names = torch.Generator().manual_seed(0), list(calls)
+    seconds: dict[Name, list[list[float]]] = {name: [] for name in names}
     for turn in tqdm(range(-1, rounds), desc=title, unit="round"):
-        for place in torch.randperm(len(contestants), generator=generator).tolist():
-            seconds = []
-            for call in contestants[place].calls:
+        for place in torch.randperm(len(names), generator=generator).tolist():
+            taken = []
+            for call in calls[names[place]]:
                 started = now(device)
                 call(max(turn, 0))
-                seconds.append(now(device) - started)
+                taken.append(now(device) - started)
             if turn >= 0:
-                contestants[place].seconds.append(seconds)
+                seconds[names[place]].append(taken)
+    return {name: 1e3 * float(np.median(turns, 0).mean()) for name, turns in seconds.items()}
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:

@@ -9,9 +9,10 @@ verdicts that are drawn from the verifier's whole law.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 from unittest.mock import patch
 
 import pandas as pd
@@ -20,7 +21,7 @@ from torch import Generator
 from tqdm import tqdm
 
 from analysis.table import plain
-from experiments.bench.frame import page_of, parse, peak_bytes, stem_of, write_page
+from experiments.bench.frame import Measured, peak_bytes, run_bench
 from experiments.provenance import device_name
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
@@ -48,23 +49,6 @@ TEMPERATURE = 0.6
 """Scaled logits are one law more than at T = 1."""
 ALLOWED_BYTES = 4 * 2**30
 MIB = 2**20
-NAMES = ("decoder", "verifier", "num_nodes", "vocab", "num_prompts")
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """A decoder with its verifier, tokens V, and the number of prompts that are decoded."""
-
-    decoder: str
-    verifier: str
-    drafter: Drafter
-    vocab: int
-    num_prompts: int = 1
-
-    @property
-    def num_nodes(self) -> int:
-        """N, the root counted."""
-        return self.drafter.topology.num_nodes
 
 
 @lru_cache
@@ -73,24 +57,42 @@ def grow_map(num_nodes: int) -> Topology:
     return search(ACCEPTANCE, num_nodes, 10).topology(num_nodes, 10)
 
 
-def methods() -> Iterator[tuple[str, str, Callable[[int], Drafter], Sequence[int]]]:
-    """Decoders and verifiers that are measured, with the drafter by the number of nodes N, and all N."""
-    yield "autoregressive", "standard", lambda _: NoDraft(), (1,)
-    yield "chain", "standard", lambda nodes: DraftModel(chain(nodes - 1)), (5,)
-    for name in ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal"):
-        yield "specinfer", name, lambda nodes: DraftModel(complete(LEVELS[nodes], 3)), tuple(LEVELS)
-    distinct = Draws.WITHOUT_REPLACEMENT
-    yield "sequoia", "traversal", lambda nodes: DraftModel(grow_map(nodes), distinct), tuple(LEVELS)
+DRAFTERS: dict[str, Callable[[int], Drafter]] = {
+    "autoregressive": lambda _: NoDraft(),
+    "chain": lambda nodes: DraftModel(chain(nodes - 1)),
+    "specinfer": lambda nodes: DraftModel(complete(LEVELS[nodes], 3)),
+    "sequoia": lambda nodes: DraftModel(grow_map(nodes), Draws.WITHOUT_REPLACEMENT),
+}
+"""By the number of nodes N."""
+METHODS = {
+    ("autoregressive", "standard"): (1,),
+    ("chain", "standard"): (5,),
+    **{
+        ("specinfer", name): tuple(LEVELS)
+        for name in ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal")
+    },
+    ("sequoia", "traversal"): tuple(LEVELS),
+}
+"""Decoders and verifiers that are measured -> all N."""
+
+
+class Decoding(NamedTuple):
+    """A case: a method, its number of nodes N, tokens V, and the number of prompts that are decoded."""
+
+    decoder: str
+    verifier: str
+    num_nodes: int
+    vocab: int
+    num_prompts: int = 1
 
 
 def cases() -> list[Decoding]:
     """Of each method all vocabularies at the most nodes, all numbers of nodes, and one with many prompts."""
     found = []
-    for decoder, verifier, drafter, nodes in methods():
-        most = drafter(nodes[-1])
-        found += [Decoding(decoder, verifier, drafter(few), MAIN_VOCAB) for few in nodes[:-1]]
-        found += [Decoding(decoder, verifier, most, vocab) for vocab in VOCABULARIES]
-        found.append(Decoding(decoder, verifier, most, VOCABULARIES[0], MANY_PROMPTS))
+    for method, (*few, most) in METHODS.items():
+        found += [Decoding(*method, nodes, MAIN_VOCAB) for nodes in few]
+        found += [Decoding(*method, most, vocab) for vocab in VOCABULARIES]
+        found.append(Decoding(*method, most, VOCABULARIES[0], MANY_PROMPTS))
     return found
 
 
@@ -108,8 +110,8 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
     A prompt takes two steps or more, so that what a step leaves to the next one counts. walks: verify node by
     node, in place of drawing from the whole law.
     """
-    pair, decoder = random_pair(case.vocab, device), Decoder(case.drafter, get_verifier(case.verifier))
-    most = case.drafter.topology.num_levels + 1
+    pair, drafter = random_pair(case.vocab, device), DRAFTERS[case.decoder](case.num_nodes)
+    decoder, most = Decoder(drafter, get_verifier(case.verifier)), drafter.topology.num_levels + 1
     sampling = Sampling(TEMPERATURE, max_new_tokens=most, max_length=64, ignore_eos=True)
 
     def decode() -> None:
@@ -122,26 +124,28 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
         return peak_bytes(decode, device)
 
 
-def measure(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
+def peaks(wanted: Sequence[Decoding], device: torch.device) -> pd.DataFrame:
     """One tidy row per case."""
-    rows, walks = [], reading_is_free(device)
-    for case in tqdm(wanted, desc="memory", unit="case"):
-        peak = peak_of(case, device, walks)
-        names = {name: getattr(case, name) for name in NAMES}
-        whole_law = peak_of(case, device, walks=False) if walks else peak
-        rows.append(names | {"peak_bytes": peak, "whole_law_bytes": whole_law})
-    frame = pd.DataFrame(rows)
+    frame, walks = pd.DataFrame(wanted), reading_is_free(device)
+    frame["peak_bytes"] = [peak_of(case, device, walks) for case in tqdm(wanted, desc="memory", unit="case")]
+    frame["whole_law_bytes"] = frame.peak_bytes
+    if walks:
+        frame["whole_law_bytes"] = [
+            peak_of(case, device, walks=False) for case in tqdm(wanted, desc="whole laws", unit="case")
+        ]
     return frame.assign(bytes_per_node_token=frame.peak_bytes / (frame.num_nodes * frame.vocab))
 
 
-def page(frame: pd.DataFrame, device: torch.device) -> str:
-    """The figures for people: a line for every case, and the largest."""
+def measure(options: Namespace) -> Measured:
+    """A line for every case, and the largest in words."""
+    device, frame = options.device, peaks(cases(), options.device)
     names = {"num_nodes": "N", "vocab": "V", "num_prompts": "prompts", "peak_bytes": "MiB"}
     names |= {"bytes_per_node_token": "bytes / (N V)", "whole_law_bytes": "whole law, MiB"}
     scaled = frame.assign(peak_bytes=frame.peak_bytes / MIB, whole_law_bytes=frame.whole_law_bytes / MIB)
     shown = scaled[["decoder", "verifier", *names]].rename(columns=names)
-    caption = "The most memory that decoding takes, beyond the weights."
     specs = {"V": ",", "MiB": ",.2f", "bytes / (N V)": ".1f", "whole law, MiB": ",.2f"}
+    caption = "The most memory that decoding takes, beyond the weights."
+    table = plain("bench_memory", shown, caption, specs=specs)
     largest_bytes = frame[["peak_bytes", "whole_law_bytes"]].max(axis=1)
     most = frame.loc[largest_bytes.idxmax()]
     fits = "fits" if largest_bytes.max() <= ALLOWED_BYTES else "does not fit"
@@ -156,20 +160,8 @@ def page(frame: pd.DataFrame, device: torch.device) -> str:
         "what torch's allocator gave out; a law in float32 takes 4 bytes a node and token. The cache of the "
         "tiny models is included, which is below 0.1 MiB."
     )
-    return page_of([plain("bench_memory", shown, caption, specs=specs)], largest, source)
-
-
-def main() -> None:
-    """Measure, print, and write results/embedded/bench_memory.{md,csv}.
-
-    On CUDA the files are results/timing/bench_memory_DEVICE.{md,csv}.
-    """
-    options = parse(__doc__)
-    torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
-    frame = measure(cases(), options.device)
-    text = page(frame, options.device)
-    write_page(stem_of("bench_memory", options.results, options.device), text, frame)
+    return [table], [largest, source], frame
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("bench_memory", __doc__, measure)

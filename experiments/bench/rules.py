@@ -8,8 +8,9 @@ draft's being the target's with noise on the logits. On a CUDA device a law is a
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from argparse import Namespace
+from collections.abc import Callable
+from contextlib import suppress
 
 import pandas as pd
 import torch
@@ -17,7 +18,7 @@ from torch import Generator, Tensor
 from tqdm import tqdm
 
 from analysis.table import Table, plain
-from experiments.bench.frame import Contestant, page_of, parse, peak_bytes, stem_of, take_turns, write_page
+from experiments.bench.frame import Measured, peak_bytes, run_bench, take_turns
 from experiments.provenance import device_name
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
@@ -26,40 +27,36 @@ from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
 
+VOCAB = 32_000
 NUM_SIBLINGS = 3
 TIMED_NODES, MEASURED_NODES = (1, 40), (1, 10, 40)
+SHAPES = {"d5b3": complete(5, 3), "10 paths of 12": parallel_chains(10, 12)}
+TREES, WALKS = 6, 4
+"""Drafted trees of each shape, and walks of each tree."""
+LAW_ROUNDS, WALK_ROUNDS = 30, 7
 OPTIONS: dict[str, list[dict[str, int]]] = {"optimal": [{"bins": bins} for bins in (1024, 0, 512, 2048)]}
 BASELINE = ("standard", "iid")
-LAW, WALK = "law", "walk on {}"
+Times = dict[tuple[str, str], float]
+"""Milliseconds by verifier and draws."""
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Extent of the bench: tokens V, shapes by name, drafted trees of each, walks of each, and rounds."""
-
-    vocab: int = 32_000
-    shapes: Mapping[str, Topology] = field(
-        default_factory=lambda: {"d5b3": complete(5, 3), "10 paths of 12": parallel_chains(10, 12)}
-    )
-    trees: int = 6
-    walks: int = 4
-    law_rounds: int = 30
-    walk_rounds: int = 7
-
-
-def synthetic_laws(num_nodes: int, vocab: int, generator: Generator) -> tuple[Tensor, Tensor]:
+def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor]:
     """The target's and the draft's laws (N, V), float32; the nodes share a ranking of the tokens."""
-    ranking = torch.randperm(vocab, generator=generator) + 1
-    target = -1.2 * ranking.float().log() + 1.5 * torch.randn(num_nodes, vocab, generator=generator)
-    draft = target + torch.randn(num_nodes, vocab, generator=generator)
+    ranking = torch.randperm(VOCAB, generator=generator) + 1
+    target = -1.2 * ranking.float().log() + 1.5 * torch.randn(num_nodes, VOCAB, generator=generator)
+    draft = target + torch.randn(num_nodes, VOCAB, generator=generator)
     return probabilities(target, 1.0), probabilities(draft, 1.0)
 
 
 def verifiers() -> dict[str, Verifier]:
     """Every registered verifier by name, with each choice of options that is timed."""
     chosen = [(name, options) for name in available() for options in OPTIONS.get(name, [{}])]
-    titles = [", ".join([name, *(f"{key} {value}" for key, value in of.items())]) for name, of in chosen]
-    return {title: get_verifier(name, **of) for title, (name, of) in zip(titles, chosen, strict=True)}
+    return {
+        ", ".join([name, *(f"{key} {value}" for key, value in options.items())]): get_verifier(
+            name, **options
+        )
+        for name, options in chosen
+    }
 
 
 def rules() -> list[tuple[str, SiblingRule, Draws]]:
@@ -68,14 +65,12 @@ def rules() -> list[tuple[str, SiblingRule, Draws]]:
     return [(name, rule, draws) for name, rule in named.items() for draws in supported_draws(rule)]
 
 
-def law_call(
-    rule: SiblingRule, draws: Draws, shape: tuple[int, int], device: torch.device
-) -> Callable[[], object]:
-    """The law at N nodes of V tokens, `shape`; one node has no leading dimension, as in decoding."""
-    generator = Generator().manual_seed(shape[0])
-    target, draft = synthetic_laws(*shape, generator)
+def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device) -> Callable[[], object]:
+    """The law at N nodes; one node has no leading dimension, as in decoding."""
+    generator = Generator().manual_seed(num_nodes)
+    target, draft = synthetic_laws(num_nodes, generator)
     siblings = draws.draw(draft, NUM_SIBLINGS, generator)
-    inputs = tuple((value if shape[0] > 1 else value[0]).to(device) for value in (target, draft, siblings))
+    inputs = tuple((value if num_nodes > 1 else value[0]).to(device) for value in (target, draft, siblings))
     return lambda: rule.law(*inputs, draws)
 
 
@@ -92,20 +87,15 @@ def captured(call: Callable[[], object]) -> Callable[[], None]:
     return graph.replay
 
 
-def _contestant(name: str, draws: Draws, *calls: Callable[[], object]) -> Contestant:
-    return Contestant((name, str(draws)), [lambda _, call=call: call() for call in calls])  # type: ignore[misc]
-
-
-def time_laws(num_nodes: int, extent: Extent, device: torch.device) -> list[Contestant]:
+def time_laws(num_nodes: int, device: torch.device) -> Times:
     """Every rule's law."""
-    contestants = []
+    calls = {}
     for name, rule, draws in rules():
-        call = law_call(rule, draws, (num_nodes, extent.vocab), device)
-        contestants.append(_contestant(name, draws, call))
+        calls[name, str(draws)] = call = law_call(rule, draws, num_nodes, device)
         if device.type == "cuda":
-            contestants.append(_contestant(f"{name}, CUDA graph", draws, captured(call)))
-    take_turns(f"laws, {num_nodes} at once", contestants, extent.law_rounds, device)
-    return contestants
+            calls[f"{name}, CUDA graph", str(draws)] = captured(call)
+    turns = {key: [lambda _, call=call: call()] for key, call in calls.items()}
+    return take_turns(f"laws, {num_nodes} at once", turns, LAW_ROUNDS, device)
 
 
 def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
@@ -117,53 +107,48 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
     return Tree(topology, tokens, draws)
 
 
-def time_walks(shape: str, extent: Extent, device: torch.device) -> list[Contestant]:
+def time_walks(shape: str, device: torch.device) -> Times:
     """Every verifier on trees of one shape, with all draws that it takes.
 
     A walk has a seed of its own, the same for all verifiers and in every round.
     """
-    topology, contestants = extent.shapes[shape], []
-    seeds = map(Generator().manual_seed, range(extent.trees))
-    both = [synthetic_laws(topology.num_nodes, extent.vocab, generator) for generator in seeds]
+    topology, calls = SHAPES[shape], {}
+    both = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
     laws = [(target.to(device), draft.to(device)) for target, draft in both]
     for draws in Draws:
-        trees = [(draft_tree(topology, draws, draft), target, draft) for target, draft in laws] * extent.walks
+        trees = [(draft_tree(topology, draws, draft), target, draft) for target, draft in laws] * WALKS
         for name, verifier in verifiers().items():
-            calls = [
-                lambda verifier=verifier, tree=tree, seed=seed: verifier.verify(  # type: ignore[misc]
+            walks = [
+                lambda _, verifier=verifier, tree=tree, seed=seed: verifier.verify(
                     *tree, Generator(device).manual_seed(seed)
                 )
                 for seed, tree in enumerate(trees)
             ]
-            try:
-                calls[0]()
-            except InvalidInput:  # not with these draws, or not on trees
-                continue
-            contestants.append(_contestant(name, draws, *calls))
-    take_turns(f"walks on {shape}", contestants, extent.walk_rounds, device)
-    return contestants
+            with suppress(InvalidInput):  # not with these draws, or not on trees
+                walks[0](0)
+                calls[name, str(draws)] = walks
+    return take_turns(f"walks on {shape}", calls, WALK_ROUNDS, device)
 
 
 @torch.inference_mode()
-def measure(extent: Extent, device: torch.device) -> pd.DataFrame:
+def costs(device: torch.device) -> pd.DataFrame:
     """One tidy row per figure: what was measured, verifier, draws, N, quantity, value."""
-    timed = [(LAW, nodes, time_laws(nodes, extent, device)) for nodes in TIMED_NODES]
-    for shape, topology in extent.shapes.items():
-        timed.append((WALK.format(shape), topology.num_nodes, time_walks(shape, extent, device)))
+    timed = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
+    for shape, topology in SHAPES.items():
+        timed.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
     rows: list[tuple[str, str, str, int, str, float]] = []
-    for measured, nodes, contestants in timed:
-        [baseline] = [one.milliseconds for one in contestants if one.labels == BASELINE]
-        for one in contestants:
-            rows.append((measured, *one.labels, nodes, "ms", one.milliseconds))
-            rows.append((measured, *one.labels, nodes, "ratio", one.milliseconds / baseline))
+    for measured, nodes, times in timed:
+        for names, milliseconds in times.items():
+            rows.append((measured, *names, nodes, "ms", milliseconds))
+            rows.append((measured, *names, nodes, "ratio", milliseconds / times[BASELINE]))
     for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
-            peak = peak_bytes(law_call(rule, draws, (nodes, extent.vocab), device), device)
-            rows.append((LAW, name, str(draws), nodes, "peak_bytes", peak))
+            peak = peak_bytes(law_call(rule, draws, nodes, device), device)
+            rows.append(("law", name, str(draws), nodes, "peak_bytes", peak))
     return pd.DataFrame(rows, columns=["measured", "verifier", "draws", "num_nodes", "quantity", "value"])
 
 
-def table(frame: pd.DataFrame, measured: str, vocab: int) -> Table:
+def table(frame: pd.DataFrame, measured: str) -> Table:
     """A line for every verifier and draws: times and ratios by N, and bytes where they were measured."""
     rows = frame[frame.measured == measured]
     wide = rows.pivot_table("value", ["verifier", "draws"], ["quantity", "num_nodes"], sort=False)
@@ -172,7 +157,7 @@ def table(frame: pd.DataFrame, measured: str, vocab: int) -> Table:
     order = sorted(wide, key=lambda column: (column[0] == "peak_bytes", column[1]))
     shown = pd.DataFrame(
         {
-            f"N = {nodes}, {titles[what]}": wide[what, nodes] / (nodes * vocab if what == "peak_bytes" else 1)
+            f"N = {nodes}, {titles[what]}": wide[what, nodes] / (nodes * VOCAB if what == "peak_bytes" else 1)
             for what, nodes in order
         }
     )
@@ -180,40 +165,28 @@ def table(frame: pd.DataFrame, measured: str, vocab: int) -> Table:
     return plain("bench_rules", shown.reset_index(), caption)
 
 
-def page(frame: pd.DataFrame, extent: Extent, device: torch.device) -> str:
-    """The figures for people."""
+def measure(options: Namespace) -> Measured:
+    """Laws and walks, a table each."""
+    device, frame = options.device, costs(options.device)
     source = (
         f"`python -m experiments.bench.rules --device {device.type}` on {device_name(device)}, "
         f"{torch.get_num_threads()} thread, torch {torch.__version__}, load average "
-        f"{os.getloadavg()[0]:.1f} at the end. V = {extent.vocab:,}, float32. "
+        f"{os.getloadavg()[0]:.1f} at the end. V = {VOCAB:,}, float32. "
         "Ratios are to `standard` with i.i.d. draws and as many nodes N."
     )
     laws = (
-        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {extent.law_rounds} rounds in which all took "
+        f"Laws: {NUM_SIBLINGS} siblings a node, the median of {LAW_ROUNDS} rounds in which all took "
         "turns. Memory: the most that a call holds at once beyond its input; a single law in float32 is 4 "
         "bytes a node and token."
     )
     walks = (
-        f"Walks: the mean over {extent.walks} walks of each of {extent.trees} trees, a walk's time being its "
-        f"median over {extent.walk_rounds} rounds. A walk is longer where more is accepted. d5b3 has "
+        f"Walks: the mean over {WALKS} walks of each of {TREES} trees, a walk's time being its "
+        f"median over {WALK_ROUNDS} rounds. A walk is longer where more is accepted. d5b3 has "
         f"{NUM_SIBLINGS} children a node; 10 paths of 12 that branch at the root are what was searched for "
         "with `traversal_optimal` on the embedded pair at T = 1."
     )
-    tables = [table(frame, measured, extent.vocab) for measured in frame.measured.unique()]
-    return page_of(tables, source, laws, walks)
-
-
-def main() -> None:
-    """Measure, print, and write results/embedded/bench_rules.{md,csv}.
-
-    On CUDA the files are results/timing/bench_rules_DEVICE.{md,csv}.
-    """
-    options, extent = parse(__doc__), Extent()
-    torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
-    frame = measure(extent, options.device)
-    text = page(frame, extent, options.device)
-    write_page(stem_of("bench_rules", options.results, options.device), text, frame)
+    return [table(frame, name) for name in frame.measured.unique()], [source, laws, walks], frame
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("bench_rules", __doc__, measure)

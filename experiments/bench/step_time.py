@@ -2,13 +2,13 @@
 
 Llama-2-7B and Llama-68M shapes in bfloat16, d5b3, batch size 1, against the time in which the device reads
 the target's weights once. Random weights give true timings and meaningless text: accepted lengths are not
-reported, only milliseconds.
+reported, only milliseconds, in results/timing/step_time_DEVICE.{json,md}.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from argparse import Namespace
 from dataclasses import asdict, replace
 from itertools import pairwise
 from typing import Any
@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 from analysis.table import plain
-from experiments.bench.frame import page_of, parse, write_page
+from experiments.bench.frame import Measured, run_bench
 from experiments.provenance import device_name, device_stem
 from resispec.decode import Decoder, Generation, Sampling
 from resispec.drafters import Drafter, DraftModel, NoDraft
@@ -28,14 +28,8 @@ from resispec.timing import OuterStopwatch, now
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
-COLUMNS = {
-    "step_ms": "step, ms",
-    "ratio": "steps' ratio to one read of the weights",
-    "draft_ms": "draft, ms",
-    "target_ms": "target forward, ms",
-    "verify_ms": "verify, ms",
-    "commit_ms": "commit, ms",
-}
+COLUMNS = {"step_ms": "step, ms", "ratio": "steps' ratio to one read of the weights", "draft_ms": "draft, ms"}
+COLUMNS |= {"target_ms": "target forward, ms", "verify_ms": "verify, ms", "commit_ms": "commit, ms"}
 VERIFIERS = ("standard", "resispec", "optimal", "traversal", "traversal_optimal", "level_optimal")
 PROMPT_TOKENS = 128
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_eos=True)
@@ -45,19 +39,16 @@ def random_model(shape: Shape, device: torch.device) -> TransformersModel:
     """A model of the given shape, initialised on the device in bfloat16."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
-    try:
-        with device:
-            return TransformersModel(build_llama(**asdict(shape)))
-    finally:
-        torch.set_default_dtype(before)
+    with device:
+        model = TransformersModel(build_llama(**asdict(shape)))
+    torch.set_default_dtype(before)
+    return model
 
 
 def weight_bytes(model: TransformersModel) -> int:
     """Bytes of what a step reads: every parameter but the embedding table, of which it gathers few rows."""
     parameters = model.module.named_parameters()
-    return sum(
-        value.numel() * value.element_size() for name, value in parameters if "embed_tokens" not in name
-    )
+    return sum(value.nbytes for name, value in parameters if "embed_tokens" not in name)
 
 
 def copy_rate(device: torch.device) -> float:
@@ -90,45 +81,38 @@ def time_steps(pair: Pair, drafter: Drafter, verifier: str) -> dict[str, float]:
     return {"step_ms": statistics.median(steps), "num_steps": len(steps), **split}
 
 
-def page(rows: Mapping[str, Mapping[str, float]], weights_gb: float, rate_tb: float, source: str) -> str:
-    """The figures for people: a row for every decoder. source: on what and with what they were measured."""
-    read_ms = weights_gb / rate_tb
-    measured = pd.DataFrame.from_dict(rows, orient="index").rename_axis("decoder").reset_index()
-    measured.insert(2, "ratio", measured.step_ms / read_ms)
-    frame = measured[["decoder", *COLUMNS]].rename(columns=COLUMNS)
-    table = plain("step_time", frame, "Timing only: a step at Llama-2-7B + Llama-68M sizes.")
-    reads = (
-        f"To read the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
-        f"measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
-    )
-    meaning = (
-        "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the split comes "
-        "from a second run that synchronises the device after every part."
-    )
-    return page_of([table], reads, source, meaning)
-
-
-def main() -> None:
-    """Measure, print, and write results/timing/step_time_DEVICE.{json,md}."""
-    options = parse(__doc__, "cuda", layers=(32, "layers of the target; fewer for a quick look"))
+def measure(options: Namespace) -> Measured:
+    """A row for every decoder, also in a JSON file."""
     device = options.device
     target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), None)
     weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
+    read_ms = weights_gb / rate_tb
     rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
     for name in VERIFIERS:
         rows[f"specinfer d5b3, {name}"] = time_steps(pair, DraftModel(complete(5, 3)), name)
+    path = options.results / "timing" / f"step_time_{device_stem(device)}.json"  # costs are in DEVICE.json
+    write_json(path, {"device": device_name(device), "weights_read_ms": read_ms, "decoders": rows})
+    frame = pd.DataFrame.from_dict(rows, orient="index").rename_axis("decoder").reset_index()
+    frame["ratio"] = frame.step_ms / read_ms
+    shown = frame[["decoder", *COLUMNS]].rename(columns=COLUMNS)
+    table = plain("step_time", shown, "Timing only: a step at Llama-2-7B + Llama-68M sizes.")
+    reads = (
+        f"To read the target's {weights_gb:.2f} GB of weights once takes **{read_ms:.2f} ms** at the "
+        f"measured copy rate of {rate_tb:.2f} TB/s (bytes read plus bytes written)."
+    )
     source = (
         f"`python -m experiments.bench.step_time` on {device_name(device)}: random bfloat16 weights "
         f"({options.layers} target layers), batch size 1, {PROMPT_TOKENS} prompt tokens, torch "
         f"{torch.__version__}."
     )
-    stem = options.results / "timing" / f"step_time_{device_stem(device)}"  # costs are in DEVICE.json
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"device": device_name(device), "weights_read_ms": weights_gb / rate_tb, "decoders": rows}
-    write_json(stem.with_suffix(".json"), facts)
-    write_page(stem, page(rows, weights_gb, rate_tb, source))
+    meaning = (
+        "The text is noise, so accepted lengths mean nothing here. The step is timed whole; the split comes "
+        "from a second run that synchronises the device after every part."
+    )
+    return [table], [reads, source, meaning], None
 
 
 if __name__ == "__main__":
-    main()
+    layers = (32, "layers of the target; fewer for a quick look")
+    run_bench("step_time", __doc__, measure, device="cuda", folder="timing", layers=layers)

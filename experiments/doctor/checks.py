@@ -1,20 +1,25 @@
-"""The doctor's checks: each looks at one thing that a profile needs, and gives a line for it, or several."""
+"""The doctor's checks: each looks at one thing that a profile needs, and gives a line for it, or several.
+
+A sweep asks for some of them before its first cell, see `check_cells`.
+"""
 
 from __future__ import annotations
 
 import platform
 import re
 import shutil
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from huggingface_hub import constants, get_token
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 from experiments.cell import Cell
 from experiments.doctor import device as devices
@@ -25,6 +30,7 @@ from experiments.grid import Part
 from experiments.schema import CONF
 from experiments.status import duration
 from resispec.embedded.shapes import PAIR_SHAPES
+from resispec.errors import InvalidInput
 from resispec.files import cache_root
 from resispec.hub import Access
 from resispec.machine import cpp_compiler
@@ -63,7 +69,7 @@ class Patient:
     profile: str
     results: Path
     cells: Sequence[Cell]
-    parts: Sequence[Part] = field(default_factory=list)
+    parts: Sequence[Part] = ()
 
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
@@ -73,6 +79,17 @@ class Patient:
             asked = pool.submit(look_at, dict.fromkeys(read))
             self.device = devices.ask(self.cells[0].config["device"])
             self.repositories = asked.result()
+
+    def problems(self) -> dict[tuple[str, str], list[Check]]:
+        """Whatever keeps the cells of a pair or a data set from running, by axis and option.
+
+        Of a pair its size, or models that cannot be read.
+        """
+        lines = {("dataset", name): [data_set(cell, self)] for name, cell in self.data.items()}
+        for name, cell in self.pairs.items():
+            models = [model(self.repositories[wanted]) for wanted in models_of(cell)]
+            lines["pair", name] = [pair(cell, self), *models]
+        return {key: [line for line in found if line.state == PROBLEM] for key, found in lines.items()}
 
 
 def gib(num_bytes: float) -> str:
@@ -89,7 +106,7 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
     """Packages against pyproject.toml, which says what can work, and constraints.txt, which was tested."""
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = re.findall(r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M)
-    tested = {re.sub("[-_.]+", "-", name).lower(): pin for name, pin in pins}
+    tested = {canonicalize_name(name): pin for name, pin in pins}
     python, allowed, wrong, other = platform.python_version(), project["requires-python"], [], []
     if python not in SpecifierSet(allowed):
         yield Check(PROBLEM, "versions", f"Python {python}; allowed: {allowed}", "another Python")
@@ -101,7 +118,7 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
         except PackageNotFoundError:
             wrong.append(f"{needed.name} is missing")
             continue
-        pin = tested.get(re.sub("[-_.]+", "-", needed.name).lower(), installed)
+        pin = tested.get(canonicalize_name(needed.name), installed)
         if not needed.specifier.contains(installed, prereleases=True):
             wrong.append(f"{needed.name} {installed} (allowed: {needed.specifier})")
         elif installed != pin:
@@ -259,18 +276,16 @@ def disk(patient: Patient) -> Iterator[Check]:
     streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
     repositories = patient.repositories.items()
     large = sum(one.num_bytes for wanted, one in repositories if wanted not in streamed)
+    advice = "make place, or give RESULTS=FOLDER on another disk"
+    wanted = [("results", patient.results, RESULTS_BYTES, advice)]
     if large:
-        cache = Path(constants.HF_HUB_CACHE)
-        yield _space("downloads", cache, large, "set HF_HOME to a folder on a larger disk")
-    todo = "make place, or give RESULTS=FOLDER on another disk"
-    yield _space("results", patient.results, RESULTS_BYTES, todo)
-
-
-def _space(name: str, folder: Path, needed: int, todo: str) -> Check:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    free = shutil.disk_usage(existing).free
-    line = f"{gib(free)} free in {folder}, {name} need {gib(needed)}"
-    return Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
+        cache, advice = Path(constants.HF_HUB_CACHE), "set HF_HOME to a folder on a larger disk"
+        wanted.insert(0, ("downloads", cache, large, advice))
+    for name, folder, needed, todo in wanted:
+        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        free = shutil.disk_usage(existing).free
+        line = f"{gib(free)} free in {folder}, {name} need {gib(needed)}"
+        yield Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
 
 
 def runs(patient: Patient) -> Iterator[Check]:
@@ -283,19 +298,11 @@ def runs(patient: Patient) -> Iterator[Check]:
     for key in dict.fromkeys(part.lacks for part in patient.parts if part.lacks):
         names = ", ".join(part.name for part in patient.parts if part.lacks == key)
         yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
-    lost = [("pair", name) for name, cell in patient.pairs.items() if problems_of_pair(cell, patient)]
-    data = {name: data_set(cell, patient) for name, cell in patient.data.items()}
-    lost += [("dataset", name) for name, line in data.items() if line.state == PROBLEM]
-    for axis, option in lost:
-        concerned = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
-        asked = dict.fromkeys(part.artefact for part in concerned)
-        yield Check(NOTE, "skipped", f"of {', '.join(asked)} the cells of {axis} {option}")
-
-
-def problems_of_pair(cell: Cell, patient: Patient) -> list[Check]:
-    """Problems that keep a cell's pair from running: its size, or models that cannot be read."""
-    lines = [pair(cell, patient), *(model(patient.repositories[wanted]) for wanted in models_of(cell))]
-    return [line for line in lines if line.state == PROBLEM]
+    for (axis, option), lines in patient.problems().items():
+        if lines:
+            hit = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
+            asked = dict.fromkeys(part.artefact for part in hit)
+            yield Check(NOTE, "skipped", f"of {', '.join(asked)} the cells of {axis} {option}")
 
 
 def hours(patient: Patient) -> Iterator[Check]:
@@ -319,3 +326,34 @@ CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
     *(disk, runs, hours),
 )
 """In the order of print."""
+
+
+def check_cells(cells: Sequence[Cell]) -> None:
+    """Say in a line that cells can run, or in one each what keeps some of them from it, before a sweep.
+
+    Cells on a CPU that read nothing of a hub need no check: nothing is said of them, and no time is spent.
+    Raises InvalidInput when the device is not there, or when none of the cells can run.
+    """
+    concerned = [
+        cell
+        for cell in cells
+        if cell.config["device"] != "cpu" or not all(wanted.is_local for wanted in read_by(cell))
+    ]
+    if not concerned:
+        return
+    patient = Patient("", Path(), concerned)
+    device = patient.device
+    if device.missing:
+        raise InvalidInput(f"device {device.kind}: {device.missing}; `make doctor` says more")
+    problems = patient.problems()
+    lines = dict.fromkeys(line for found in problems.values() for line in found)
+    if all(
+        any(problems.get((axis, str(cell.labels[axis]))) for axis in ("pair", "dataset")) for cell in cells
+    ):
+        first, *others = lines
+        more = f" (and {len(others)} more; `make doctor` lists them)" if others else ""
+        raise InvalidInput(f"{first.name}: {first.found}; to do: {first.todo}{more}")
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    if not lines:
+        fits, read = ", ".join(patient.pairs), ", ".join(patient.data)
+        sys.stderr.write(f"doctor: {fits} on {device.name}, {read}: all there, and large enough\n")

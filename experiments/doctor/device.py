@@ -65,9 +65,9 @@ def ask_torch(kind: str) -> Device:
 
     if kind == "cpu":
         return Device(kind, device_name(torch.device(kind)), *free_memory())
+    if kind == "mps" and torch.backends.mps.is_available():
+        return Device(kind, platform.machine(), *free_memory())
     if not kind.startswith("cuda"):
-        if kind == "mps" and torch.backends.mps.is_available():
-            return Device(kind, platform.machine(), *free_memory())
         return Device(kind, missing=f"no {kind}")
     if torch.version.cuda is None and torch.version.hip is None:
         missing = f"this torch, {torch.__version__}, was built without CUDA"

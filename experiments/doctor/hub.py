@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -131,19 +132,18 @@ def _asked(wanted: Wanted) -> Repository:
     """The hub's answer; raises whatever it refuses with."""
     limit: dict[str, Any] = {"revision": wanted.revision, "timeout": PROBE_SECONDS}
     info: Any = HfApi().repo_info(wanted.name, repo_type=wanted.kind, files_metadata=True, **limit)
+    here = _without_hub(wanted, Access.OPEN)
+    if here.copy:  # otherwise the rest of it is downloaded
+        return here
     files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     if wanted.kind == "dataset":
-        copy = _cached(wanted)
-        read = [size for name, size in files.items() if name.startswith(wanted.folder)] or files.values()
-        return Repository(wanted, Access.OPEN, copy, num_bytes=0 if copy else sum(read))
+        read = [size for name, size in files.items() if name.startswith(wanted.folder)]
+        return replace(here, num_bytes=sum(read or files.values()))
     # Not by way of the cache, which would look as if the model were there.
     address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT)
-    session, headers = get_session(), build_hf_headers()
-    answer = session.get(address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True)
+    headers = build_hf_headers()
+    answer = get_session().get(address, headers=headers, timeout=PROBE_SECONDS, follow_redirects=True)
     hf_raise_for_status(answer)
-    kept = _without_hub(wanted, Access.OPEN)
-    if kept.copy:  # otherwise the rest of it is downloaded
-        return kept
     weights = weight_files(files)
     num_bytes = sum(files[name] for name in weights)
     is_counted = info.safetensors and any(name.endswith(".safetensors") for name in weights)
@@ -157,16 +157,23 @@ def _asked(wanted: Wanted) -> Repository:
 
 
 def _without_hub(wanted: Wanted, access: Access, reason: str = "") -> Repository:
-    """Facts from a copy here, or else from the known shape of a model."""
-    if copy := _cached(wanted):
-        return _of_copy(wanted, copy, access)
-    shape = KNOWN.get(wanted.name) if wanted.kind == "model" else None
+    """Facts from a copy in the hub's cache, or else from the known shape of a model."""
+    if wanted.kind == "dataset":
+        name = file_download.repo_folder_name(repo_id=wanted.name, repo_type="dataset")
+        places = (datasets_cache(wanted.name), Path(constants.HF_HUB_CACHE) / name / "snapshots")
+        copy = next((path for path in places if path.is_dir()), None)
+        return Repository(wanted, access, copy, reason=reason)
+    with suppress(ValueError):  # no name of a repository
+        config = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
+        if isinstance(config, str):
+            return _of_copy(wanted, Path(config).parent, access)
+    shape = KNOWN.get(wanted.name)
     size = size_of_shape(shape, "by its known shape") if shape else None
     return Repository(wanted, access, None, size, reason, 2 * size.parameters if size else 0)
 
 
 def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
-    """A data set's copy counts as complete; a model's has weights, and all of their shards."""
+    """A data set's folder or file counts as complete; a model's has weights, and all of their shards."""
     if wanted.kind == "dataset":
         return Repository(wanted, access, folder)
     try:
@@ -182,19 +189,6 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
     except (OSError, LookupError, TypeError, ValueError) as error:
         return Repository(wanted, access, reason=f"the copy here is not complete: {first_line(error)}")
     return Repository(wanted, access, folder, size)
-
-
-def _cached(wanted: Wanted) -> Path | None:
-    """The folder of the hub's cache that holds a repository at its revision; None without one."""
-    if wanted.kind == "dataset":
-        name = file_download.repo_folder_name(repo_id=wanted.name, repo_type="dataset")
-        places = (datasets_cache(wanted.name), Path(constants.HF_HUB_CACHE) / name / "snapshots")
-        return next((path for path in places if path.is_dir()), None)
-    try:
-        config = try_to_load_from_cache(wanted.name, "config.json", revision=wanted.revision)
-    except ValueError:  # no name of a repository
-        return None
-    return Path(config).parent if isinstance(config, str) else None
 
 
 def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: str) -> Size:

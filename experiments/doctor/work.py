@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 from experiments.cell import Cell, build
 from experiments.costs.configuration import METHODS, ONE_TOKEN, Configuration
-from experiments.costs.cost_cache import known_costs
+from experiments.costs.cost_cache import Costs, known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
 from experiments.status import Estimate, PlannedCell, elapsed, planned_cell
-from experiments.store import entry_of
+from experiments.store import NO_TREE, entry_of
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 from resispec.trees import Topology, complete
@@ -57,11 +59,9 @@ def read_by(cell: Cell) -> list[Wanted]:
 
 def _topology(cell: Cell) -> Topology | None:
     """A cell's fixed tree; None for one that is dynamic or still to be searched for."""
-    try:
+    with suppress(InvalidInput):
         tree = build(cell.config["tree"])
-    except InvalidInput:
-        return None
-    return tree if isinstance(tree, Topology) else None
+        return tree if isinstance(tree, Topology) else None
 
 
 def nodes_of(cell: Cell) -> int:
@@ -77,12 +77,10 @@ def nodes_of(cell: Cell) -> int:
 def done_cells(plans: Path, raw: Path) -> list[PlannedCell]:
     """The cells of all plans that are done, each once; a damaged plan is `make status`'s to report."""
     done: dict[str, PlannedCell] = {}
-    for path in sorted(plans.rglob("*.json")):
-        try:
+    for path in plans.rglob("*.json"):
+        with suppress(LookupError, TypeError, ValueError):
             cells = [planned_cell(entry, raw) for entry in read_json(path)["cells"]]
-        except (LookupError, TypeError, ValueError):
-            continue
-        done |= {cell.key: cell for cell in cells if cell.status.state == "done"}
+            done |= {cell.key: cell for cell in cells if cell.status.state == "done"}
     return list(done.values())
 
 
@@ -94,38 +92,40 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
     done = done_cells(results / profile / "plans", raw)
     if spent := sum(cell.status.seconds for cell in done):
-        every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
+        every = [planned_cell(entry_of(cell) | {"cell_id": NO_TREE}, raw) for cell in cells]
         left = (Estimate(done).seconds(every, workers) or 0.0) - spent / workers
         return max(0.0, left), f"by the {len(done)} cells that are done"
     folders = [folder / "timing" for folder in (results, RESULTS / "published")]
     pairs = {cell.labels["pair"]: cell.config for cell in cells}
     costs = next(filter(None, (known_costs(config, device, folders) for config in pairs.values())), None)
+    times = [(_seconds(cell, costs), cell.is_timed) for cell in cells]
+    said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet"
+    return elapsed(times, workers), said if costs else ""
+
+
+@cache
+def _slowest_in_paper() -> float:
+    """Tokens a second."""
     with (RESULTS / "reference" / "table1.csv").open(encoding="utf-8") as file:
-        paper = min(float(row["specinfer_tokens_per_s"]) for row in csv.DictReader(file))
-
-    def seconds(cell: Cell) -> float:
-        config = cell.config
-        new_tokens = config["sampling"]["max_new_tokens"]
-        task = str(config["task"].get("_target_", "")).rpartition(".")[2]
-        num_tokens = RACES.get(task, 1) * (config["num_prompts"] + config["warmup_prompts"]) * new_tokens
-        if costs is None:
-            return START_S + num_tokens / paper
-        configuration = _configuration(cell)
-        rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
-        length = config["prompt_tokens"] + new_tokens / 2
-        return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)
-
-    said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet" if costs else ""
-    return elapsed(((seconds(cell), cell.is_timed) for cell in cells), workers), said
+        return min(float(row["specinfer_tokens_per_s"]) for row in csv.DictReader(file))
 
 
-def _configuration(cell: Cell) -> Configuration:
-    """Configuration to estimate with; standard on d5b3 where the tree or its costs are not known."""
-    if "tree" not in cell.labels:
-        return ONE_TOKEN
-    drafter = cell.config["decoder"].get("drafter") or {}
-    draws, verifier = str(drafter.get("draws", "iid")), str(cell.labels.get("verifier", ""))
-    topology = _topology(cell) or complete(5, 3)
-    if draws not in METHODS:
-        return Configuration("iid", "standard", topology)
-    return Configuration(draws, verifier if verifier in METHODS[draws] else "standard", topology)
+def _seconds(cell: Cell, costs: Costs | None) -> float:
+    """Seconds of a cell that was not measured; without costs of steps at the slowest speed in the paper.
+
+    They are those of standard on d5b3 where the cell's tree or the costs of its verifier are not known.
+    """
+    config, task = cell.config, str(cell.config["task"].get("_target_", "")).rpartition(".")[2]
+    new_tokens = config["sampling"]["max_new_tokens"]
+    num_tokens = RACES.get(task, 1) * (config["num_prompts"] + config["warmup_prompts"]) * new_tokens
+    if costs is None:
+        return START_S + num_tokens / _slowest_in_paper()
+    configuration = ONE_TOKEN
+    if "tree" in cell.labels:
+        draws = str((config["decoder"].get("drafter") or {}).get("draws", "iid"))
+        verifier, known = str(cell.labels.get("verifier", "")), METHODS.get(draws, ())
+        named = (draws if known else "iid", verifier if verifier in known else "standard")
+        configuration = Configuration(*named, _topology(cell) or complete(5, 3))
+    rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
+    length = config["prompt_tokens"] + new_tokens / 2
+    return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from experiments.tasks.base import Workload, check_counts, identity, share
+from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.draws import Draws
@@ -29,7 +28,7 @@ class AcceptanceRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Acceptance:
+class Acceptance(CountedTask):
     """Acceptance by place in draw order under a star of `num_siblings` children (Sequoia, section 3.1).
 
     Source: arXiv 2402.12374.
@@ -42,17 +41,19 @@ class Acceptance:
     num_siblings: int
     draws: Draws
 
-    def __post_init__(self) -> None:
-        check_counts(num_siblings=self.num_siblings)
-
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> AcceptanceRow:
         """See `Task`."""
-        generator, (_, prompt) = workload.generator(index), workload.prompts[index]
-        tokens, draws = written(workload, index, generator), Draws(self.draws)
-        rule = rule_of(workload.decoder.verifier)
+        generator, draws, prompt = workload.generator(index), Draws(self.draws), workload.prompts[index][1]
+        tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
+        models, warp = (workload.pair.target, workload.pair.draft_model()), workload.sampling.warp
+        sequence = [*prompt, *tokens[:-1]]
+        features = [features_of(model, sequence)[len(prompt) - 1 :].split(BLOCK) for model in models]
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for target_probs, draft_probs in _laws(workload, prompt, tokens):
+        for block in zip(*features, strict=True):
+            target_probs, draft_probs = (
+                warp.law(model.head(rows)) for model, rows in zip(models, block, strict=True)
+            )
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
             law = rule.law(target_probs, draft_probs, siblings, draws)
             selected += law.select.double().sum(0).cpu()
@@ -64,12 +65,3 @@ class Acceptance:
         """The acceptance of the first child."""
         first, prefixes = sum(row.selected[0] for row in rows), sum(row.num_prefixes for row in rows)
         return {"first": share(first, prefixes, ".3f")}
-
-
-def _laws(workload: Workload, prompt: list[int], tokens: list[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both models' laws (C, V) of every token that was written, in blocks of at most BLOCK positions."""
-    target, draft = workload.pair.target, workload.pair.draft_model()
-    sequence, warp = [*prompt, *tokens[:-1]], workload.sampling.warp
-    features = [features_of(model, sequence)[len(prompt) - 1 :] for model in (target, draft)]
-    for of_target, of_draft in zip(*(rows.split(BLOCK) for rows in features), strict=True):
-        yield (warp.law(target.head(of_target)), warp.law(draft.head(of_draft)))

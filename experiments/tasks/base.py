@@ -64,6 +64,16 @@ class Task(Protocol):
         """Texts of the progress line, from the rows so far, at least one."""
 
 
+@dataclass(frozen=True)
+class CountedTask:
+    """Base of tasks whose numbers are counts. Raises InvalidInput for one below 1."""
+
+    def __post_init__(self) -> None:
+        for name, count in vars(self).items():
+            if isinstance(count, int) and count < 1:
+                raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
+
+
 def identity(workload: Workload, index: int) -> dict[str, Any]:
     """The fields of `Row` for one prompt."""
     prompt_id, tokens = workload.prompts[index]
@@ -74,13 +84,6 @@ def identity(workload: Workload, index: int) -> dict[str, Any]:
         "num_prompt_tokens": len(tokens),
         "category": workload.categories.get(prompt_id),
     }
-
-
-def check_counts(**counts: int) -> None:
-    """Raise InvalidInput, naming the first one, unless all parameters of a task are at least 1."""
-    for name, count in counts.items():
-        if count < 1:
-            raise InvalidInput(f"task.{name} is {count}; allowed: from 1")
 
 
 def share(part: float, whole: float, spec: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
 from resispec.distributions import draw
@@ -39,10 +39,9 @@ class Decay(SiblingTask):
 
     row: ClassVar[type[DecayRow]] = DecayRow
 
-    @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> DecayRow:
-        """See `Task`."""
-        target, draft = self.laws(workload, index)
+    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+        """See `SiblingTask`."""
+        target, draft = prefix_laws(workload, index, lengths)
         generator, rule = workload.generator(index), rule_of(workload.decoder.verifier)
         selected = tested = torch.zeros(self.num_siblings, dtype=torch.float64, device=target.device)
         for p, q in zip(target, draft, strict=True):
@@ -54,13 +53,9 @@ class Decay(SiblingTask):
         counts = range(1, self.num_siblings + 1)
         highest = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
         before = torch.cat((torch.zeros_like(highest[:1]), highest[:-1]))
-        return DecayRow(
-            **self.counts(workload, index, len(target)),
-            selected=selected.tolist(),
-            tested=tested.tolist(),
-            ceiling_selected=(highest - before).sum(-1).tolist(),
-            ceiling_tested=(1 - before).sum(-1).tolist(),
-        )
+        sums = {"selected": selected, "tested": tested}
+        sums |= {"ceiling_selected": (highest - before).sum(-1), "ceiling_tested": (1 - before).sum(-1)}
+        return {name: values.tolist() for name, values in sums.items()}
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:
         """The acceptance rates of the first and the last sibling; "none" for one that no draft reached."""

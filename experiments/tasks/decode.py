@@ -6,11 +6,9 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 from experiments.tasks.base import Row, Workload, identity, share
 from resispec.audit.z_score import Terms, cut, join, step_terms
-from resispec.decode import Generation
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,9 @@ class PromptRow(Row):
 
     def __post_init__(self) -> None:
         emitted = sum(size * count for size, count in enumerate(self.histogram, start=1))
-        if self.num_steps < 1 or sum(self.histogram) != self.num_steps or emitted != self.num_emitted:
-            raise ValueError(
-                f"{self.num_steps} steps and {self.num_emitted} emitted tokens; the histogram says "
-                f"{sum(self.histogram)} and {emitted}"
-            )
-        if not 0 < self.decode_s < math.inf:
-            raise ValueError(f"decode_s is {self.decode_s}; allowed: positive seconds")
+        is_consistent = (sum(self.histogram), emitted) == (self.num_steps, self.num_emitted)
+        if not is_consistent or self.num_steps < 1 or not 0 < self.decode_s < math.inf:
+            raise ValueError(f"no decoded prompt: {self}")
 
 
 @dataclass(frozen=True)
@@ -61,10 +55,7 @@ class AuditRow(PromptRow):
 
 @dataclass(frozen=True)
 class Decode:
-    """Decode every prompt.
-
-    audit: record the statistics of the same tokens; then times do not count.
-    """
+    """Decodes every prompt. audit: record the statistics of the same tokens; then times do not count."""
 
     audit: bool = False
 
@@ -75,34 +66,29 @@ class Decode:
 
     def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        tokens, observed = workload.prompts[index][1], list[Terms]()
+        prompt, generator, observed = workload.prompts[index][1], workload.generator(index), list[Terms]()
         on_step = (lambda step: observed.append(step_terms(step))) if self.audit else None
-        generator = workload.generator(index)
         generation = workload.decoder.generate(
-            workload.pair, tokens, workload.sampling, generator, on_step=on_step
+            workload.pair, prompt, workload.sampling, generator, on_step=on_step
         )
-        found = identity(workload, index) | _counts(generation)
-        return self.row(**found, **(_statistics(observed, len(generation.tokens)) if self.audit else {}))
+        emitted, tokens = generation.num_emitted, generation.tokens
+        return self.row(
+            **identity(workload, index),
+            num_returned=len(tokens),
+            num_emitted=sum(emitted),
+            num_steps=len(emitted),
+            histogram=[emitted.count(size) for size in range(1, max(emitted) + 1)],
+            stop_reason=generation.stop_reason,
+            prefill_s=generation.prefill_s,
+            decode_s=generation.decode_s,
+            tokens_sha256=hash_tokens(tokens),
+            **(_statistics(observed, len(tokens)) if self.audit else {}),
+        )
 
     def progress(self, rows: Sequence[PromptRow]) -> dict[str, str]:
         """The accepted length over all rows."""
         emitted, steps = sum(row.num_emitted for row in rows), sum(row.num_steps for row in rows)
         return {"accepted_length": share(emitted, steps, ".2f")}
-
-
-def _counts(generation: Generation) -> dict[str, Any]:
-    """The fields of `PromptRow` that say what was decoded."""
-    counts = generation.num_emitted
-    return {
-        "num_returned": len(generation.tokens),
-        "num_emitted": sum(counts),
-        "num_steps": len(counts),
-        "histogram": [counts.count(emitted) for emitted in range(1, max(counts) + 1)],
-        "stop_reason": generation.stop_reason,
-        "prefill_s": generation.prefill_s,
-        "decode_s": generation.decode_s,
-        "tokens_sha256": hash_tokens(generation.tokens),
-    }
 
 
 def _statistics(observed: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
-
-import torch
+from typing import Any, ClassVar
 
 from experiments.tasks.base import Workload, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.paper_kl import draft_proxy, kl_bound, paper_kl, random_proxy, resispec_proxy
@@ -49,27 +47,23 @@ class Kl(SiblingTask):
 
     row: ClassVar[type[KlRow]] = KlRow
 
-    @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> KlRow:
-        """See `Task`."""
+    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+        """See `SiblingTask`."""
         # The paper's figure is the rounding of this precision.
-        target, draft = (laws.float() for laws in self.laws(workload, index))
+        target, draft = (laws.float() for laws in prefix_laws(workload, index, lengths))
         generator = workload.generator(index)
-        published = {
+        fields: dict[str, Any] = {
             name: paper_kl(target, draft, proxy, self.num_siblings, generator).tolist()
             for name, proxy in PROXIES.items()
         }
         rule = rule_of(workload.decoder.verifier)
         tuples = Tuples(self.num_siblings, Draws.IID, self.num_tuples)
         found = [estimate(rule, p, q, tuples, generator) for p, q in zip(target, draft, strict=True)]
-        return KlRow(
-            **self.counts(workload, index, len(target)),
-            **published,
-            total_variation=[one.total_variation.value for one in found],
-            total_variation_error=[one.total_variation.error for one in found],
-            kl_at_least=[kl_bound(one, num_errors=2) for one in found],
-            kl_plug_in=[kl_bound(one) for one in found],
-        )
+        fields["total_variation"] = [one.total_variation.value for one in found]
+        fields["total_variation_error"] = [one.total_variation.error for one in found]
+        fields["kl_at_least"] = [kl_bound(one, num_errors=2) for one in found]
+        fields["kl_plug_in"] = [kl_bound(one) for one in found]
+        return fields
 
     def progress(self, rows: Sequence[KlRow]) -> dict[str, str]:
         """The audited total variation, the mean over all prefixes."""

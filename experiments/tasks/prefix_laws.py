@@ -6,11 +6,12 @@ A prefix is what a model has read; what is measured is the law of the token that
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from torch import Generator, Tensor
 
-from experiments.tasks.base import Row, Workload, check_counts, identity
+from experiments.tasks.base import CountedTask, Row, Workload, identity
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
@@ -28,29 +29,31 @@ class PrefixRow(Row):
 
 
 @dataclass(frozen=True)
-class SiblingTask:
+class SiblingTask(CountedTask):
     """Base of tasks that sample tuples of `num_siblings` i.i.d. siblings after prefixes of a prompt.
 
     num_prefixes: of each prompt. num_tuples: sampled tuples of siblings a prefix.
     """
 
+    row: ClassVar[type[PrefixRow]]
     num_prefixes: int
     num_siblings: int
     num_tuples: int
 
-    def __post_init__(self) -> None:
-        names = ("num_prefixes", "num_siblings", "num_tuples")
-        check_counts(**{name: getattr(self, name) for name in names})
-
-    def laws(self, workload: Workload, index: int) -> tuple[Tensor, Tensor]:
-        """The laws (C, V) of `prefix_laws` for the C prefixes of a prompt: `num_prefixes`, if it is long."""
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> PrefixRow:
+        """See `Task`."""
         lengths = prefix_lengths(len(workload.prompts[index][1]), self.num_prefixes)
-        return prefix_laws(workload, index, lengths)
+        return self.row(
+            **identity(workload, index),
+            num_prefixes=len(lengths),
+            num_tuples=self.num_tuples,
+            **self.measure(workload, index, lengths),
+        )
 
-    def counts(self, workload: Workload, index: int, num_prefixes: int) -> dict[str, Any]:
-        """The fields of a row that say what was looked at."""
-        row = identity(workload, index)
-        return row | {"num_prefixes": num_prefixes, "num_tuples": self.num_tuples}
+    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+        """The other fields of the row, from the laws after prefixes of a prompt that have these lengths."""
+        raise NotImplementedError
 
 
 def prefix_lengths(num_tokens: int, count: int) -> list[int]:

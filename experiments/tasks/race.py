@@ -11,7 +11,7 @@ import torch
 
 from experiments.costs.configuration import ONE_TOKEN, Configuration
 from experiments.search.chosen import Chosen
-from experiments.tasks.base import Row, Workload, check_counts, identity
+from experiments.tasks.base import CountedTask, Row, Workload, identity
 from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder
 from resispec.sampling import Sampling
@@ -49,7 +49,7 @@ class RaceRow(Row):
 
 
 @dataclass(frozen=True)
-class Race:
+class Race(CountedTask):
     """Decodes every prompt with all entries, in an order that is drawn anew for each.
 
     chosen: what `tree=fastest` found. num_drafted: of transformers' assisted generation, a step.
@@ -59,63 +59,61 @@ class Race:
     chosen: Chosen
     num_drafted: int
 
-    def __post_init__(self) -> None:
-        check_counts(num_drafted=self.num_drafted)
-
     @cached_property
-    def entries(self) -> dict[str, Configuration | None]:
-        """By name; None for transformers."""
-        found: dict[str, Configuration | None] = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest}
-        found |= REFERENCE
+    def entries(self) -> dict[str, Configuration]:
+        """All but transformers' by name."""
+        found = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
         for kind, own in self.chosen.best.items():
             found |= {f"{kind} {one.topology.num_nodes}": one for one in own}
-        return found | dict.fromkeys(ENGINES)
+        return found
 
     @cached_property
-    def _decoders(self) -> dict[str, Decoder]:
+    def _decoders(self) -> list[Decoder]:
         """Kept from prompt to prompt, since they keep what they prepared."""
-        return {name: one.decoder for name, one in self.entries.items() if one is not None}
+        return [one.decoder for one in self.entries.values()]
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
         """See `Task`; the cell's decoder plays no part."""
-        calls = [self._call(name, workload, index) for name in self.entries]
+        calls = [self._ours(decoder, workload, index) for decoder in self._decoders]
+        calls += [self._theirs(mode, workload, index) for mode in ENGINES.values()]
         order = torch.Generator().manual_seed(workload.seed + index)
         device, outcomes = workload.pair.target.device, [dict[str, float]()] * len(calls)
         for place in torch.randperm(len(calls), generator=order).tolist():
             started = now(device)
             outcome = calls[place]()
             outcomes[place] = {"whole_s": now(device) - started} | outcome
-        ours = list(self.entries.values())
+        ours, num_theirs = self.entries.values(), len(ENGINES)
         return RaceRow(
             **identity(workload, index),
-            entry=list(self.entries),
-            draws=[one.draws if one else "" for one in ours],
-            verifier=[one.verifier if one else "" for one in ours],
-            num_nodes=[one.topology.num_nodes if one else 0 for one in ours],
-            num_levels=[one.topology.num_levels if one else 0 for one in ours],
+            entry=[*self.entries, *ENGINES],
+            draws=[one.draws for one in ours] + [""] * num_theirs,
+            verifier=[one.verifier for one in ours] + [""] * num_theirs,
+            num_nodes=[one.topology.num_nodes for one in ours] + [0] * num_theirs,
+            num_levels=[one.topology.num_levels for one in ours] + [0] * num_theirs,
             **{name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
         )
 
-    def _call(self, name: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
-        """Call that decodes a prompt as an entry, for fields of `RaceRow`; made before its clock starts."""
-        prompt, sampling = workload.prompts[index][1], workload.sampling
-        if name in ENGINES:
-            limit = sampling.num_returned(len(prompt))
-            settings = Sampling(temperature=sampling.temperature, max_new_tokens=limit)
-            engine = TransformersEngine(workload.pair, ENGINES[name], self.num_drafted)
-            if sampling.ignore_eos:
-                engine.target.generation_config.eos_token_id = None
-            no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
-            seed = workload.seed + index
-            return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
-        decoder, generator = self._decoders[name], workload.generator(index)
+    def _ours(self, decoder: Decoder, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
+        """Call that decodes a prompt, for fields of `RaceRow`; made before its clock starts."""
+        prompt, generator = workload.prompts[index][1], workload.generator(index)
 
         def decode() -> dict[str, Any]:
-            found = decoder.generate(workload.pair, prompt, sampling, generator)
+            found = decoder.generate(workload.pair, prompt, workload.sampling, generator)
             counts = {"num_emitted": sum(found.num_emitted), "num_steps": len(found.num_emitted)}
             return {"num_returned": len(found.tokens), "decode_s": found.decode_s} | counts
 
         return decode
+
+    def _theirs(self, mode: str, workload: Workload, index: int) -> Callable[[], dict[str, Any]]:
+        """Call of transformers' engine like `_ours`."""
+        prompt, sampling, seed = workload.prompts[index][1], workload.sampling, workload.seed + index
+        limit = sampling.num_returned(len(prompt))
+        settings = Sampling(temperature=sampling.temperature, max_new_tokens=limit)
+        engine = TransformersEngine(workload.pair, mode, self.num_drafted)
+        if sampling.ignore_eos:
+            engine.target.generation_config.eos_token_id = None
+        no_steps = {"decode_s": 0.0, "num_emitted": 0, "num_steps": 0}
+        return lambda: {"num_returned": len(engine.answer(prompt, settings, seed).tokens)} | no_steps
 
     def progress(self, rows: Sequence[RaceRow]) -> dict[str, str]:
         """Tokens a second of the fastest configuration, over those of one token at a time."""

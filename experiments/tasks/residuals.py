@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Generator, Tensor
 from torch.quasirandom import SobolEngine
 
-from experiments.tasks.base import Workload, check_counts, share
-from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws, prefix_lengths
+from experiments.tasks.base import Workload, share
+from experiments.tasks.prefix_laws import PrefixRow, SiblingTask, prefix_laws
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.row_checks import emitted
 from resispec.distributions import invert, normalise
@@ -75,33 +75,37 @@ class Residuals(SiblingTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(num_tokens=self.num_tokens, num_next=self.num_next)
         if self.num_tuples % NUM_SETS:
             raise InvalidInput(f"task.num_tuples is {self.num_tuples}; allowed: multiples of {NUM_SETS}")
 
-    @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> ResidualRow:
-        """See `Task`."""
-        tokens, generator = workload.prompts[index][1], workload.generator(index)
-        lengths = prefix_lengths(len(tokens), self.num_prefixes)
-        laws = zip(*prefix_laws(workload, index, lengths), strict=True)
-        rule, decode = rule_of(workload.decoder.verifier), workload.pair.tokenizer.decode
-        found = [self._prefix(rule, p, q, generator) for p, q in laws]
-        return ResidualRow(
-            **self.counts(workload, index, len(lengths)),
-            context=[decode(tokens[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths],
-            texts=[self._texts(one["tokens"], decode) for one in found],
-            **{name: [one[name] for one in found] for name in found[0]},
-        )
+    def measure(self, workload: Workload, index: int, lengths: list[int]) -> dict[str, Any]:
+        """See `SiblingTask`."""
+        prompt, generator = workload.prompts[index][1], workload.generator(index)
+        decode = workload.pair.tokenizer.decode
+        rule, laws = rule_of(workload.decoder.verifier), prefix_laws(workload, index, lengths)
+        found = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
+        fields = {name: [one[name] for one in found] for name in found[0]}
+        fields["context"] = [decode(prompt[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths]
+        fields["texts"] = [
+            [decode([token]) if token >= 0 else "" for token in tokens] for tokens in fields["tokens"]
+        ]
+        for texts in fields["texts"]:  # the last two entries of each side are of several tokens
+            for end in (len(texts) // 2, len(texts)):
+                texts[end - 2 : end] = [f"next {self.num_next}", "all others"]
+        return fields
 
     def _prefix(self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator) -> dict[str, list]:
         """The entries of `ResidualRow` that follow from the laws (V,) after one prefix."""
-        counts, sets = range(1, self.num_siblings + 1), self._sets(p, q, generator)
-        found = [[_after(rule, p, q, tuples[:, :count]) for count in counts] for tuples in sets]
+        counts = range(1, self.num_siblings + 1)
+        found = [
+            torch.stack([_after(rule, p, q, tuples[:, :count]) for count in counts])
+            for tuples in self._sets(p, q, generator)
+        ]
         # (k, V) and (k,): means over the sets, after what is known without any sibling.
-        left = torch.cat((p.double()[None], _stacked(found, 0).mean(0)))
-        overlap = torch.cat((torch.minimum(p, q).double().sum()[None], _stacked(found, 1).mean(0)))
-        out = _stacked(found, 2)[:, -1]
+        left, overlap, out = torch.stack(found).split((len(p), 1, len(p)), -1)
+        left = torch.cat((p.double()[None], left.mean(0)))
+        overlap = torch.cat((torch.minimum(p, q).double().sum()[None], overlap.mean(0)[:, 0]))
+        out = out[:, -1]
         rejected, residual = left.sum(-1), normalise(left, p.double())
         mass, order = q.double().sort(descending=True)
         is_beyond = mass.cumsum(0) - mass >= SUPPORT
@@ -148,13 +152,6 @@ class Residuals(SiblingTask):
             entries[single] = start + torch.arange(len(single), device=p.device)
         return entries, tokens
 
-    def _texts(self, tokens: Sequence[int], decode: Callable[[list[int]], str]) -> list[str]:
-        """Text of every entry; nothing where a side has too few tokens."""
-        texts = [decode([token]) if token >= 0 else "" for token in tokens]
-        for end in (len(texts) // 2, len(texts)):
-            texts[end - 2 : end] = [f"next {self.num_next}", "all others"]
-        return texts
-
     def _error(self, values: Tensor) -> Tensor:
         """The standard error of the mean over sets (sets, ...), with what so many tuples cannot resolve."""
         spread = values.std(0) / len(values) ** 0.5
@@ -166,22 +163,18 @@ class Residuals(SiblingTask):
         return {"overlap": " to ".join(share(sum(values), len(values), ".2f") for values in ends)}
 
 
-def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Means over tuples of siblings (n, k), float64.
+def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> Tensor:
+    """Means over tuples of siblings (n, k), (V + 1 + V,) float64.
 
-    Returns the residual (V,) and the overlap () of residual and q, both times the probability that no sibling
-    is selected, and the emitted law (V,).
+    The residual and its overlap with q, both times the probability that no sibling is selected, and the
+    emitted law.
     """
     shape = (len(siblings), len(p))
     law = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID)
     rest = (1 - law.select.double().sum(-1)).clamp_min(0) / len(siblings)
     overlap = torch.minimum(law.residual, q).double().sum(-1)
-    return rest @ law.residual.double(), rest @ overlap, emitted(law, siblings).double().mean(0)
-
-
-def _stacked(found: Sequence[Sequence[tuple[Tensor, ...]]], place: int) -> Tensor:
-    """One of the results of `_after`, (sets, k, ...)."""
-    return torch.stack([torch.stack([one[place] for one in row]) for row in found])
+    out = emitted(law, siblings).double().mean(0)
+    return torch.cat((rest @ law.residual.double(), (rest @ overlap)[None], out))
 
 
 def _told(law: Tensor, entries: Tensor, count: int) -> Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
+from experiments.tasks.base import Workload
 from resispec.audit.ceiling import tree_log_ratios
 from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
@@ -15,11 +17,49 @@ from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, Warp
-from resispec.trees import Topology, chain
+from resispec.trees import Topology, parallel_chains, union
 from resispec.verifiers.base import Verifier
 
 INFINITE = 1e6
 """Stands for infinity in rows, which JSON does not have; real log ratios are far smaller."""
+Method = tuple[Draws, Topology, Verifier]
+
+
+def compare(
+    workload: Workload,
+    prefixes: Sequence[list[int]],
+    methods: Sequence[Method],
+    generator: Generator,
+    rollouts: int = 0,
+) -> tuple[list[float], list[list[list[float]]], list[list[float]]]:
+    """Measurements of methods after each prefix, where those of the same draws see parts of one drafted tree.
+
+    rollouts: paths of the target a prefix, as deep as the first method's tree; without any, only the first
+    result is measured. Returns
+    - of each method the expected tokens of a step given the drafted trees, summed over prefixes,
+    - [method][prefix][level], the largest log prod p / q over the drafted tree's paths to that level,
+    - [rollout][level], the same along paths of the target.
+    Ratios with a zero probability are plus or minus INFINITE.
+    """
+    emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
+    kinds = dict.fromkeys(draws for draws, *_ in methods)
+    wholes = {draws: union([shape for own, shape, _ in methods if own == draws]) for draws in kinds}
+    for prefix in prefixes:
+        root = Root(workload.pair, prefix, workload.sampling.warp)
+        for draws, whole in wholes.items():
+            drafted = root.draft(whole, generator, draws)
+            laws = root.laws(workload.pair.target, drafted.tree)
+            for place, (own, topology, verifier) in enumerate(methods):
+                if own == draws:
+                    draft, target_probs = part(drafted, laws, topology)
+                    emitted[place] += expected_emitted(verifier, draft, target_probs)
+                    if rollouts:
+                        ratios = tree_log_ratios(draft.tree, target_probs, draft.probs)
+                        trees[place].append(_finite(ratios))
+        if rollouts:
+            chains = parallel_chains(rollouts, methods[0][1].num_levels - 1)
+            paths += _finite(root.target_path_ratios(chains, generator))
+    return emitted, trees, paths
 
 
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
@@ -44,7 +84,9 @@ class Root:
 
     def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
         """Let the draft model fill a topology, as decoding does."""
-        return self._filled(self.pair, topology, generator, draws)
+        session = DraftModel(topology, draws).session(self.pair, self.warp, len(self.prefix))
+        session.prefill(self.prefix, None)
+        return session.draft(self.prefix[-1], generator)
 
     def laws(self, model: Model, tree: Tree) -> Tensor:
         """A model's laws (N, V) of the next token at nodes with children; the uniform law at leaves."""
@@ -65,22 +107,12 @@ class Root:
 
         topology: made by `parallel_chains`.
         """
-        draft = self.pair.draft_model()
-        drawn = self._filled(Pair(draft, self.pair.target, self.pair.tokenizer), topology, generator)
-        draft_probs = self.laws(draft, drawn.tree)
-        paths = []
-        for index in range(len(topology.children[0])):
-            nodes = [0, *(level.start + index for level in topology.levels[1:])]
-            path = Tree(chain(len(nodes) - 1), drawn.tree.tokens[nodes], Draws.IID)
-            paths.append(tree_log_ratios(path, drawn.probs[nodes], draft_probs[nodes]))
-        return torch.stack(paths)
-
-    def _filled(
-        self, pair: Pair, topology: Topology, generator: Generator, draws: Draws = Draws.IID
-    ) -> Draft:
-        session = DraftModel(topology, draws).session(pair, self.warp, len(self.prefix))
-        session.prefill(self.prefix, None)
-        return session.draft(self.prefix[-1], generator)
+        draft, num_chains = self.pair.draft_model(), len(topology.children[0])
+        swapped = Root(Pair(draft, self.pair.target, self.pair.tokenizer), self.prefix, self.warp)
+        drawn = swapped.draft(topology, generator)
+        above, tokens = list(topology.parents[1:]), drawn.tree.tokens[1:]
+        p, q = (rows[above, tokens].double().log() for rows in (drawn.probs, self.laws(draft, drawn.tree)))
+        return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain
 
 
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
@@ -108,6 +140,6 @@ def expected_emitted(verifier: Verifier, draft: Draft, target_probs: Tensor) -> 
     return float(stop @ (draft.tree.topology.depths.to(stop.device) + 1).double())
 
 
-def finite(log_ratios: Tensor) -> list[float]:
-    """A row of path ratios for JSON, infinities as plus or minus `INFINITE`."""
-    return [float(value) for value in log_ratios.clamp(-INFINITE, INFINITE)]
+def _finite(log_ratios: Tensor) -> list:
+    """Path ratios for JSON."""
+    return log_ratios.clamp(-INFINITE, INFINITE).tolist()

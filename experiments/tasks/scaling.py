@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from experiments.tasks.base import Workload, check_counts, identity, share
+from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
-from experiments.tasks.sampled_trees import Root, expected_emitted, finite, part
-from resispec.audit.ceiling import tree_log_ratios
+from experiments.tasks.sampled_trees import compare
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 
@@ -39,7 +39,7 @@ class ScalingRow(PrefixRow):
 
 
 @dataclass(frozen=True)
-class Scaling:
+class Scaling(CountedTask):
     """Expected accepted length of i.i.d. candidates in trees of `num_levels` levels, in all ARRANGEMENTS.
 
     All topologies are parts of one drafted tree (the first siblings of i.i.d. ones are i.i.d.), so their
@@ -53,39 +53,31 @@ class Scaling:
     rollouts: int
 
     def __post_init__(self) -> None:
-        fewest = min(self.num_candidates, default=0)
-        check_counts(num_prefixes=self.num_prefixes, num_candidates=fewest, rollouts=self.rollouts)
+        super().__post_init__()
+        if (fewest := min(self.num_candidates, default=0)) < 1:
+            raise InvalidInput(f"task.num_candidates is {fewest}; allowed: from 1")
         if self.num_levels < 2:
             raise InvalidInput(f"task.num_levels is {self.num_levels}; allowed: from 2, the root counted")
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> ScalingRow:
         """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
-        generator, (_, tokens) = workload.generator(index), workload.prompts[index]
-        largest = complete(self.num_levels, max(self.num_candidates))
-        paths = parallel_chains(self.rollouts, self.num_levels - 1)
+        tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
+        prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         compared = [(name, int(count)) for name in ARRANGEMENTS for count in self.num_candidates]
-        parts = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
-        emitted, ratios, rollouts = [0.0] * len(parts), [[] for _ in parts], []
-        lengths = prefix_lengths(len(tokens), self.num_prefixes)
-        for length in lengths:
-            root = Root(workload.pair, tokens[:length], workload.sampling.warp)
-            whole = root.draft(largest, generator)
-            laws = root.laws(workload.pair.target, whole.tree)
-            for place, topology in enumerate(parts):
-                draft, target_probs = part(whole, laws, topology)
-                emitted[place] += expected_emitted(workload.decoder.verifier, draft, target_probs)
-                ratios[place].append(finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
-            rollouts += [finite(path) for path in root.target_path_ratios(paths, generator)]
+        shapes = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
+        methods = [(Draws.IID, shape, verifier) for shape in shapes]
+        found = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
+        emitted, tree_log_ratios, rollout_log_ratios = found
         return ScalingRow(
             **identity(workload, index),
-            num_prefixes=len(lengths),
+            num_prefixes=len(prefixes),
             arrangement=[name for name, _ in compared],
             num_candidates=[count for _, count in compared],
-            num_nodes=[topology.num_nodes for topology in parts],
+            num_nodes=[shape.num_nodes for shape in shapes],
             emitted=emitted,
-            tree_log_ratios=ratios,
-            rollout_log_ratios=rollouts,
+            tree_log_ratios=tree_log_ratios,
+            rollout_log_ratios=rollout_log_ratios,
         )
 
     def progress(self, rows: Sequence[ScalingRow]) -> dict[str, str]:

@@ -1,21 +1,20 @@
 """The benches at tiny sizes: rows, what they are divided by, memory, refused input; no speed is asserted."""
 
+import runpy
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
+from toys import table_pair
 
-from experiments.bench import decoders, frame, memory, rules, step_time
-from experiments.bench.frame import Contestant, peak_bytes, take_turns
-from experiments.bench.rules import MEASURED_NODES, Extent, law_call, measure
+from experiments.bench import decoders, frame, memory, rules
+from experiments.bench.frame import peak_bytes, run_bench, take_turns
+from experiments.bench.rules import MEASURED_NODES, law_call
 from resispec.draws import Draws
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
-SHAPES = {"d3b3": complete(3, 3), "2 paths of 3": parallel_chains(2, 3)}
-TINY = Extent(vocab=40, shapes=SHAPES, trees=2, walks=2, law_rounds=2, walk_rounds=1)
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}
 LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
@@ -26,12 +25,22 @@ def every(named):
     return {(name, draws) for name, found in named.items() for draws in found}
 
 
+def run(monkeypatch, tmp_path, bench, name):
+    """A bench's command on RESULTS in `tmp_path`."""
+    monkeypatch.setattr(sys, "argv", [name, "--results", str(tmp_path)])
+    with pytest.raises(SystemExit) as ended:
+        run_bench(name, bench.__doc__, bench.measure)
+    assert ended.value.code == 0
+    return (tmp_path / "embedded" / f"{name}.md").read_text()
+
+
 def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rules, "Extent", lambda: TINY)
-    monkeypatch.setattr(sys, "argv", ["bench_rules", "--results", str(tmp_path)])
-    measured = measure(TINY, CPU)
-    monkeypatch.setattr(rules, "measure", lambda *_: measured)
-    rules.main()
+    monkeypatch.setattr(rules, "SHAPES", {"d3b3": complete(3, 3), "2 paths of 3": parallel_chains(2, 3)})
+    for name, value in {"VOCAB": 40, "TREES": 2, "WALKS": 2, "LAW_ROUNDS": 2, "WALK_ROUNDS": 1}.items():
+        monkeypatch.setattr(rules, name, value)
+    measured = rules.costs(CPU)
+    monkeypatch.setattr(rules, "costs", lambda _: measured)
+    page = run(monkeypatch, tmp_path, rules, "bench_rules")
     groups = measured.groupby(["measured", "quantity", "num_nodes"])
     found = {key: set(zip(rows.verifier, rows.draws, strict=True)) for key, rows in groups}
     walks = {(f"walk on {name}", nodes) for name, nodes in (("d3b3", 13), ("2 paths of 3", 7))}
@@ -43,7 +52,6 @@ def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
     for _, rows in measured[measured.quantity != "peak_bytes"].groupby(["measured", "num_nodes"]):
         wide = rows.pivot(index=["verifier", "draws"], columns="quantity", values="value")
         assert (wide.ratio * wide.ms["standard", "iid"]).tolist() == pytest.approx(wide.ms.tolist())
-    page = (tmp_path / "embedded" / "bench_rules.md").read_text()
     assert page in capsys.readouterr().out and "–" not in page
     assert (tmp_path / "embedded" / "bench_rules.csv").read_text() == measured.to_csv(index=False)
     lines = [
@@ -55,32 +63,30 @@ def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
     assert [line[3] for line in lines if line[:2] == ["standard", "iid"]] == ["1.00"] * 3
 
 
-def test_contestants_take_turns_and_the_first_round_is_forgotten(monkeypatch):
+def test_calls_take_turns_and_the_first_round_is_forgotten(monkeypatch):
     order, turns, clock = [], [], iter(range(100))
 
     def calls(name):
         return [lambda turn, call=call: (order.append((name, call)), turns.append(turn)) for call in (0, 1)]
 
-    contestants = [Contestant((name,), calls(name)) for name in "ab"]
     monkeypatch.setattr(frame, "now", lambda _: next(clock) ** 2)
-    take_turns("test", contestants, 3, CPU)
+    found = take_turns("test", {name: calls(name) for name in "ab"}, 3, CPU)
     rounds = [(order[n : n + 2], order[n + 2 : n + 4]) for n in range(0, 16, 4)]
     assert all(sorted(both) == [[("a", 0), ("a", 1)], [("b", 0), ("b", 1)]] for both in rounds)
     assert len({str(both) for both in rounds}) == 2  # either goes first at times
     assert turns == [0] * 8 + [1] * 4 + [2] * 4  # the first round twice
-    # Call n of all starts at (2 n)^2 and takes 4 n + 1.
-    for contestant in contestants:
-        own = [4 * place + 1 for place, (name, _) in enumerate(order) if (name,) == contestant.labels]
-        wanted = [own[n : n + 2] for n in (2, 4, 6)]
-        assert contestant.seconds == wanted
-        assert contestant.milliseconds == 1e3 * (wanted[1][0] + wanted[1][1]) / 2
+    # Call n of all starts at (2 n)^2 and takes 4 n + 1; of three rounds the second one is the median.
+    for name, milliseconds in found.items():
+        own = [4 * place + 1 for place, (caller, _) in enumerate(order) if caller == name]
+        assert milliseconds == 1e3 * (own[4] + own[5]) / 2
 
 
-def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up():
-    names = {"ours": 0.5, "theirs": 1.0, "our chain": 0.25, "their chain": 1.0}
-    table = decoders.speeds([Contestant((name,), [], [[seconds]] * 3) for name, seconds in names.items()])
+def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
+    monkeypatch.setattr(decoders, "take_turns", lambda *_: {"ours": 500.0, "theirs": 1000.0})
+    rates = decoders.tokens_per_s({}, [], table_pair())
+    assert rates == {"ours": decoders.NEW_TOKENS / 0.5, "theirs": decoders.NEW_TOKENS}
+    table = decoders.speeds(rates | {"our chain": 8.0, "their chain": 2.0})
     assert table.frame.ratio.tolist() == [2.0, 1.0, 4.0, 1.0]
-    assert table.frame["tokens/s"].tolist() == [decoders.NEW_TOKENS / seconds for seconds in names.values()]
     split = {"step": 10.0, "target": 5.5, "draft": 3.2, "verify": 0.8, "commit": 0.3}
     split |= {"target forward": 5.0, "draft forward": 3.0}
     shares = decoders.parts(split).frame.set_index("part").share
@@ -90,16 +96,18 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up():
 @pytest.mark.parametrize(
     ("bench", "arguments", "message"),
     [
-        (decoders, ["--prompts", "0"], "'0'; allowed: a number from 1"),
-        (rules, ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
-        (rules, ["--bogus"], "unrecognized arguments: --bogus"),
-        (step_time, ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
+        ("decoders", ["--prompts", "0"], "'0'; allowed: a number from 1"),
+        ("rules", ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
+        ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
+        ("rules", ["--results", "/proc/x"], "/proc/x"),
+        ("step_time", ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
     ],
 )
 def test_what_a_bench_cannot_do_is_refused_in_one_line(bench, arguments, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+    monkeypatch.delitem(sys.modules, f"experiments.bench.{bench}", raising=False)
     with pytest.raises(SystemExit) as ended:
-        bench.main()
+        runpy.run_module(f"experiments.bench.{bench}", run_name="__main__")
     [line] = capsys.readouterr().err.splitlines()
     assert ended.value.code == 1 and line.startswith("error: ") and message in line
 
@@ -111,31 +119,25 @@ def test_peak_memory_counts_what_is_held_at_once():
     assert peak_bytes(lambda: ((ones + 1) + 1) + 1, CPU) == pytest.approx(8000, abs=500)
 
 
-def test_one_node_has_no_leading_dimension():
-    shapes = []
-    for nodes in (1, 2):
-        law = law_call(get_rule("standard"), Draws.IID, (nodes, 9), CPU)()
-        shapes.append((law.select.shape, law.residual.shape))
-    assert shapes == [((3,), (9,)), ((2, 3), (2, 9))]
-
-
-@pytest.mark.parametrize(("name", "rule", "draws"), rules.rules())
-def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes(name, rule, draws):
-    few, many = (peak_bytes(law_call(rule, draws, (nodes, 4000), CPU), CPU) for nodes in MEASURED_NODES[1:])
-    assert many == pytest.approx(few * MEASURED_NODES[2] / MEASURED_NODES[1], rel=0.02), name
+def test_the_memory_of_a_law_grows_in_proportion_to_the_nodes_and_one_has_no_leading_dimension(monkeypatch):
+    monkeypatch.setattr(rules, "VOCAB", 4000)
+    for name, rule, draws in rules.rules():
+        few, many = (peak_bytes(law_call(rule, draws, nodes, CPU), CPU) for nodes in MEASURED_NODES[1:])
+        assert many == pytest.approx(few * MEASURED_NODES[2] / MEASURED_NODES[1], rel=0.02), (name, draws)
+    laws = [law_call(get_rule("standard"), Draws.IID, nodes, CPU)() for nodes in (1, 2)]
+    assert [law.select.shape for law in laws] == [(3,), (2, 3)]
+    assert [law.residual.shape for law in laws] == [(4000,), (2, 4000)]
 
 
 def test_every_case_of_memory_is_measured_once(monkeypatch, tmp_path):
-    found = {tuple(getattr(case, name) for name in memory.NAMES) for case in memory.cases()}
-    assert len(found) == len(memory.cases())
-    trees = {item[:2] for item in found if item[2:] == (121, 128_256, 1)}
+    found = memory.cases()
+    assert len(set(found)) == len(found)
+    trees = {case[:2] for case in found if case[2:] == (121, 128_256, 1)}
     verifiers = ("standard", "resispec", "optimal", "traversal_optimal", "level_optimal")
     assert trees == {("sequoia", "traversal"), *(("specinfer", name) for name in verifiers)}
-    few = [replace(case, vocab=500) for case in memory.cases() if case.num_nodes == 13][:2]
+    few = [case._replace(vocab=500) for case in found if case.num_nodes == 13][:2]
     monkeypatch.setattr(memory, "cases", lambda: few)
     monkeypatch.setattr(memory, "ALLOWED_BYTES", 1000)
-    monkeypatch.setattr(sys, "argv", ["bench_memory", "--results", str(tmp_path)])
-    memory.main()
-    assert "does not fit into 0 MiB" in (tmp_path / "embedded" / "bench_memory.md").read_text()
+    assert "does not fit into 0 MiB" in run(monkeypatch, tmp_path, memory, "bench_memory")
     columns = "decoder,verifier,num_nodes,vocab,num_prompts,peak_bytes,whole_law_bytes,bytes_per_node_token"
     assert (tmp_path / "embedded" / "bench_memory.csv").read_text().splitlines()[0] == columns

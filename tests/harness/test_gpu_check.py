@@ -1,6 +1,7 @@
-"""The one command for a machine with a GPU, with toy jobs on a CPU; and that it runs what needs a device."""
+"""The command for a machine with a GPU, with toy commands on a CPU; and that it runs what needs a device."""
 
 import re
+import shlex
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,27 +11,30 @@ import torch
 
 from experiments import provenance
 from experiments.bench import gpu_check
-from experiments.bench.gpu_check import ROOT, Job, jobs, last_line, main, run_job
+from experiments.bench.gpu_check import ROOT, Command, commands, main, run_command
 
-EVERY = jobs(Path("results"))
+EVERY = commands(Path("results of mine"))
 
 
 def toy(name, program, limit_s=60.0, needs=()):
-    return Job(name, ("-c", program), limit_s, needs)
+    return Command(name, limit_s, needs, shlex.join(("-c", program)))
 
 
 GOOD = toy("a good job", "print('first'); print('42 passed'); print()")
 BAD = toy("a bad job", "import sys; print('fine'); sys.stderr.write('it broke'); sys.exit(3)")
 SLOW = toy("a slow job", "import time; print('begun', flush=True); time.sleep(600)", 1.0)
 LACKING = toy("a lacking job", "raise AssertionError", needs=("os", "no_such_package"))
+BAR = toy("a bar", r"print('bench:  50%\rbench: 100%\r')")
+MUTE = toy("a mute job", "print(' ')")
+LONG = toy("a long line", "print('x' * 10_000)")
 
 
-def test_every_job_runs_whatever_the_others_do_and_the_exit_code_says_whether_one_failed(
+def test_every_command_runs_whatever_the_others_do_and_the_exit_code_says_whether_one_failed(
     tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(provenance, "device_name", lambda _: "Toy 1")
-    monkeypatch.setattr(gpu_check, "jobs", lambda _: [BAD, SLOW, LACKING, GOOD])
+    monkeypatch.setattr(gpu_check, "commands", lambda _: [BAD, SLOW, LACKING, GOOD, BAR, MUTE, LONG])
     assert main(["--results", str(tmp_path)]) == 1
     text = (tmp_path / "timing" / "gpu_check_toy_1.txt").read_text()
     assert capsys.readouterr().out.endswith(text) and text.startswith("gpu-check on Toy 1, torch ")
@@ -39,18 +43,21 @@ def test_every_job_runs_whatever_the_others_do_and_the_exit_code_says_whether_on
         ("failed", "a slow job", "stopped after 1 s; the last line: begun"),
         ("skipped", "a lacking job", "no_such_package not installed"),
         ("ok", "a good job", "42 passed"),
+        ("ok", "a bar", "bench: 100%"),
+        ("ok", "a mute job", "no output"),
+        ("ok", "a long line", "x" * 160),
     ]
-    assert "1 ok, 2 failed, 1 skipped" in text
+    assert "4 ok, 2 failed, 1 skipped" in text
     assert "first" in (tmp_path / "timing" / "gpu_check" / "a_good_job.log").read_text()
-    monkeypatch.setattr(gpu_check, "jobs", lambda _: [LACKING])
+    monkeypatch.setattr(gpu_check, "commands", lambda _: [LACKING])
     assert main(["--results", str(tmp_path)]) == 0
 
 
-def test_what_a_job_started_ends_with_it(tmp_path):
+def test_what_a_command_started_ends_with_it(tmp_path):
     alive = tmp_path / "alive"
     child = f"import time, pathlib\nwhile True: pathlib.Path({str(alive)!r}).touch(); time.sleep(0.05)"
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])"
-    assert run_job(toy("parent", program, 4.0), tmp_path)[0] == "failed"
+    assert run_command(toy("parent", program, 4.0), tmp_path)[0] == "failed"
     assert alive.exists()
     time.sleep(0.3)  # for what was just being written
     alive.unlink()
@@ -67,12 +74,12 @@ def test_without_a_device_it_says_so_in_one_line(tmp_path, capsys):
 
 
 def test_it_takes_20_minutes_at_most_and_runs_what_exists():
-    assert sum(job.limit_s for job in EVERY) <= 20 * 60 and len({job.name for job in EVERY}) == len(EVERY)
-    assert all(find_spec(job.arguments[1]) for job in EVERY if job.arguments[0] == "-m")
-
-
-def test_it_runs_the_tests_that_need_a_device_and_no_others():
-    """Whatever is skipped where there is no device has the marker, and the other way round."""
+    """Of tests those that are skipped where there is no device: they have the marker, and no others."""
+    assert sum(each.limit_s for each in EVERY) <= 20 * 60 and len({each.name for each in EVERY}) == len(EVERY)
+    words = {each.name: shlex.split(each.arguments) for each in EVERY}
+    assert all(find_spec(own[1]) for own in words.values() if own[0] == "-m")
+    own = "results of mine", "results=results of mine"
+    assert sum(set(own) & set(line) != set() for line in words.values()) == 7
     marked = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         lines = path.read_text().splitlines()
@@ -84,13 +91,6 @@ def test_it_runs_the_tests_that_need_a_device_and_no_others():
         }
         assert {number + 1 for number in places} == skipped, path
         marked += [str(path)] * bool(places)
-    tests = [job.arguments for job in EVERY if job.arguments[1] == "pytest"]
-    assert marked and sorted(word for command in tests for word in command if word.endswith(".py")) == marked
-    assert all(command[command.index("-m", 2) + 1] == "cuda" for command in tests)
-
-
-def test_the_last_line_is_one_that_says_something():
-    assert last_line("") == last_line("\n \n") == "no output"
-    assert last_line("a\nwritten: b\n\n") == "written: b"
-    assert last_line("bench:  50%\rbench: 100%\r\n") == "bench: 100%"
-    assert len(last_line("x" * 10_000)) < 200
+    tests = [line for line in words.values() if line[1] == "pytest"]
+    assert marked and sorted(word for line in tests for word in line if word.endswith(".py")) == marked
+    assert all(line[line.index("-m", 2) + 1] == "cuda" for line in tests)

@@ -1,4 +1,4 @@
-"""Tasks that measure laws, against sums and recursions of their own, and their rows."""
+"""Tasks that measure laws, against sums, recursions and numbers worked out by hand, and their rows."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
 from experiments.tasks.prefix_laws import prefix_lengths
+from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
@@ -35,8 +36,8 @@ from resispec.verifiers import get_verifier
 TEMPERATURE = 0.8
 
 
-def workload(verifier="standard", prompts=1, pair=None, length=1):
-    decoder = Decoder(NoDraft(), get_verifier(verifier))
+def workload(verifier="standard", prompts=1, pair=None, length=1, drafter=None):
+    decoder = Decoder(drafter or NoDraft(), get_verifier(verifier))
     tokens = [[(index + place) % 3 for place in range(length)] for index in range(prompts)]
     named = [(f"p{index}", prompt) for index, prompt in enumerate(tokens)]
     return Workload(pair or table_pair(vocab=6, seed=3), decoder, Sampling(TEMPERATURE, 8, 64), named, seed=0)
@@ -45,6 +46,12 @@ def workload(verifier="standard", prompts=1, pair=None, length=1):
 def bigram_rows(pair):
     """The laws after every token, (V, V), of target and draft."""
     return tuple(torch.softmax(model.logits / TEMPERATURE, -1) for model in (pair.target, pair.draft))
+
+
+def of_laws(p, q):
+    """A pair whose laws are these after every token."""
+    laws = (TEMPERATURE * torch.tensor([law] * len(p), dtype=torch.float64).log() for law in (p, q))
+    return Pair(*map(TableModel, laws), ToyTokenizer())
 
 
 def residuals(p, q, count):
@@ -68,13 +75,19 @@ def test_decay_of_the_standard_rule_is_its_closed_recursion():
     measured = [above / below for above, below in zip(row.selected, row.tested, strict=True)]
     expected = [float(torch.minimum(law, q).sum()) for law in residuals(p, q, 4)]
     # 4 standard errors of 4,000 values of deviation below 0.3
-    assert measured == pytest.approx(expected, abs=0.02)
-    assert row.tested[0] == 4000 and row.num_tuples == 4000
-    highest = [0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))]
-    assert row.ceiling_tested == pytest.approx([1 - a for a in highest[:-1]])
-    assert row.ceiling_selected == pytest.approx(
-        [now - before for before, now in zip(highest, highest[1:], strict=False)]
-    )
+    assert measured == pytest.approx(expected, abs=0.02) and row.tested[0] == row.num_tuples == 4000
+    highest = torch.tensor([0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))])
+    assert row.ceiling_tested == pytest.approx((1 - highest[:-1]).tolist())
+    assert row.ceiling_selected == pytest.approx(highest.diff().tolist())
+
+
+def test_a_sibling_that_no_draft_reaches_has_no_rate():
+    """Both models agree, so the first sibling is always accepted and no other one is ever tested."""
+    pair = table_pair(vocab=5, seed=0)
+    task = Decay(2, 4, 3)
+    row = task(workload(pair=Pair(pair.target, pair.target, pair.tokenizer), length=6), 0)
+    assert row.tested[0] == 6 and max(row.tested[1:]) < 1e-9
+    assert task.progress([replace(row, tested=[6.0, 0.0, 0.0, 0.0])]) == {"acceptance": "1.00 to none"}
 
 
 @pytest.mark.parametrize("verifier", ["standard", "resispec"])
@@ -94,34 +107,37 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
         assert all(abs(value) < 1e-6 for value in getattr(row, name))
 
 
-def test_a_pair_without_a_draft_is_refused():
-    pair = table_pair()
-    for task in (Kl(1, 2, 8), Decay(1, 2, 8)):
-        with pytest.raises(InvalidInput, match="the pair has none; give pair.draft"):
-            task(workload(pair=Pair(pair.target, None, pair.tokenizer)), 0)
+def test_acceptance_is_measured_at_what_the_target_writes():
+    """The target counts up, the draft is right after odd tokens only: every other first child is accepted."""
+    target = torch.full((6, 6), -1e9)
+    target[torch.arange(6), (torch.arange(6) + 1) % 6] = 0.0
+    draft = target.clone()
+    draft[::2] = draft[::2].roll(1, dims=1)
+    setting = workload(pair=Pair(TableModel(target), TableModel(draft), ToyTokenizer()))
+    setting = replace(setting, sampling=Sampling(1.0, 9, 64), prompts=[("p0", [3, 4, 5])])
+    row = Acceptance(1, "without_replacement")(setting, 0)
+    # After 5, 1, 3, 5, 1 of 5, 0, 1, 2, 3, 4, 5, 0, 1.
+    assert row.num_prefixes == 9 and row.selected == [5.0]
 
 
-TASKS = [
-    Decode(),
-    Decode(audit=True),
-    Kl(2, 2, 8),
-    Decay(2, 4, 2),
-    Scaling(2, [1, 2], 3, 1),
-    Acceptance(3, "without_replacement"),
-    Bound(2, 1),
-    Shapes(2, [[-1, 0, 0], [-1, 0, 1]]),
-    Profile(),
-]
+TREE = DraftModel(complete(3, 2), Draws.IID)
+TASKS = {
+    "decode": Decode(),
+    "audit": Decode(audit=True),
+    "profile": Profile(),
+    "kl": Kl(2, 2, 8),
+    "decay": Decay(2, 4, 2),
+    "residuals": Residuals(2, 2, 8, 1, 1),
+    "scaling": Scaling(2, [1, 2], 3, 1),
+    "acceptance": Acceptance(3, "without_replacement"),
+    "bound": Bound(2, 1),
+    "shapes": Shapes(2, [[-1, 0, 0], [-1, 0, 1]]),
+}
 
 
-@pytest.mark.parametrize("verifier", ["standard", "resispec"])
-@pytest.mark.parametrize(
-    "task", TASKS, ids=[f"{type(task).__name__}{place}" for place, task in enumerate(TASKS)]
-)
-def test_every_task_makes_a_row_and_a_progress_text(task, verifier):
-    pair = table_pair(vocab=5, gap=3.0)
-    setting = workload(verifier, prompts=2, pair=pair, length=6)
-    setting = replace(setting, decoder=Decoder(DraftModel(complete(3, 2), Draws.IID), get_verifier(verifier)))
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_every_task_makes_a_row_and_a_progress_text(task):
+    setting = workload("resispec", prompts=2, pair=table_pair(vocab=5, gap=3.0), length=6, drafter=TREE)
     rows = [task(setting, index) for index in range(2)]
     for row in rows:
         assert type(row) is task.row
@@ -131,63 +147,35 @@ def test_every_task_makes_a_row_and_a_progress_text(task, verifier):
         assert texts and all(isinstance(text, str) for text in texts.values())
 
 
-def test_a_sibling_that_no_draft_reaches_has_no_rate():
-    """Both models agree, so the first sibling is always accepted and no other one is ever tested."""
-    pair = table_pair(vocab=5, seed=0)
-    same = workload(pair=Pair(pair.target, pair.target, pair.tokenizer), length=6)
-    task = Decay(2, 4, 3)
-    row = task(same, 0)
-    assert row.tested[0] == 6 and max(row.tested[1:]) < 1e-9
-    cut = replace(row, tested=[6.0, 0.0, 0.0, 0.0])
-    assert task.progress([cut]) == {"acceptance": "1.00 to none"}
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: Kl(0, 2, 8), "task.num_prefixes is 0; allowed: from 1"),
-        (lambda: Decay(1, 0, 8), "task.num_siblings is 0"),
-        (lambda: Scaling(1, [], 3, 1), "task.num_candidates is 0"),
-        (lambda: Scaling(1, [1, -2], 3, 1), "task.num_candidates is -2"),
-        (lambda: Scaling(1, [1], 1, 1), "task.num_levels is 1; allowed: from 2"),
-        (lambda: Bound(1, 0), "task.rollouts is 0"),
-        (lambda: Acceptance(0, "iid"), "task.num_siblings is 0"),
-        (lambda: Shapes(1, []), "task.topologies is 0"),
-    ],
-)
-def test_parameters_out_of_range_are_refused_when_a_task_is_made(make, message):
-    with pytest.raises(InvalidInput, match=message):
-        make()
-
-
-def test_positions_follow_the_prompt_and_laws_belong_to_what_was_written():
-    """The target counts up, the draft is right after odd tokens only: every other first child is accepted."""
-    vocab = 6
-    target = torch.full((vocab, vocab), -1e9)
-    target[torch.arange(vocab), (torch.arange(vocab) + 1) % vocab] = 0.0
-    draft = target.clone()
-    draft[::2] = draft[::2].roll(1, dims=1)
-    workload = Workload(
-        Pair(TableModel(target), TableModel(draft), ToyTokenizer()),
-        Decoder(NoDraft(), get_verifier("standard")),
-        Sampling(1.0, 9, 64),
-        [("p0", [3, 4, 5])],
-        seed=0,
-    )
-    row = Acceptance(1, "without_replacement")(workload, 0)
-    # After 5, 1, 3, 5, 1 of 5, 0, 1, 2, 3, 4, 5, 0, 1.
-    assert row.num_prefixes == 9 and row.selected == [5.0]
+def test_what_cannot_be_measured_is_refused():
+    refused = {
+        "task.num_prefixes is 0; allowed: from 1": lambda: Kl(0, 2, 8),
+        "task.num_siblings is 0": lambda: Decay(1, 0, 8),
+        "task.num_candidates is 0": lambda: Scaling(1, [], 3, 1),
+        "task.num_candidates is -2": lambda: Scaling(1, [1, -2], 3, 1),
+        "task.num_levels is 1; allowed: from 2": lambda: Scaling(1, [1], 1, 1),
+        "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
+        "task.num_next is 0; allowed: from 1": lambda: Residuals(1, 3, 8, 8, 0),
+        "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
+            workload(pair=Pair(table_pair().target, None, None)), 0
+        ),
+        "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
+        "i.i.d. siblings; allowed: decoder=specinfer": lambda: Bound(1, 1)(
+            workload(drafter=DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT)), 0
+        ),
+    }
+    for message, make in refused.items():
+        with pytest.raises(InvalidInput, match=message):
+            make()
 
 
 # Drafted trees.
-
-WARP = Warp(temperature=TEMPERATURE)
 
 
 def test_laws_at_nodes_and_parts_of_a_tree():
     """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
-    root = Root(pair, [0, 3], WARP)
+    root = Root(pair, [0, 3], Warp(temperature=TEMPERATURE))
     whole = root.draft(complete(3, 3), generator)
     target, _ = bigram_rows(pair)
     laws = root.laws(pair.target, whole.tree)
@@ -201,22 +189,93 @@ def test_laws_at_nodes_and_parts_of_a_tree():
         part(whole, laws, complete(2, 4))
 
 
-def test_a_bound_needs_independent_siblings():
-    for drafter in (DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT), NoDraft()):
-        setting = replace(workload(), decoder=Decoder(drafter, get_verifier("standard")))
-        with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
-            Bound(num_prefixes=1, rollouts=1)(setting, 0)
-
-
 def test_trees_are_the_same_for_every_verifier_and_repeatable():
     task = Scaling(num_prefixes=2, num_candidates=[1, 2], num_levels=3, rollouts=2)
     one, two, again = (task(workload(name, length=6), 0) for name in ("standard", "resispec", "standard"))
-    assert (
-        one == again
-        and one.tree_log_ratios == two.tree_log_ratios
-        and one.rollout_log_ratios == two.rollout_log_ratios
-    )
-    assert two.emitted[1] > one.emitted[1]
-    assert [
-        len(level) for level in (one.tree_log_ratios, one.tree_log_ratios[0], one.rollout_log_ratios)
-    ] == [4, 2, 4]
+    assert one == again and two.emitted[1] > one.emitted[1]
+    trees, rollouts = one.tree_log_ratios, one.rollout_log_ratios
+    assert (trees, rollouts) == (two.tree_log_ratios, two.rollout_log_ratios)
+    assert [len(level) for level in (trees, trees[0], trees[0][0], rollouts)] == [4, 2, 2, 4]
+
+
+# Residuals.
+
+P, Q = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)  # docs/exactness.md and docs/optimal-verification.md, by hand
+
+
+def measured(verifier, num_siblings, pair, num_tuples=2048):
+    task = Residuals(1, num_siblings, num_tuples, num_tokens=8, num_next=1)
+    return task(workload(verifier, pair=pair), 0)
+
+
+def of_tokens(row, law):
+    """Numbers of the first prefix in the order of the vocabulary; every token has an entry of its own."""
+    known = {token: value for token, value in zip(row.tokens[0], law, strict=True) if token >= 0}
+    return [known[token] for token in sorted(known)]
+
+
+def test_the_standard_residual_is_its_closed_recursion():
+    pair = table_pair(vocab=6, seed=3)
+    p, q = (rows[0] for rows in bigram_rows(pair))
+    row, left = measured("standard", 3, pair), 1.0
+    for count, law in enumerate(residuals(p, q, 4)):
+        accepted = float(torch.minimum(law, q).sum())
+        assert of_tokens(row, row.residual[0][count]) == pytest.approx(law.tolist(), abs=1e-9)
+        assert row.overlap[0][count] == pytest.approx(accepted, abs=1e-9)
+        assert row.overdraft[0][count] == pytest.approx(float(law[q > p].sum()), abs=1e-9)
+        assert row.rejected[0][count] == pytest.approx(left, abs=5e-3)
+        left *= 1 - accepted
+    assert row.overdraft[0][0] > 0.05 and row.overdraft[0][1] == 0
+    assert of_tokens(row, row.target[0]) == pytest.approx(p.tolist())
+    assert of_tokens(row, row.draft[0]) == pytest.approx(q.tolist())
+
+
+def test_residuals_by_hand():
+    """ResiSpec rejects token 2 with probability .1, token 3 with .2: the page has the residual of each.
+
+    With two siblings the optimal proxy is (.36, .32, .32): .14 is rejected, all of it for token 1. Models
+    that agree leave nothing to reject.
+    """
+    row = measured("resispec", 1, of_laws(P, Q))
+    residual = [(0.1 * 0.5 + 0.2 * 0.4706) / 0.3, 0.2 * 0.5294 / 0.3, 0.1 * 0.5 / 0.3]
+    assert row.rejected[0] == pytest.approx([1, 0.3], abs=2e-3)
+    assert of_tokens(row, row.residual[0][1]) == pytest.approx(residual, abs=5e-3)
+    assert row.overdraft[0] == pytest.approx([0.5, residual[1] + residual[2]], abs=5e-3)
+    assert of_tokens(row, row.emitted[0]) == pytest.approx([0.3441, 0.4059, 0.25], abs=2e-3)
+    assert row.excess[0] == pytest.approx(0.4059 + 0.25 - 0.5, abs=2e-3)
+    # (.5, 0, .5) and (.4706, .5294, 0) meet q in .6 each, whichever token was rejected
+    assert row.overlap[0][1] == pytest.approx(0.6, abs=2e-3)
+    row = measured("optimal", 2, of_laws(P, Q))
+    assert row.rejected[0] == pytest.approx([1, 0.3, 0.14], abs=3e-3)
+    assert of_tokens(row, row.residual[0][2]) == pytest.approx([1, 0, 0], abs=1e-9)
+    assert row.overlap[0] == pytest.approx([0.7, 0.2, 0.2], abs=1e-6)
+    row = measured("resispec", 3, of_laws(P, P))
+    assert row.rejected[0] == pytest.approx([1, 0, 0, 0], abs=1e-9)
+    assert row.excess == pytest.approx([0]) and row.overdraft[0] == pytest.approx([0] * 4)
+    assert row.overlap[0] == pytest.approx([1] * 4)
+
+
+@pytest.mark.parametrize("verifier", ["standard", "optimal", "resispec"])
+def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier):
+    pair = table_pair(vocab=6, seed=3)
+    p, q = (rows[0] for rows in bigram_rows(pair))
+    true = emitted_law(rule_of(get_verifier(verifier)), p, q, 3, Draws.IID)
+    row = measured(verifier, 3, pair, num_tuples=512)
+    found, errors = (torch.tensor(of_tokens(row, law)) for law in (row.emitted[0], row.emitted_error[0]))
+    assert bool(((found - true).abs() < 5 * errors).all()) and float(errors.max()) < 0.02
+    assert min(row.excess_error[0], float(errors.min())) >= 1 / 512  # what 512 tuples cannot resolve
+    excess = float((true - p)[q > p].sum())
+    assert abs(row.excess[0] - excess) < 5 * row.excess_error[0]
+    assert (abs(excess) > 0.01) == (verifier == "resispec")
+
+
+def test_laws_are_told_by_side_and_the_likeliest_come_first():
+    p = (0.30, 0.10, 0.05, 0.25, 0.10, 0.08, 0.02, 0.10)
+    q = (0.10, 0.20, 0.15, 0.05, 0.04, 0.30, 0.07, 0.09)
+    row = Residuals(1, 1, 8, num_tokens=2, num_next=1)(workload(pair=of_laws(p, q)), 0)
+    assert row.tokens == [[5, 1, -1, -1, 0, 3, -1, -1]]  # q > p: 5, 1, 2, 6; the rest: 0, 3, 4 and 7
+    assert row.texts == [["5", "1", "next 1", "all others", "0", "3", "next 1", "all others"]]
+    assert row.target[0] == pytest.approx([0.08, 0.10, 0.05, 0.02, 0.30, 0.25, 0.10, 0.10])
+    assert row.draft[0] == pytest.approx([0.30, 0.20, 0.15, 0.07, 0.10, 0.05, 0.04, 0.09])
+    # 5, 1, 2, 0, 7, 6 hold .91 of q and 3 more than .95, so 4 is outside of the draft's support
+    assert row.outside[0][0] == pytest.approx(0.10) and row.overdraft[0][0] == pytest.approx(0.25)

@@ -1,16 +1,15 @@
 """Memory, by the account of torch's allocator: flat in prompts and tokens, proportional to nodes and V."""
 
 import sys
-from dataclasses import replace
 
 import pytest
 import torch
 from toy_runs import run_here, save_toys, toy_overrides
 from toys import save_tiny_pair
 
-from experiments.bench import decoders, memory
+from experiments.bench import decoders, frame, memory
 from experiments.bench.frame import peak_bytes
-from experiments.bench.memory import ALLOWED_BYTES, Decoding, measure, methods, peak_of
+from experiments.bench.memory import ALLOWED_BYTES, METHODS, Decoding, peak_of, peaks
 from experiments.grid import cells_of
 from experiments.store import CellStore
 from resispec import embedded
@@ -21,38 +20,21 @@ from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
 CPU = torch.device("cpu")
-METHODS = list(methods())
-NAMES = [f"{decoder}, {verifier}" for decoder, verifier, *_ in METHODS]
-every_method = pytest.mark.parametrize("method", METHODS, ids=NAMES)
-
-
-def case_of(method, vocab, most_nodes=40, num_prompts=1):
-    decoder, verifier, drafter, nodes = method
-    few = max(number for number in nodes if number <= most_nodes)
-    return Decoding(decoder, verifier, drafter(few), vocab, num_prompts)
+every_method = pytest.mark.parametrize("method", METHODS, ids=map(", ".join, METHODS))
 
 
 @every_method
-def test_memory_is_flat_in_the_number_of_prompts(method):
-    _, once, often = (
-        peak_of(case_of(method, 2000, num_prompts=number), CPU, walks=True) for number in (1, 1, 8)
-    )
+def test_memory_is_flat_in_prompts_and_in_proportion_to_nodes_and_vocabulary(method):
+    """So 128,256 tokens and 121 nodes fit 4 GiB; `make bench` measures it."""
+    few, nodes = METHODS[method][0], max(number for number in METHODS[method] if number <= 40)
+    case = Decoding(*method, nodes, 4000)
+    _, once, often = (peak_of(case._replace(num_prompts=number), CPU, walks=True) for number in (1, 1, 8))
     assert often == pytest.approx(once, rel=0.01)  # the first one also made what is made once for a topology
-
-
-@every_method
-def test_memory_is_in_proportion_to_nodes_and_vocabulary(method):
-    few, more = case_of(method, 4000, most_nodes=13), case_of(method, 4000)
-    frame = measure([few, more, replace(more, vocab=16_000)], CPU)
+    frame = peaks([case._replace(num_nodes=few), case, case._replace(vocab=16_000)], CPU)
     rates = frame.bytes_per_node_token.tolist()
     assert rates == pytest.approx([rates[-1]] * 3, rel=0.05)
-
-
-@every_method
-def test_a_vocabulary_of_128256_tokens_and_121_nodes_fit_4_gib(method):
-    """By the proportion above; `make bench` measures it."""
-    found = measure([case_of(method, 16_000)], CPU)
-    assert found[["peak_bytes", "whole_law_bytes"]].max(axis=None) * 128_256 / 16_000 < ALLOWED_BYTES
+    largest = frame[["peak_bytes", "whole_law_bytes"]].iloc[-1].max()
+    assert largest * 128_256 / 16_000 * max(METHODS[method]) / nodes < ALLOWED_BYTES
 
 
 @pytest.mark.parametrize("verifier", ["standard", "traversal_optimal"])
@@ -95,7 +77,8 @@ def test_the_bench_of_decoders_runs_whole(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(decoders, "NEW_TOKENS", 4)
     monkeypatch.setattr(decoders, "SAMPLING", Sampling(1.0, 4, 64, ignore_eos=True))
     monkeypatch.setattr(sys, "argv", ["bench", "--prompts", "2", "--results", str(tmp_path)])
-    decoders.main()
+    with pytest.raises(SystemExit):
+        frame.run_bench("bench", decoders.__doc__, decoders.measure, prompts=(20, ""))
     page = (tmp_path / "embedded" / "bench.md").read_text()
     assert page in capsys.readouterr().out and page.count("transformers `generate") == 2
     assert "forward of the target" in page and "2 prompts decoded by all four" in page

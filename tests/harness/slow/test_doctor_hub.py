@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,14 +15,36 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import save_file
-from toy_hub import CONFIG, SHA, toy_hub
 
 from experiments.doctor import checks
 from experiments.doctor.checks import OK, PROBLEM, model
 from experiments.doctor.hub import Repository, Wanted, look_at
 from resispec.hub import Access
 
-SEVEN_B = "meta-llama/Llama-2-7b-hf"
+SHA = "a" * 40
+CONFIG = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 2}
+CONFIG |= {"model_type": "llama", "vocab_size": 1000, "torch_dtype": "float16"}
+SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+FILES = {
+    "open": {"config.json": 300, SHARDS[0]: 600, SHARDS[1]: 400},
+    "old": {"config.json": 300, "pytorch_model.bin": 5000, "training_args.bin": 70},
+    "data": {"1.0.0/train.parquet": 7, "3.0.0/test.parquet": 20, "3.0.0/train.parquet": 30},
+}
+REFUSED = {
+    "gated": (
+        403,
+        "GatedRepo",
+        Access.GATED,
+        "ask for access on {hub}/toy/gated, then log in: `hf auth login`",
+    ),
+    "gated401": (401, "GatedRepo", Access.GATED, "gated, and closed to this account"),
+    "missing": (404, "RepoNotFound", Access.MISSING, "no such repository, or it is private"),
+    "private": (401, "RepoNotFound", Access.MISSING, "look at {hub}/toy/private"),
+    "token": (401, "", Access.TOKEN, "the hub does not take the token"),
+    "revision": (404, "RevisionNotFound", Access.REVISION, "there is no revision None"),
+    "broken": (500, "", Access.REFUSED, "the hub refuses it"),
+}
+"""Names under "toy/" -> status and code of the refusal, and what is said of it."""
 
 
 @pytest.fixture
@@ -32,14 +57,42 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """A hub that answers, and nothing in the cache."""
+    """What a small server is asked that answers as a hub does, with nothing in the cache."""
     assert not cache.exists()
-    with toy_hub() as (address, asked):
+    paths = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            paths.append(self.path)
+            name = re.split("[/?]", self.path.partition("toy/")[2])[0]
+            is_file, files = "/resolve/" in self.path, FILES.get(name, FILES["open"])
+            time.sleep(3 * (name == "slow"))
+            status, code, content = 200, "", CONFIG
+            if name in REFUSED and (is_file or not name.startswith("gated")):  # whose metadata is open
+                status, code, *_ = REFUSED[name]
+            elif not is_file:
+                siblings = [{"rfilename": file, "size": size} for file, size in files.items()]
+                content = {"id": "toy/any", "sha": SHA, "siblings": siblings}
+                if SHARDS[0] in files:
+                    content["safetensors"] = {"parameters": {"F16": 500}, "total": 500}
+            self.send_response(status)
+            if code:
+                self.send_header("X-Error-Code", code)
+            self.end_headers()
+            self.wfile.write(json.dumps(content).encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setattr(constants, "ENDPOINT", address)
         pattern = address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pattern)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        yield asked
+        yield paths
+        server.shutdown()
 
 
 def look(name: str, kind: str = "model", folder: str = "") -> Repository:
@@ -49,66 +102,49 @@ def look(name: str, kind: str = "model", folder: str = "") -> Repository:
 
 def hub(*repositories: Repository) -> checks.Check:
     """The line about the hub."""
-    patient = SimpleNamespace(repositories=dict(enumerate(repositories)))
-    [line] = checks.hub(patient)
+    [line] = checks.hub(SimpleNamespace(repositories=dict(enumerate(repositories))))
     return line
 
 
-def write_copy(folder: Path, shards: int = 2) -> None:
+def write_copy(folder: Path, shards: int = 2) -> Path:
     """Two shards with 6 and 4 numbers, of which `shards` are there."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIG))
-    names = [f"model-0000{place}-of-00002.safetensors" for place in (1, 2)]
     tensors = [{"a": torch.zeros(2, 3)}, {"b": torch.zeros(4)}]
-    for name, tensor in list(zip(names, tensors, strict=True))[:shards]:
+    for name, tensor in list(zip(SHARDS, tensors, strict=True))[:shards]:
         save_file(tensor, folder / name)
-    index = {"weight_map": dict(zip("ab", names, strict=True))}
+    index = {"weight_map": dict(zip("ab", SHARDS, strict=True))}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder
 
 
 def write_cached(cache: Path, name: str, shards: int = 2) -> Path:
     """A copy in the layout of the hub's cache."""
     home = cache / f"models--{name.replace('/', '--')}"
-    write_copy(home / "snapshots" / SHA, shards)
-    (home / "refs").mkdir()
+    (home / "refs").mkdir(parents=True)
     (home / "refs" / "main").write_text(SHA)
-    return home / "snapshots" / SHA
+    return write_copy(home / "snapshots" / SHA, shards)
 
 
 def test_an_open_model_has_the_size_that_the_hub_tells_and_nothing_of_it_is_kept(asked, cache):
     found = look("toy/open")
     assert found.access == Access.OPEN and found.copy is None and found.num_bytes == 1000
-    assert (found.size.parameters, found.size.layers, found.size.kv_width, found.size.vocab) == (
-        500,
-        3,
-        16,
-        1000,
-    )
+    size = found.size
+    assert (size.parameters, size.layers, size.kv_width, size.vocab) == (500, 3, 16, 1000)
     assert not any("safetensors" in path for path in asked)  # no weights
     assert not list(cache.rglob("*config.json"))  # else make would take the model for being there
     line = str(model(found))
     assert line.startswith("ok ") and "on the hub" in line and "to download" in line
+    # Pickles are counted by their bytes and precision: 5000 of float16, without the training's arguments.
+    assert look("toy/old").size.parameters == 2500
+    # Of a data set the files of its own folder are downloaded.
+    assert [look("toy/data", "dataset", folder).num_bytes for folder in ("3.0.0/", "")] == [50, 57]
 
 
 @pytest.mark.usefixtures("asked")
-def test_weights_in_pickles_are_counted_by_their_bytes_and_precision():
-    assert look("toy/old").size.parameters == 2500  # 5000 bytes of float16, without the training's arguments
-
-
-@pytest.mark.usefixtures("asked")
-@pytest.mark.parametrize(
-    ("name", "access", "said"),
-    [
-        ("gated", Access.GATED, "ask for access on {hub}/toy/gated, then log in: `hf auth login`"),
-        ("gated401", Access.GATED, "gated, and closed to this account"),
-        ("missing", Access.MISSING, "no such repository, or it is private"),
-        ("private", Access.MISSING, "look at {hub}/toy/private"),
-        ("revision", Access.REVISION, "there is no revision None"),
-        ("token", Access.TOKEN, "the hub does not take the token"),
-        ("broken", Access.REFUSED, "the hub refuses it"),
-    ],
-)
-def test_what_cannot_be_read_says_why_and_what_to_do(name, access, said):
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_read_says_why_and_what_to_do(name):
+    *_, access, said = REFUSED[name]
     found = look(f"toy/{name}")
     line = model(found)
     assert (found.access, found.is_open, line.state) == (access, False, PROBLEM)
@@ -116,23 +152,21 @@ def test_what_cannot_be_read_says_why_and_what_to_do(name, access, said):
     assert hub(found).state == OK  # it did answer
 
 
-@pytest.mark.usefixtures("asked")
-def test_of_a_data_set_the_files_of_its_own_folder_are_downloaded():
-    assert look("toy/data", "dataset", "3.0.0/").num_bytes == 50
-    assert look("toy/data", "dataset").num_bytes == 57
-
-
 @pytest.mark.usefixtures("cache")
 def test_a_hub_that_is_not_there_is_said_at_once_with_what_is_known_anyway(monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     started = time.monotonic()
-    found = look_at([Wanted("model", SEVEN_B), Wanted("model", "toy/open"), Wanted("dataset", "toy/data")])
+    wanted = [
+        Wanted("model", "meta-llama/Llama-2-7b-hf"),
+        Wanted("model", "toy/open"),
+        Wanted("dataset", "toy/data"),
+    ]
+    known, unknown, data = look_at(wanted).values()
     assert time.monotonic() - started < 10
-    assert {one.access for one in found.values()} == {Access.UNREACHABLE}
-    known, unknown = found[Wanted("model", SEVEN_B)], found[Wanted("model", "toy/open")]
+    assert {known.access, unknown.access, data.access} == {Access.UNREACHABLE}
     assert known.size.parameters == 6_738_415_616 and unknown.size is None
-    line = hub(*found.values())
+    line = hub(known, unknown, data)
     assert line.state == PROBLEM and "cannot be reached" in line.found and "toy/data" in line.found
 
 
@@ -144,37 +178,24 @@ def test_a_hub_that_never_answers_is_not_waited_for():
     assert [one.access for one in found.values()] == [Access.UNREACHABLE, Access.OPEN]
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_offline_a_complete_copy_is_enough_and_its_absence_a_problem(cache, monkeypatch, is_there):
+@pytest.mark.parametrize("shards", [0, 1, 2])
+def test_offline_a_complete_copy_is_enough_and_its_absence_a_problem(cache, monkeypatch, shards):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    place = write_cached(cache, "toy/open") if is_there else None
+    place = write_cached(cache, "toy/open", shards) if shards else None
     found = look("toy/open")
-    assert (found.access, found.copy) == (Access.OFFLINE, place)
-    assert {hub(found).state, model(found).state} == {OK if is_there else PROBLEM}
-    if is_there:
+    line = model(found)
+    assert (found.access, found.copy) == (Access.OFFLINE, place if shards == 2 else None)
+    assert {hub(found).state, line.state} == {OK if shards == 2 else PROBLEM}
+    if shards == 2:
         assert found.size.parameters == 10  # by the headers of both shards
-
-
-def test_a_copy_that_lacks_a_shard_is_no_copy(cache, monkeypatch):
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    write_cached(cache, "toy/open", shards=1)
-    line = str(model(look("toy/open")))
-    assert (
-        line.startswith("problem")
-        and "the copy here is not complete" in line
-        and "model-00002-of-00002.safetensors" in line
-    )
+    elif shards == 1:
+        assert "the copy here is not complete" in line.found and SHARDS[1] in line.found
 
 
 @pytest.mark.usefixtures("asked")
-def test_a_copy_is_used_although_the_hub_does_not_know_the_name(cache):
+def test_a_copy_is_used_although_the_hub_does_not_know_the_name_and_a_folder_needs_no_hub(cache, tmp_path):
     write_cached(cache, "toy/missing")
     found = look("toy/missing")
     assert found.access == Access.MISSING and found.is_open and model(found).state == OK
-
-
-def test_a_folder_needs_no_hub(tmp_path, monkeypatch):
-    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    write_copy(tmp_path / "own")
-    found = look(str(tmp_path / "own"))
+    found = look(str(write_copy(tmp_path / "own")))
     assert found.size.parameters == 10 and hub(found).found == "not needed"
