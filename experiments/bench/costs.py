@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from experiments.cell import Cell
 from experiments.cli import run_single
-from experiments.costs.model import LEVEL_WIDTH, SIZES
+from experiments.costs import LEVEL_WIDTH, SIZES, costs_of, file_of
 from experiments.schema import check_values
 
 
@@ -30,8 +30,6 @@ def run_costs(composed: DictConfig) -> None:
     config: Any = OmegaConf.to_container(composed, resolve=True)
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
-    from experiments.costs.cost_cache import costs_of, file_of  # imports torch in the end
-
     bar = tqdm(desc="costs", unit="call")
 
     def report(what: str, done: int, count: int) -> None:
@@ -42,7 +40,7 @@ def run_costs(composed: DictConfig) -> None:
     with bar:
         costs = costs_of(cell, report, again=True)
     length = config["prompt_tokens"]
-    times = costs.model.times(SIZES, length)
+    times = costs.times(SIZES, length)
     lines = [
         f"forward of the target behind {length} tokens, head and laws included",
         *(f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in SIZES),

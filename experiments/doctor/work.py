@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.cell import Cell, build
-from experiments.costs.configuration import METHODS, ONE_TOKEN, Configuration
-from experiments.costs.cost_cache import known_costs
+from experiments.configurations import METHODS, ONE_TOKEN, Configuration
+from experiments.costs import known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
@@ -113,7 +113,7 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
         configuration = _configuration(cell)
         rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
         length = config["prompt_tokens"] + new_tokens / 2
-        return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)
+        return START_S + num_tokens / rate * costs.step_s(configuration, length)
 
     said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet" if costs else ""
     return elapsed(((seconds(cell), cell.is_timed) for cell in cells), workers), said

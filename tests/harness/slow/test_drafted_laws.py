@@ -14,7 +14,7 @@ from test_tasks import TEMPERATURE, bigram_rows, residuals, workload
 from toys import same_everywhere, save_prompts, save_tiny_pair, table_pair
 
 from experiments.grid import cells_of
-from experiments.search.tree_search import mean_and_error
+from experiments.search.tree_search import means
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
 from experiments.tasks.bound import Bound
@@ -77,13 +77,12 @@ def test_expected_tokens_are_what_decoding_emits(verifier, draws):
         shapes_workload(pair, verifier, prompts=300, new_tokens=1, draws=draws),
     )
     rows = [task(setting, index) for index in range(300)]
-    mean, error = mean_and_error(rows, "emitted")
-    for place, widths in enumerate(candidates):
+    for widths, value in zip(candidates, means(rows, "emitted"), strict=True):
         decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
         done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
         emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
-        both = (error[place] ** 2 + float(emitted.var()) / len(emitted)) ** 0.5
-        assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
+        both = (value.error**2 + float(emitted.var()) / len(emitted)) ** 0.5
+        assert abs(value.tokens - float(emitted.mean())) < 4 * both < 0.4
 
 
 def test_scaling_of_a_tree_is_what_the_decoder_emits():
