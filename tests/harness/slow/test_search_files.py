@@ -149,18 +149,10 @@ def fastest_cell(toy, folder, target_s, *overrides):
     return cell, about(cell.tree_file)
 
 
-def test_without_speculation_the_cell_decodes_one_token_a_step(toy, tmp_path):
-    cell, said = fastest_cell(toy, tmp_path, proportional)
-    assert load(cell.tree_file).fastest == ONE_TOKEN
-    assert said["costs"]["entry"] and said["datasets"] == [cell.labels["dataset"]]
-    [one_token] = [facts for facts in said["expected"] if facts["num_nodes"] == 1]
-    assert one_token["expected_tokens"] == 1 and one_token["standard_error"] == 0
-    assert all(row.num_emitted == row.num_steps for row in measured(cell, quiet))
-
-
 def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_same(toy, tmp_path):
     cell, said = fastest_cell(toy, tmp_path / "a", flat)
     assert fastest_cell(toy, tmp_path / "b", flat)[0].cell_id == cell.cell_id
+    assert said["costs"]["entry"] and said["datasets"] == [cell.labels["dataset"]]
     found = load(cell.tree_file).fastest
     rates = [
         max(1, facts["expected_tokens"] - facts["standard_error"]) / facts["step_s"]
@@ -200,6 +192,11 @@ def test_runs_search_and_then_decode(toy, tmp_path):
     done = run(*given)
     assert done.returncode == 0, done.stderr
     assert "1 cell: 1 done" in done.stderr and "searching for the tree" in done.stderr
+    [cell] = cells_of(given)  # without speculation the cell decodes one token a step
+    assert load(cell.tree_file).fastest == ONE_TOKEN
+    assert all(row.num_emitted == row.num_steps for row in measured(cell, quiet))
+    [one_token] = [facts for facts in about(cell.tree_file)["expected"] if facts["num_nodes"] == 1]
+    assert one_token["expected_tokens"] == 1 and one_token["standard_error"] == 0
     other = run(*given, "num_threads=2")
     assert other.returncode == 1 and other.stderr.count("\n") == 1
     assert "was searched for with num_threads=1; found num_threads=2" in other.stderr
