@@ -105,8 +105,9 @@ def numbers(query: str, published: Path) -> str:
             rows = rows[(rows[[name for name in LABELS if name in rows]] == label).any(axis=1)]
         if rows.empty:
             raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
+        audited = rows.verdict[rows.verdict != ""]
         texts.append(
-            audits.counted(rows.verdict[rows.verdict != ""]) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
+            audits.counted(audited) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
         )
     return " and ".join(texts)
 

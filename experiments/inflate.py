@@ -21,6 +21,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from experiments.cell import build
 from experiments.cli import run_single
 from experiments.schema import RunConfig, check_values
 from resispec.embedded.shapes import find_shape
@@ -39,7 +40,7 @@ changes no logit. Times, accepted lengths and audits of decoding are true for it
 small model writes, and its positions end at {context}, where those of the small model end.
 
 Over {tokens} random tokens its laws in {dtype} are within a total variation of {gap:.1e} of the small
-model's in float32. Tokens from {known} to {vocabulary} pad the vocabulary: their mass is 0, and they are read
+model's in float32. Tokens from {known} to {last_token} pad the vocabulary: their mass is 0, and they are read
 as token id mod {known}.
 
 Made by: `python -m experiments.inflate pair={pair} shape={shape} dtype={dtype}`.
@@ -75,7 +76,6 @@ def run_inflating(composed: DictConfig) -> None:
     # These import torch, which takes seconds; wrong input was refused before.
     from tqdm import tqdm
 
-    from experiments.cell import build
     from resispec.models import check_device
 
     check_device(config["device"])
@@ -90,29 +90,28 @@ def run_inflating(composed: DictConfig) -> None:
     ):
         folder = Path(partial) / "pair"
         for seed, (role, model) in enumerate(models.items()):
-            facts = write_inflated(model, shapes[role], seed, config, folder / role)
+            sentences.append(write_inflated(model, role, shapes[role], seed, config, folder / role))
             small.tokenizer.inner.save_pretrained(folder / role)
-            (folder / role / "README.md").write_text(CARD.format(role=role, **facts), encoding="utf-8")
-            sentences.append(SENTENCE.format(role=role, **facts))
             bar.update()
         folder.rename(output)
     sys.stdout.write(f"written: {config['output']}, inflated: {'; '.join(sentences)}\n")
 
 
 def write_inflated(
-    small: Any, sizes: Mapping[str, int], seed: int, config: Mapping[str, Any], folder: Path
-) -> dict[str, Any]:
-    """Write a model in other sizes, compared with the small one; returns the values of its card."""
+    small: Any, role: str, sizes: Mapping[str, int], seed: int, config: Mapping[str, Any], folder: Path
+) -> str:
+    """Write a model in other sizes, and its card; returns a sentence about it."""
     import torch
 
     from resispec.models.checkpoint import find_dtype
     from resispec.models.inflate import distance, inflate
 
     large = inflate(small.module, sizes, torch.device(config["device"]), find_dtype(config["dtype"]), seed)
+    large.save_pretrained(folder)
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(small.vocab_size, (COMPARED_TOKENS,), generator=generator)
-    large.save_pretrained(folder)
-    return {
+    facts = {
+        "role": role,
         "pair": HydraConfig.get().runtime.choices["pair"],
         "shape": config["shape"],
         "dtype": config["dtype"],
@@ -122,9 +121,11 @@ def write_inflated(
         "small_millions": _millions(small.module),
         "small_hidden": small.module.config.hidden_size,
         "known": small.module.config.vocab_size,
-        "vocabulary": large.config.vocab_size - 1,
+        "last_token": large.config.vocab_size - 1,
         "context": large.config.max_position_embeddings,
     }
+    (folder / "README.md").write_text(CARD.format(**facts), encoding="utf-8")
+    return SENTENCE.format(**facts)
 
 
 def _millions(model: Any) -> str:

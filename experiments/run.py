@@ -22,12 +22,12 @@ from hydra.types import HydraContext
 
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
+from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
 from experiments.grid import Part, cells_of, hydra_here, name_slices, parts_of
 from experiments.hydra_errors import explained
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF
-from experiments.search.chosen import check_settings
 from experiments.store import CellStore, write_plan
 from resispec.errors import InvalidInput, first_line
 
@@ -180,7 +180,7 @@ def _check(cells: Sequence[Cell]) -> None:
         if "tree" not in cell.labels or not cell.has_tree:
             continue
         target = str(tree.get("_target_", ""))
-        if target == "experiments.search.chosen.load" and path:
+        if target == "experiments.configurations.load" and path:
             check_settings(path, cell.config)
         needs_torch = not target.startswith("resispec.trees.") or (path and path.suffix != ".json")
         if not needs_torch and tree not in trees:

@@ -165,13 +165,13 @@ def _value(config: dict[str, Any], key: str) -> Any:
 
 def _fingerprint(kind: str, *options: Any) -> str:
     """The identity of what is made on this machine, by what it is made from."""
-    from resispec import embedded
+    from resispec.embedded import pairs, recipe
 
     if kind == "embedded_text":
-        return embedded.TEXT_RECIPE.key()
+        return recipe.TEXT_RECIPE.key()
     if kind == "embedded_eagle":
-        return embedded.drafter_recipe(*options).key()
-    of_pair = embedded.inflated_fingerprint if kind == "inflated_pair" else embedded.pair_fingerprint
+        return recipe.drafter_recipe(*options).key()
+    of_pair = pairs.inflated_fingerprint if kind == "inflated_pair" else pairs.pair_fingerprint
     return of_pair(*options)
 
 

@@ -11,25 +11,21 @@ on from its last checkpoint with the same command; with another recipe, target o
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
+from experiments.cell import build
 from experiments.cli import run_single
 from experiments.schema import RunConfig, check_values
 from resispec.errors import InvalidInput
 from resispec.files import locked
-from resispec.training import CHECKPOINT, new_training
+from resispec.training import CHECKPOINT
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
-
-if TYPE_CHECKING:
-    from resispec.models import Pair
-    from resispec.training.base import DrafterTraining, Sequences
 
 RECIPES = {f"{kind.__module__}.{kind.__name__}": kind for kind in (EagleRecipe, Eagle3Recipe)}
 """Classes of recipes by the name that a configuration gives."""
@@ -55,11 +51,20 @@ def run_training(composed: DictConfig) -> None:
     recipe = checked(config)
     import torch  # takes seconds; wrong input was refused before
 
+    from experiments.worker import encode
+    from resispec.training.drafters import Sequences, new_training
+
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
-    pair, sequences = prepare(config)
-    target: Any = pair.target
-    train(new_training(target.module, sequences, recipe), Path(config["output"]))
+    first, length = config["first_prompt"], config["document_tokens"]
+    documents = build(config["dataset"]).prompts(first + config["documents"])[first:]
+    pair = build(config["pair"])
+    if length > pair.target.context:
+        raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
+    encoded = (encode(pair.tokenizer, one.text, length, config["prompt_template"]) for one in documents)
+    tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
+    sequences = Sequences(tokens, torch.ones(len(tokens)))
+    train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))
     sys.stdout.write(f"written: {config['output']}\n")
 
 
@@ -92,23 +97,7 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
         raise InvalidInput(f"{key}: {first['msg']}; found {first['input']!r}") from error
 
 
-def prepare(config: Mapping[str, Any]) -> tuple[Pair, Sequences]:
-    """The target and the training text of a configuration. Raises InvalidInput when there is too little."""
-    from experiments.cell import build
-    from experiments.worker import encode
-    from resispec.training.base import Sequences
-
-    first = config["first_prompt"]
-    documents = build(config["dataset"]).prompts(first + config["documents"])[first:]
-    pair: Pair = build(config["pair"])
-    length, template = config["document_tokens"], config["prompt_template"]
-    if length > pair.target.context:
-        raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
-    encoded = (encode(pair.tokenizer, document.text, length, template) for document in documents)
-    return pair, Sequences([tokens for tokens in encoded if len(tokens) >= FEWEST_TOKENS])
-
-
-def train(training: DrafterTraining, folder: Path) -> None:
+def train(training: Any, folder: Path) -> None:
     """Go on from the folder's checkpoint, if there is one, to the last step; write the drafter beside it.
 
     Raises InvalidInput when another process trains there, and as `Training.run`.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.costs.configuration import Configuration
-from experiments.costs.cost_cache import file_of, key_of, write
-from experiments.costs.model import Timed
-from experiments.costs.time_steps import NEW_TOKENS, probes
+from experiments.configurations import Configuration
+from experiments.costs import FORMAT, NEW_TOKENS, file_of, key_of, probes
+from resispec.files import write_json
 
 Seconds = Callable[[Configuration], float]
 
@@ -23,27 +22,33 @@ def flat(_one: Configuration) -> float:
     return 1e-1
 
 
-def made_up(target_s: Seconds, draft_s: float = 1e-4, context: int = 256) -> list[Timed]:
-    """Every probe as if it had been timed; a level takes `draft_s`, a walk and the rest 10 us each."""
-    found = []
-    for probe in probes(context):
-        one = probe.configuration
-        parts = {
-            "draft_s": draft_s * (one.topology.num_levels - 1),
-            "target_s": target_s(one),
-            "verify_s": 1e-5,
-        }
-        length = probe.num_tokens + NEW_TOKENS / 2
-        found.append(Timed(one, length, sum(parts.values()) + 1e-5, **parts))
-    return found
+def timed(one: Configuration, length: float, **parts: float) -> dict[str, Any]:
+    """A step as if it had been timed; a walk and the rest take 10 us each where nothing else is said."""
+    parts = {"verify_s": 1e-5} | parts
+    return one.facts | {"length": length, "step_s": sum(parts.values()) + 1e-5} | parts
 
 
-def entry_of(timed: list[Timed]) -> dict[str, Any]:
+def made_up(target_s: Seconds, draft_s: float = 1e-4) -> list[dict[str, Any]]:
+    """Every probe as if it had been timed; a level takes `draft_s`."""
+    return [
+        timed(
+            one,
+            num_tokens + NEW_TOKENS / 2,
+            target_s=target_s(one),
+            draft_s=draft_s * (one.topology.num_levels - 1),
+        )
+        for one, num_tokens in probes(256)
+    ]
+
+
+def entry_of(steps: Any) -> dict[str, Any]:
     """An entry of a file of costs."""
     about = {"device": "made up", "git_commit": "0" * 40, "started": "2026-01-01T00:00:00+00:00"}
-    return about | {"pair": "toy", "steps": [one.facts for one in timed]}
+    return about | {"pair": "toy", "steps": steps}
 
 
-def save_costs(config: Mapping[str, Any], target_s: Seconds, draft_s: float = 1e-4) -> None:
+def save_costs(config: Mapping[str, Any], steps: Any) -> None:
     """Write costs where a cell of this configuration looks for them."""
-    write(file_of(config), key_of(config), entry_of(made_up(target_s, draft_s)))
+    path = file_of(config)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"format": FORMAT, "pairs": {key_of(config): entry_of(steps)}})

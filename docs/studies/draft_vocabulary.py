@@ -27,7 +27,8 @@ from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
 from resispec.drafters import Eagle, NoDraft, Reading
 from resispec.draws import Draws
-from resispec.embedded import EAGLE3_RECIPE, EmbeddedDataset, load_eagle_pair
+from resispec.embedded import EmbeddedDataset, load_eagle_pair
+from resispec.embedded.recipe import EAGLE3_RECIPE
 from resispec.models import Pair, features_of
 from resispec.trees import from_child_counts
 from resispec.verifiers import get_verifier

@@ -21,8 +21,7 @@ from tqdm import tqdm
 
 from experiments.cell import Cell
 from experiments.cli import run_single
-from experiments.costs.cost_cache import costs_of, file_of
-from experiments.costs.model import LEVEL_WIDTH, SIZES
+from experiments.costs import LEVEL_WIDTH, SIZES, costs_of, file_of
 from experiments.schema import check_values
 
 
@@ -40,7 +39,7 @@ def run_costs(composed: DictConfig) -> None:
 
         costs = costs_of(cell, report, again=True)
     length = config["prompt_tokens"]
-    times = costs.model.times(SIZES, length)
+    times = costs.times(SIZES, length)
     lines = [
         f"forward of the target behind {length} tokens, head and laws included",
         *(f"{size:>4} positions: {1e3 * times.target_s[size]:8.3f} ms" for size in SIZES),

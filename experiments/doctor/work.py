@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from experiments.cell import Cell, build
-from experiments.costs.configuration import METHODS, ONE_TOKEN, Configuration
-from experiments.costs.cost_cache import Costs, known_costs
+from experiments.configurations import METHODS, ONE_TOKEN, Configuration
+from experiments.costs import CostModel, known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
@@ -110,7 +110,7 @@ def _slowest_in_paper() -> float:
         return min(float(row["specinfer_tokens_per_s"]) for row in csv.DictReader(file))
 
 
-def _seconds(cell: Cell, costs: Costs | None) -> float:
+def _seconds(cell: Cell, costs: CostModel | None) -> float:
     """Seconds of a cell that was not measured; without costs of steps at the slowest speed in the paper.
 
     They are those of standard on d5b3 where the cell's tree or the costs of its verifier are not known.
@@ -128,4 +128,4 @@ def _seconds(cell: Cell, costs: Costs | None) -> float:
         configuration = Configuration(*named, _topology(cell) or complete(5, 3))
     rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
     length = config["prompt_tokens"] + new_tokens / 2
-    return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)
+    return START_S + num_tokens / rate * costs.step_s(configuration, length)

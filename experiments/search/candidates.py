@@ -1,4 +1,4 @@
-"""Topologies to try for a number of nodes; experiments.search.best_shape compares them.
+"""Topologies to try for a number of nodes, and the winners among those that were measured.
 
 Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
 every level below the root: `resispec.trees.from_widths`. Where draws have an order, as without replacement,
@@ -8,14 +8,15 @@ the first children deserve the larger subtrees, and the candidates are those of 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+import operator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from resispec.trees import Topology
 from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
-Shape = TypeVar("Shape", bound=Hashable)
+Shape = TypeVar("Shape")
 FLATTER = (1.0, 0.75, 0.5)  # powers of an acceptance vector: its own, and more even ones
 
 
@@ -26,7 +27,7 @@ class Value(NamedTuple):
     error: float
 
 
-Found = dict[Topology, Value]
+Found = Mapping[Topology, Value]
 
 
 def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
@@ -36,25 +37,19 @@ def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
     the nodes above. Of more than `per_level` shapes with as many levels some are taken, evenly over the list
     of them by widths.
     """
-    by_depth: dict[int, set[Widths]] = {}
-    for widths in _branched((), num_nodes - 1, num_nodes - 1):
-        shape = filled(widths, num_nodes - 1)
-        if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2]:
-            by_depth.setdefault(len(shape), set()).add(shape)
-    found = [sorted(by_depth[depth]) for depth in sorted(by_depth)]
-    return [shape for shapes in found for shape in spread(shapes, per_level)]
 
+    def branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
+        """Every way to go on below `above`, with `left` nodes and at most `limit` children of a node."""
+        last = above[-1] if above else 1
+        for branching in range(2, min(limit, left // last) + 1):
+            widths = (*above, last * branching)
+            yield widths
+            yield from branched(widths, left - widths[-1], branching)
 
-def _branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
-    """The widths of every way to branch below `above`.
-
-    left: nodes that may still be used. limit: the most children of a node.
-    """
-    last = above[-1] if above else 1
-    for branching in range(2, min(limit, left // last) + 1):
-        widths = (*above, last * branching)
-        yield widths
-        yield from _branched(widths, left - widths[-1], branching)
+    shapes = {filled(widths, num_nodes - 1) for widths in branched((), num_nodes - 1, num_nodes - 1)}
+    kept = [shape for shape in shapes if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2]]
+    by_depth = itertools.groupby(sorted(kept, key=lambda shape: (len(shape), shape)), key=len)
+    return [shape for _, of_depth in by_depth for shape in spread(list(of_depth), per_level)]
 
 
 def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
@@ -69,14 +64,10 @@ def filled(widths: Sequence[int], total: int) -> Widths:
 
     The last level holds the rest.
     """
-    found: list[int] = []
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
-    for width in (*widths[:-1], *[bottom] * total):
-        found.append(min(width, total))
-        total -= found[-1]
-        if total == 0:
-            break
-    return tuple(found)
+    endless = [*widths[:-1], *[bottom] * total]
+    left = itertools.accumulate(endless, operator.sub, initial=total)
+    return tuple(min(width, rest) for width, rest in zip(endless, left, strict=False) if rest > 0)
 
 
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
@@ -85,20 +76,14 @@ def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
     The level changes alone, or with all levels below it; the bottom makes room or takes what is left, see
     `filled`. share: of the level's width, by which it changes; at least by 1. most_levels: the root counted.
     """
-    found = []
-    for place in range(min(3, len(widths))):
-        step = max(1, round(widths[place] * share))
-        for change in (step, -step):
-            for reach in (place + 1, len(widths)):
-                changed = [width + change * (place <= level < reach) for level, width in enumerate(widths)]
-                if min(changed) >= 1:
-                    found.append(filled(changed, sum(widths)))
-    return [shape for shape in unique(found) if shape != widths and 1 < len(shape) < most_levels]
-
-
-def unique(shapes: Iterable[Shape]) -> list[Shape]:
-    """Each one once, in order."""
-    return list(dict.fromkeys(shapes))
+    found: dict[Widths, None] = {}
+    for place, width in enumerate(widths[:3]):
+        step = max(1, round(width * share))
+        for change, end in itertools.product((step, -step), (place + 1, len(widths))):
+            changed = [*widths[:place], *(one + change for one in widths[place:end]), *widths[end:]]
+            if min(changed) >= 1:
+                found[filled(changed, sum(widths))] = None
+    return [shape for shape in found if shape != widths and 1 < len(shape) < most_levels]
 
 
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
@@ -108,15 +93,12 @@ def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) 
     later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum
     count too. num_nodes, levels: the root counted.
     """
-    found = []
+    found: dict[Topology, None] = {}
     for power in FLATTER:
         searched = search(flattened(acceptance, power), num_nodes, max(levels))
-        found += [
-            searched.topology(num_nodes, limit)
-            for limit in levels
-            if searched.expected[num_nodes, limit] > IMPOSSIBLE
-        ]
-    return unique(found)
+        possible = [limit for limit in levels if searched.expected[num_nodes, limit] > IMPOSSIBLE]
+        found |= dict.fromkeys(searched.topology(num_nodes, limit) for limit in possible)
+    return list(found)
 
 
 def flattened(acceptance: Sequence[float], power: float) -> list[float]:
@@ -127,12 +109,12 @@ def flattened(acceptance: Sequence[float], power: float) -> list[float]:
     return [chance * scale for chance in flatter]
 
 
-def widths(shape: Topology) -> tuple[int, ...]:
+def widths_of(shape: Topology) -> Widths:
     """The number of nodes of every level below the root."""
-    return tuple(len(level) for level in shape.levels[1:])
+    return tuple(map(len, shape.levels[1:]))
 
 
-def leaders(found: Found, per_level: int = 1) -> Found:
+def leaders(found: Found, per_level: int = 1) -> dict[Topology, Value]:
     """The shapes of most expected tokens for every number of levels, by rising number."""
     ranked = sorted(found, key=lambda shape: (shape.num_levels, -found[shape].tokens))
     by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)

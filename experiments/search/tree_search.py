@@ -1,71 +1,142 @@
-"""A search for a tree file: what it refuses, the cells that it measures, and the facts that every file tells.
+"""Searches for a tree file: for a grow map, and for the best tree of a size.
 
-It imports no torch, so that a search is made and checked before anything slow happens. Every measurement is a
-cell of its own, kept and resumed like any other, on documents that no table reads.
+    python -m experiments.run decoder=sequoia tree=growmap_64 dataset=embedded_code    # 64 nodes
+    python -m experiments.run decoder=sequoia tree=growmap tree.path=best.json         # the fastest size, too
+    python -m experiments.run tree=best_121 verifier=traversal_optimal temperature=0.6
+    python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal         # without replacement
+    python -m experiments.run tree=best_121 verifier=traversal_optimal search.by=time  # the fastest here
+
+A run whose tree file is missing calls its search. Every measurement is a cell of its own, kept and resumed
+like any other, on documents that no table reads. Nothing imports torch before something is measured, so that
+a search is made and checked before anything slow happens.
 """
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from experiments.cell import Cell
-from experiments.costs.cost_cache import Costs, costs_of
-from experiments.search.candidates import Value
+from experiments.cell import Cell, Report
+from experiments.costs import CostModel, costs_of, rounded
+from experiments.search import candidates
+from experiments.search.candidates import Found, Value
 from resispec.errors import InvalidInput
+from resispec.files import write_atomically
+from resispec.trees import Topology, from_widths, grow_map
+from resispec.trees.search import Times, choose, search
 
 if TYPE_CHECKING:
     from experiments.tasks.prefix_laws import PrefixRow
-    from experiments.worker import Report
-    from resispec.trees.search import Times
 
 NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured
 ROOT = {"_target_": "resispec.trees.root_only"}
 STANDARD = {"_target_": "resispec.verifiers.Standard"}
+COMPARING = {
+    "topologies": "experiments.tasks.shapes.Shapes",
+    "configurations": "experiments.tasks.shapes.Configurations",
+}
+Tree = TypeVar("Tree")
 
 
-def draft_model(draws: str) -> dict[str, Any]:
-    """Configuration of a decoder whose tree is measured by a task, and not its own."""
-    drafter = {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": draws}
-    return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
+class Stage(NamedTuple):
+    """A measurement of a search. share: of its documents. num_prefixes: of each one, to compare trees on."""
+
+    share: int
+    num_prefixes: int = 0
 
 
 @dataclass
-class Measurements:
-    """Measurements for one file, on all data sets of the cells that name it.
+class TreeSearch(ABC):
+    """A search for one file, to be called once.
 
-    cells: one for every data set. num_prompts: documents of each data set, split over the stages by their
-    shares, so that none reads those of another. measured: ids of the cells that were measured, in order.
+    num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
+    counted. cells: one for every data set, by its name. measured: ids of the cells that were measured, in
+    order. costs: of steps on this device. AGREED: labels that all cells which name the file share.
+    Raises InvalidInput for values out of range.
     """
 
-    cells: Sequence[Cell]
     num_prompts: int
-    shares: Sequence[int]
-    report: Report
-    measured: list[str] = field(default_factory=list)
+    num_levels: int
+    cells: list[Cell] = field(init=False)
+    measured: list[str] = field(init=False, default_factory=list)
+    costs: CostModel = field(init=False)
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature")
+    STAGES: ClassVar[tuple[Stage, ...]] = (Stage(1),)
+    FEWEST_LEVELS: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        fewest = sum(stage.share for stage in self.STAGES)
+        for name, value, least, why in (
+            ("num_prompts", self.num_prompts, fewest, f"split over {len(self.STAGES)} stages"),
+            ("num_levels", self.num_levels, self.FEWEST_LEVELS, "the root counted"),
+        ):
+            if value < least:
+                raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
+
+    def check(self, path: Path, cells: Sequence[Cell]) -> None:
+        """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput.
+
+        cells: those that name the file.
+        """
+        if path.suffix != ".json":
+            raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
+        for name in self.AGREED:
+            values = list(dict.fromkeys(str(cell.labels[name]) for cell in cells))
+            if len(values) > 1:
+                found = ", ".join(values)
+                raise InvalidInput(f"{path} is asked for with {name} {found}; allowed: a tree.path for each")
+        num_nodes = cells[0].config["tree"].get("num_nodes")
+        most = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
+        if num_nodes is not None and not 1 <= num_nodes <= most:
+            raise InvalidInput(
+                f"tree.num_nodes is {num_nodes}; allowed: 1 to {most}, with search.num_levels "
+                f"{self.num_levels} and {NUM_SIBLINGS} children a node"
+            )
+
+    def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
+        """Search, and write the file; folders are made.
+
+        cells: those that name the file, checked; of every data set the first one's configuration counts.
+        Raises InvalidInput and what `experiments.worker.measured` raises.
+        """
+        self.begin(cells, report)
+        self.costs = costs_of(self.cells[0], report)
+        self.write(path)
+
+    def begin(self, cells: Sequence[Cell], report: Report) -> None:
+        """Take one cell of every data set."""
+        first = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
+        self.cells, self._report = [first[name] for name in sorted(first)], report
+
+    @abstractmethod
+    def write(self, path: Path) -> None:
+        """Search for the cells, and write the file."""
 
     def stage(
-        self, stage: int, task: Mapping[str, Any], decoder: Any, labels: Mapping[str, Any]
+        self, number: int, task: Mapping[str, Any], decoder: Any, labels: Mapping[str, str]
     ) -> list[Cell]:
-        """The cells of a stage, one a data set, with pair and temperature of the cells that want a tree."""
-        share = self.num_prompts // sum(self.shares)
-        start = sum(self.shares[:stage]) * share
+        """The cells of a stage, one a data set, with pair and temperature of the cells that want a tree.
+
+        Its documents are its share of the search's, so that no stage reads those of another.
+        """
+        shares = [stage.share for stage in self.STAGES]
+        share = self.num_prompts // sum(shares)
         return [
             cell.changed(
-                {name: cell.labels[name] for name in ("pair", "dataset", "temperature")} | dict(labels),
-                task=dict(task),
+                {name: cell.labels[name] for name in ("pair", "dataset", "temperature")} | labels,
+                task=task,
                 decoder=decoder,
                 tree=ROOT,
                 search=None,
                 audit=False,
-                first_prompt=cell.config["first_tuning_prompt"] + start,
-                num_prompts=self.shares[stage] * share,
+                first_prompt=cell.config["first_tuning_prompt"] + sum(shares[:number]) * share,
+                num_prompts=shares[number] * share,
                 warmup_prompts=0,
             )
             for cell in self.cells
@@ -76,24 +147,30 @@ class Measurements:
         from experiments.worker import measured  # imports torch
 
         def report(_: str, done: int, count: int) -> None:
-            self.report(title, done, count)
+            self._report(title, done, count)
 
         rows = [row for cell in cells for row in measured(cell, report)]
         self.measured += [cell.cell_id for cell in cells]
-        means, errors = mean_and_error(rows, name)
-        return list(map(Value, means.tolist(), errors.tolist()))
+        return means(rows, name)
 
-    def acceptance(self, draws: str, decoder: Any, labels: dict[str, Any]) -> list[Value]:
+    def acceptance(self, draws: str, decoder: Any, labels: Mapping[str, str]) -> list[Value]:
         """How often each place in draw order is the accepted one: the first stage."""
         target = "experiments.tasks.acceptance.Acceptance"
         task = {"_target_": target, "num_siblings": NUM_SIBLINGS, "draws": draws}
-        cells = self.stage(0, task, decoder, labels | {"task": "acceptance"})
+        cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
         return self.values(cells, f"acceptance of siblings, {draws}", "selected")
 
-    @cached_property
-    def costs(self) -> Costs:
-        """Seconds of steps on this device, which are timed first where nobody did."""
-        return costs_of(self.cells[0], self.report)
+    def compared(
+        self, stage: int, kind: str, trees: Mapping[Tree, Any], decoder: Any, labels: Mapping[str, str]
+    ) -> dict[Tree, Value]:
+        """Expected tokens of trees, over all data sets; every prefix counts alike.
+
+        kind: "topologies" or "configurations", for the task that compares them. trees: as the task gets them.
+        """
+        task = {"_target_": COMPARING[kind], "num_prefixes": self.STAGES[stage].num_prefixes}
+        cells = self.stage(stage, task | {kind: list(trees.values())}, decoder, {**labels, "task": kind})
+        title = f"{len(trees)} {kind}, stage {stage + 1} of {len(self.STAGES)}"
+        return dict(zip(trees, self.values(cells, title, "emitted"), strict=True))
 
     @property
     def length(self) -> float:
@@ -101,89 +178,226 @@ class Measurements:
         config = self.cells[0].config
         return float(config["prompt_tokens"] + config["sampling"]["max_new_tokens"] / 2)
 
-    def source(self) -> dict[str, Any]:
-        """The hardware, the code and the costs that were used, for a file's `about`."""
+    def origin(self, **facts: Any) -> dict[str, Any]:
+        """A file's `about`: for what it was searched, the facts, and the hardware, the code and the costs."""
         import torch
 
         from experiments.provenance import provenance
 
-        facts = provenance(torch.device(self.cells[0].config["device"]))
-        kept = {name: facts[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
-        return kept | {"costs": self.costs.source}
+        labels = self.cells[0].labels
+        source = provenance(torch.device(self.cells[0].config["device"]))
+        kept = {name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
+        asked = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
+        return asked | facts | kept | {"costs": self.costs.source}
 
 
-@dataclass(frozen=True)
-class TreeSearch:
-    """A search for a file.
-
-    num_prompts: documents of every data set, split over the stages. num_levels: the most levels, the root
-    counted. AGREED: labels that all cells which name the file share. SHARES: of the documents, by stage.
-    Raises InvalidInput for values out of range.
-    """
-
-    num_prompts: int
-    num_levels: int
-    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature")
-    SHARES: ClassVar[tuple[int, ...]] = (1,)
-    FEWEST_LEVELS: ClassVar[int] = 2
-
-    def __post_init__(self) -> None:
-        fewest = {"num_prompts": sum(self.SHARES), "num_levels": self.FEWEST_LEVELS}
-        why = {"num_prompts": f"split over {len(self.SHARES)} stages", "num_levels": "the root counted"}
-        for name, least in fewest.items():
-            if (value := getattr(self, name)) < least:
-                raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why[name]}")
-
-    def check(self, path: Path, cells: Sequence[Cell]) -> None:
-        """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput."""
-        if path.suffix != ".json":
-            raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
-        for name in self.AGREED:
-            values = list(dict.fromkeys(str(cell.labels[name]) for cell in cells))
-            if len(values) > 1:
-                found = ", ".join(values)
-                raise InvalidInput(f"{path} is asked for with {name} {found}; allowed: a tree.path for each")
-
-    def check_size(self, num_nodes: int) -> None:
-        """Raise InvalidInput unless a tree of at most NUM_SIBLINGS children a node can have this size."""
-        most = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
-        if not 1 <= num_nodes <= most:
-            raise InvalidInput(
-                f"tree.num_nodes is {num_nodes}; allowed: 1 to {most}, with search.num_levels "
-                f"{self.num_levels} and {NUM_SIBLINGS} children a node"
-            )
-
-    def __call__(self, path: Path, cells: Sequence[Cell], report: Report) -> None:
-        """Search, and write the file; folders are made.
-
-        cells: those that name the file; of every data set the first one's configuration counts.
-        Raises InvalidInput and what `experiments.worker.measured` raises.
-        """
-        self.check(path, cells)
-        self.write(path, self.measurements(cells, report))
-
-    def measurements(self, cells: Sequence[Cell], report: Report) -> Measurements:
-        """Measurements for the cells that name a file, in the order of their data sets' names."""
-        first = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
-        return Measurements([first[name] for name in sorted(first)], self.num_prompts, self.SHARES, report)
-
-    def write(self, path: Path, measurements: Measurements) -> None:
-        """Search and write the file."""
-        raise NotImplementedError
+def draft_model(draws: str) -> dict[str, Any]:
+    """Configuration of a decoder whose tree is measured by a task, and not its own."""
+    drafter = {"_target_": "resispec.drafters.DraftModel", "topology": ROOT, "draws": draws}
+    return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
 
 
-def mean_and_error(rows: Sequence[PrefixRow], name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def means(rows: Sequence[PrefixRow], name: str) -> list[Value]:
     """Means over prefixes, and their standard errors over prompts, of a list that rows hold as sums."""
     sums = np.array([getattr(row, name) for row in rows])
     counts = np.array([row.num_prefixes for row in rows])
     mean = sums.sum(0) / counts.sum()
     deviations = sums - counts[:, None] * mean
-    return mean, np.sqrt((deviations**2).sum(0) * len(rows) / max(1, len(rows) - 1)) / counts.sum()
+    error = np.sqrt((deviations**2).sum(0) * len(rows) / max(1, len(rows) - 1)) / counts.sum()
+    return list(map(Value, mean.tolist(), error.tolist()))
 
 
 def seconds_of(times: Times) -> dict[str, Any]:
     """Seconds of forwards, for a map's `about`."""
-    return {
-        "target_s": {str(size): float(f"{seconds:.3g}") for size, seconds in times.target_s.items()},
-        "draft_s": float(f"{times.draft_s:.3g}"),
-    }
+    target_s = {str(size): rounded(seconds, 3) for size, seconds in times.target_s.items()}
+    return {"target_s": target_s, "draft_s": rounded(times.draft_s, 3)}
+
+
+# --- the fastest tree without replacement
+
+SIZES = (2, 4, 8, 16, 32, 64, 128)  # numbers of nodes that are tried where the map's is not given
+HEAD = (
+    *("acceptance_cell", "pair", "dataset", "temperature"),
+    *("device", "git_commit", "git_is_dirty", "started"),
+)
+
+
+@dataclass
+class GrowMapSearch(TreeSearch):
+    """The search for the tree of one pair, data set and temperature that decodes fastest (arXiv 2402.12374).
+
+    It measures how often a node's first, second, ... child is accepted without replacement, finds the tree
+    with the fewest expected seconds a token by what both models' forwards cost on this device, and writes it,
+    the acceptance vector beside it.
+    """
+
+    num_prompts: int = 48
+    num_levels: int = 12
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "dataset", "temperature")
+
+    def write(self, path: Path) -> None:
+        """See `TreeSearch.write`."""
+        [cell] = self.cells
+        draws, labels = "without_replacement", {"decoder": "sequoia", "verifier": "standard"}
+        vector = self.acceptance(draws, draft_model(draws), labels)
+        num_nodes = cell.config["tree"].get("num_nodes")
+        times = self.costs.times(SIZES if num_nodes is None else (num_nodes,), self.length)
+        searched = search([place.tokens for place in vector], max(times.target_s), self.num_levels)
+        choice = choose(searched, times, num_nodes)
+        about = self.origin(
+            acceptance_cell=self.measured[0],
+            dataset=str(cell.labels["dataset"]),
+            num_levels=choice.topology.num_levels,
+            expected_tokens=round(choice.expected_tokens, 4),
+            expected_speedup=round(choice.speedup, 3),
+            **seconds_of(times),
+        )
+        grow_map.save(choice.topology, path, about)
+        # Comments say where the table comes from: `pandas.read_csv(path, comment="#")`.
+        lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]
+        lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
+        names = f"{cell.file_name('pair')}.{cell.file_name('dataset')}"
+        beside = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
+        write_atomically(beside, "\n".join(lines) + "\n")
+
+
+# --- the best tree of a size
+
+FEWEST_NODES = 4
+GOALS = ("tokens", "time")
+PER_LEVEL = 6  # regular topologies of every number of levels
+NEAR = 3  # topologies whose neighbours are tried: of most tokens, for the slowest draft model, and between
+ROUNDS = {1: 0.3, 2: 0.15}  # stage -> by what share a level's width changes
+DECISION, FINAL = 3, 4  # stages
+_TRAVERSAL = "resispec.verifiers.Traversal"
+VERIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "iid": (
+        "traversal_optimal",
+        {"_target_": _TRAVERSAL, "rule": {"_target_": "resispec.verifiers.Optimal", "bins": 1024}},
+    ),
+    "without_replacement": ("traversal", {"_target_": _TRAVERSAL, "rule": STANDARD}),
+    "point_mass": ("naive", {"_target_": "resispec.verifiers.Naive"}),
+}
+"""By draws: the best verifier that is known for them, and its configuration.
+
+Greedy draws have none: a part of their tree does not follow their law.
+"""
+
+
+@dataclass
+class BestShapeSearch(TreeSearch):
+    """The search for the tree of a size with which the best verifier emits most tokens, or the fastest.
+
+    It computes the expected tokens of candidates from laws, all candidates on the same drafted trees, over
+    all data sets of the cells that name the file. The decoder's draws say which verifier counts (VERIFIERS)
+    and which trees are candidates. Independent draws: first regular trees are compared, then, in rounds, the
+    best of every number of levels and the neighbours of those that are the fastest at some ratio of the two
+    models' times. Draws that have an order: the trees of Sequoia's search. More prefixes decide between the
+    best two of every number of levels, and the winners are measured again on documents that no choice has
+    seen, which is what the file says of them.
+
+    by: "tokens" for most tokens a step, "time" for the fewest seconds a token.
+    """
+
+    num_prompts: int = 45
+    num_levels: int = 14
+    by: str = "tokens"
+    AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", "decoder")
+    STAGES: ClassVar[tuple[Stage, ...]] = (Stage(2, 4), Stage(2, 4), Stage(2, 4), Stage(5, 8), Stage(4, 8))
+    FEWEST_LEVELS: ClassVar[int] = 3  # a star of two levels has nothing to verify from the leaves up
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.by not in GOALS:
+            raise InvalidInput(f"search.by is {self.by!r}; allowed: {', '.join(GOALS)}")
+
+    def check(self, path: Path, cells: Sequence[Cell]) -> None:
+        """See `TreeSearch.check`."""
+        super().check(path, cells)
+        num_nodes, draws = cells[0].config["tree"].get("num_nodes"), _draws(cells[0])
+        if num_nodes is None:
+            given = "tree.num_nodes must be given, like tree.num_nodes=121"
+            raise InvalidInput(f"{given}: shapes of one size are compared")
+        if num_nodes < FEWEST_NODES:
+            raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: from {FEWEST_NODES}")
+        if draws not in VERIFIERS:
+            decoder = cells[0].labels["decoder"]
+            raise InvalidInput(
+                f"shapes are searched for draws {', '.join(VERIFIERS)}; decoder={decoder} has {draws}"
+            )
+
+    def write(self, path: Path) -> None:
+        """See `TreeSearch.write`."""
+        num_nodes, draws = self.cells[0].config["tree"]["num_nodes"], _draws(self.cells[0])
+        decided = candidates.leaders(self.compare(DECISION, self.candidates(num_nodes, draws)))
+        times = self.costs.times((num_nodes,), self.length)
+
+        def s_per_token(shape: Topology, found: Found) -> float:
+            """One forward of the draft a level below the root, and one of the target."""
+            step_s = (shape.num_levels - 1) * times.draft_s + times.target_s[num_nodes]
+            return step_s / found[shape].tokens
+
+        def facts(shape: Topology) -> dict[str, Any]:
+            return {
+                "widths": list(candidates.widths_of(shape)),
+                "expected_tokens": round(final[shape].tokens, 4),
+                "standard_error": round(final[shape].error, 4),
+                "s_per_token": rounded(s_per_token(shape, final), 3),
+            }
+
+        if self.by == "tokens":
+            best = max(decided, key=lambda shape: decided[shape].tokens)
+        else:
+            best = min(decided, key=lambda shape: s_per_token(shape, decided))
+        final = self.compare(FINAL, list(decided))
+        about = self.origin(
+            made_from=[self.by, *self.measured[: len(self.cells)]],
+            datasets=[str(cell.labels["dataset"]) for cell in self.cells],
+            draws=draws,
+            verifier=VERIFIERS[draws][0],
+            num_levels=best.num_levels,
+            **facts(best),
+            frontier={str(shape.num_levels): facts(shape) for shape in final},
+            # By rising ratio of a draft forward to a target forward; the last one has no end.
+            fastest_up_to_ratio={
+                str(shape.num_levels): None if math.isinf(ratio) else round(ratio, 4)
+                for shape, ratio in candidates.fastest(final).items()
+            },
+            **seconds_of(times),
+        )
+        grow_map.save(best, path, about)
+
+    def candidates(self, num_nodes: int, draws: str) -> list[Topology]:
+        """The topologies between which is decided."""
+        if draws != "iid":
+            vector = self.acceptance(draws, *_method(self.cells[0]))
+            levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
+            return candidates.ordered([place.tokens for place in vector], num_nodes, levels)
+        shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL)
+        found = self.compare(0, list(map(from_widths, shapes)))
+        for stage, share in ROUNDS.items():
+            near = [
+                from_widths(changed)
+                for topology in candidates.spread(list(candidates.fastest(found)), NEAR)
+                for changed in candidates.neighbours(candidates.widths_of(topology), share, self.num_levels)
+            ]
+            found = self.compare(stage, list(dict.fromkeys([*candidates.leaders(found), *near])))
+        return list(candidates.leaders(found, 2))
+
+    def compare(self, stage: int, topologies: Sequence[Topology]) -> dict[Topology, Value]:
+        """The value of every topology."""
+        trees = {topology: list(topology.parents) for topology in topologies}
+        return self.compared(stage, "topologies", trees, *_method(self.cells[0]))
+
+
+def _draws(cell: Cell) -> str:
+    """How a cell's decoder draws siblings."""
+    return str(cell.config["decoder"].get("drafter", {}).get("draws"))
+
+
+def _method(cell: Cell) -> tuple[dict[str, Any], dict[str, str]]:
+    """A cell's decoder with the verifier that counts for its draws, and its labels."""
+    verifier, node = VERIFIERS[_draws(cell)]
+    decoder = cell.config["decoder"]
+    changed = decoder | {"drafter": decoder["drafter"] | {"topology": ROOT}, "verifier": node}
+    return changed, {"decoder": cell.labels["decoder"], "verifier": verifier}

@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from experiments.costs.configuration import ONE_TOKEN, Configuration
-from experiments.search.chosen import Chosen
+from experiments.configurations import ONE_TOKEN, Chosen, Configuration
 from experiments.tasks.base import CountedTask, Row, Workload, identity
 from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder

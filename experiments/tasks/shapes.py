@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from experiments.costs.configuration import Configuration
+from experiments.configurations import Configuration
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model

@@ -7,33 +7,9 @@ by everything that decides it, so training one anew leaves the others.
 """
 
 from resispec.embedded.corpus import NAMES
-from resispec.embedded.pairs import (
-    EmbeddedDataset,
-    inflated_fingerprint,
-    load_eagle_pair,
-    load_inflated_pair,
-    load_pair,
-    pair_fingerprint,
-)
-from resispec.embedded.recipe import (
-    DRAFTS,
-    EAGLE3_RECIPE,
-    EAGLE_RECIPE,
-    TARGETS,
-    TEXT_RECIPE,
-    DrafterRecipe,
-    ModelRecipe,
-    Sizes,
-    TextRecipe,
-    draft_recipe,
-    drafter_recipe,
-    target_recipe,
-)
-from resispec.embedded.shapes import PAIR_SHAPES
+from resispec.embedded.pairs import EmbeddedDataset, load_eagle_pair, load_inflated_pair, load_pair
+from resispec.embedded.recipe import DRAFTS, TARGETS
 
 __all__ = [
-    "DRAFTS", "EAGLE3_RECIPE", "EAGLE_RECIPE", "NAMES", "PAIR_SHAPES", "TARGETS", "TEXT_RECIPE",
-    "DrafterRecipe", "EmbeddedDataset", "ModelRecipe", "Sizes", "TextRecipe", "draft_recipe",
-    "drafter_recipe", "inflated_fingerprint", "load_eagle_pair", "load_inflated_pair", "load_pair",
-    "pair_fingerprint", "target_recipe",
+    "DRAFTS", "NAMES", "TARGETS", "EmbeddedDataset", "load_eagle_pair", "load_inflated_pair", "load_pair",
 ]  # fmt: skip

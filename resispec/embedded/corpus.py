@@ -83,15 +83,23 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     files = sorted((name for name in sources if name != _TOPICS), key=stable_rank)
     held_out = [name for name in files if _share(name) < _HELD_OUT_FILES][:max_files]
     training = [name for name in files if _share(name) >= _HELD_OUT_FILES][:max_files]
-    library = [name for name in training if name.startswith("stdlib/")]
+
+    def modules(names: list[str]) -> Iterator[Document]:
+        library = (name for name in names if name.startswith("stdlib/"))
+        yield from (Document(name, sources[name].decode("utf-8", errors="ignore")) for name in library)
+
+    def chunks(module: Document) -> Iterator[Document]:
+        packed = enumerate(_pack(_paragraphs(module.text), _CODE_CHUNK_CHARS))
+        yield from (Document(f"{module.id}#{number}", chunk) for number, chunk in packed)
+
     splits = {
         "embedded_reference": _reference(sources[_TOPICS]),
         "embedded_docstrings": Split(
             _until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))
         ),
         "embedded_code": Split(
-            _until(max_chars, _modules(sources, library)),
-            list(_module_chunks(sources, [name for name in held_out if name.startswith("stdlib/")])),
+            _until(max_chars, modules(training)),
+            [chunk for module in modules(held_out) for chunk in chunks(module)],
         ),
     }
     return _separate(splits)
@@ -128,7 +136,12 @@ def _python_files(root: Path) -> Iterator[Path]:
 def _reference(source: bytes) -> Split:
     """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
     split, seen = Split([], []), set[str]()
-    for topic, text in sorted(_topics(source).items()):
+    # The dictionary that the file assigns.
+    statements = (one for one in ast.parse(source).body if isinstance(one, ast.Assign | ast.AnnAssign))
+    topics = next((one.value for one in statements if isinstance(one.value, ast.Dict)), None)
+    if topics is None:
+        raise InvalidInput(f"{_TOPICS} of this Python holds no dictionary of topics")
+    for topic, text in sorted(ast.literal_eval(topics).items()):
         # Topics quote each other's sections.
         fresh = [part for part in _paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
@@ -145,14 +158,6 @@ def _reference(source: bytes) -> Split:
             split.training.append(Document(f"{topic}:end", "\n\n".join(run)))
     split.held_out.sort(key=lambda document: stable_rank(document.id))
     return split
-
-
-def _topics(source: bytes) -> dict[str, str]:
-    """The dictionary that `pydoc_data/topics.py` assigns."""
-    for statement in ast.parse(source).body:
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and isinstance(statement.value, ast.Dict):
-            return {str(topic): str(text) for topic, text in ast.literal_eval(statement.value).items()}
-    raise InvalidInput(f"{_TOPICS} of this Python holds no dictionary of topics")
 
 
 def _is_new(text: str, seen: set[str]) -> bool:
@@ -176,16 +181,6 @@ def _docstrings(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Doc
                 text = ast.get_docstring(node)
                 if text and len(text) >= _MIN_DOCSTRING_CHARS:
                     yield Document(f"{name}:{getattr(node, 'lineno', 0)}", text)
-
-
-def _modules(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Document]:
-    yield from (Document(name, sources[name].decode("utf-8", errors="ignore")) for name in names)
-
-
-def _module_chunks(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Document]:
-    for module in _modules(sources, names):
-        for number, chunk in enumerate(_pack(_paragraphs(module.text), _CODE_CHUNK_CHARS)):
-            yield Document(f"{module.id}#{number}", chunk)
 
 
 def _paragraphs(text: str) -> list[str]:

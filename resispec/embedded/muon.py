@@ -7,8 +7,8 @@ emulate: there the same step takes several times as long as the gradient.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,30 +28,23 @@ class Muon(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Update every matrix; those of one shape are orthogonalised together. closure: not used."""
-        for group in self.param_groups:
-            shapes: dict[torch.Size, list[Tensor]] = {}
-            for matrix in group["params"]:
-                shapes.setdefault(matrix.shape, []).append(matrix)
-            for shape, matrices in shapes.items():
-                updates = orthogonalise(torch.stack([self._direction(matrix) for matrix in matrices]))
-                scale = _ADAM_RMS * max(shape) ** 0.5
-                for matrix, update in zip(matrices, updates, strict=True):
-                    matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(
-                        update, alpha=group["lr"] * scale
-                    )
-
-    def _direction(self, matrix: Any) -> Tensor:
-        """Nesterov's momentum of a matrix's gradient."""
-        momentum: Tensor = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
-        momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
-        return matrix.grad.lerp(momentum, _MOMENTUM)
+        [group] = self.param_groups
+        directions: defaultdict[torch.Size, dict[Tensor, Tensor]] = defaultdict(dict)
+        for matrix in group["params"]:
+            momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
+            momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
+            directions[matrix.shape][matrix] = matrix.grad.lerp(momentum, _MOMENTUM)  # Nesterov's
+        for shape, of_shape in directions.items():
+            updates, scale = (
+                orthogonalise(torch.stack(list(of_shape.values()))),
+                _ADAM_RMS * max(shape) ** 0.5,
+            )
+            for matrix, update in zip(of_shape, updates, strict=True):
+                matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"] * scale)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:
-    """Bring the singular values of matrices (K, m, n) near one by Newton-Schulz iterations.
-
-    The singular vectors stay.
-    """
+    """Matrices (K, m, n) with the same singular vectors, and singular values near one: Newton-Schulz."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonalise(matrices.mT).mT
     a, b, c = _QUINTIC

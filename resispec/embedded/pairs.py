@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def pair_fingerprint(target: str, draft: str | None) -> str:
     """The keys of the models of a pair, which name their folders."""
-    keys = [target_recipe(target).key()] + ([] if draft is None else [draft_recipe(draft, target).key()])
-    return "-".join(keys)
+    recipes = [target_recipe(target)] + ([] if draft is None else [draft_recipe(draft, target)])
+    return "-".join(recipe.key() for recipe in recipes)
 
 
 def inflated_fingerprint(shape: str, target: str, draft: str) -> str:

@@ -7,7 +7,6 @@ takes no torch, and nothing is made.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -15,31 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resispec.embedded.corpus import read_sources
-from resispec.embedded.store import ensure_folder, make_key
+from resispec.embedded.store import Kept, make_key
 from resispec.errors import InvalidInput
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 Entry = TypeVar("Entry")
-
-
-class Kept(ABC):
-    """A recipe whose result is kept in the cache, in a folder that its key names."""
-
-    @abstractmethod
-    def key(self) -> str:
-        """The name of the folder."""
-
-    @abstractmethod
-    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
-        """Fill a new folder, after those that this recipe builds on; returns facts for its manifest."""
-
-    def folder(self, cache_root: Path | None = None) -> Path:
-        """The complete folder, made first where it is absent.
-
-        cache_root: default `$RESISPEC_CACHE`, or `~/.cache/resispec`.
-        Raises InvalidInput when the cached folder is damaged or the cache cannot be written.
-        """
-        return ensure_folder(cache_root, self.key(), lambda folder: self.make(folder, cache_root))
 
 
 @dataclass(frozen=True)
@@ -80,7 +59,7 @@ class TextRecipe(Kept):
         """See `Kept.key`."""
         return _text_key(self)
 
-    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+    def make(self, folder: Path) -> dict[str, Any]:
         """Write the tokenizer, the training streams and the prompt files."""
         from resispec.embedded.text import make_text
 
@@ -124,12 +103,12 @@ class ModelRecipe(Kept):
         """See `Kept.key`."""
         return make_key(self, {"text": self.text.key().encode()})
 
-    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+    def make(self, folder: Path) -> dict[str, Any]:
         """Train the model, after its text and its teacher."""
         from resispec.embedded.train import train_model
 
-        teacher = None if self.teacher is None else self.teacher.folder(cache_root)
-        return train_model(self, self.text.folder(cache_root), teacher, folder)
+        teacher = None if self.teacher is None else self.teacher.folder()
+        return train_model(self, self.text.folder(), teacher, folder)
 
 
 @dataclass(frozen=True)
@@ -143,12 +122,11 @@ class DrafterRecipe(Kept):
         """See `Kept.key`."""
         return make_key(self.training, {"target": self.target.key().encode()})
 
-    def make(self, folder: Path, cache_root: Path | None) -> dict[str, Any]:
+    def make(self, folder: Path) -> dict[str, Any]:
         """Train the drafter, after its target."""
         from resispec.embedded.train import train_drafter
 
-        text, target = self.target.text.folder(cache_root), self.target.folder(cache_root)
-        return train_drafter(self, text, target, folder)
+        return train_drafter(self, self.target.text.folder(), self.target.folder(), folder)
 
 
 TARGETS = {

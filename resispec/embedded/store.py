@@ -1,4 +1,4 @@
-"""The cache of trained models: a folder under the cache root is either complete or absent.
+"""The cache of what is made at first use: a folder under the cache root is either complete or absent.
 
 A folder is built under a temporary name beside its final one and renamed when it is complete, so that killing
 the process at any moment leaves nothing that could be taken for a result: the next one goes on from the
@@ -12,7 +12,8 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -45,52 +46,60 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
 
 
-def ensure_folder(root: Path | None, key: str, build: Callable[[Path], dict[str, Any]]) -> Path:
-    """The complete folder `root/key`, built first if it is absent.
+class Kept(ABC):
+    """A recipe whose result is kept in the cache, in a folder that its key names."""
 
-    root: `files.cache_root()` when None. build: fills a folder, empty but for the `CHECKPOINT` of a training
-    that was stopped, and returns facts for the manifest.
-    Raises InvalidInput when the folder is there but damaged, or when the root cannot be written.
-    """
-    root = root or files.cache_root()
-    folder, lock = root / key, root / f".{key}.lock"
-    if not folder.exists():
+    @abstractmethod
+    def key(self) -> str:
+        """The name of the folder."""
+
+    @abstractmethod
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Fill a new folder, after those that this recipe builds on; returns facts for its manifest.
+
+        folder: empty but for the `CHECKPOINT` of a training that was stopped.
+        """
+
+    def folder(self) -> Path:
+        """The complete folder, made first where it is absent.
+
+        Raises InvalidInput when the folder is damaged or the cache cannot be written.
+        """
+        root = files.cache_root()
+        folder, lock = root / self.key(), root / f".{self.key()}.lock"
+        if not folder.exists():
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                lock.touch()
+            except OSError as error:
+                reason = f"cache folder {root} cannot be written ({first_line(error)})"
+                raise InvalidInput(f"{reason}; set RESISPEC_CACHE to one that can") from error
+            waits = f"another process is making {folder}; waiting for it"
+            with files.locked(lock, on_wait=lambda: _log.warning(waits)):
+                if not folder.exists():  # else another process has just built it
+                    self._build(folder)
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            lock.touch()
-        except OSError as error:
-            raise InvalidInput(
-                f"cache folder {root} cannot be written ({first_line(error)}); set RESISPEC_CACHE to one "
-                "that can"
-            ) from error
-        waits = f"another process is making {folder}; waiting for it"
-        with files.locked(lock, on_wait=lambda: _log.warning(waits)):
-            if not folder.exists():  # else another process has just built it
-                _build(folder, build)
-    try:
-        problem = files.damage(folder, files.read_json(folder / MANIFEST).get("files"))
-    except InvalidInput as error:
-        problem = str(error)
-    if problem:
-        raise InvalidInput(
-            f"{folder}, made at first use, is damaged: {problem}; delete that folder and run again"
-        )
-    return folder
+            problem = files.damage(folder, files.read_json(folder / MANIFEST).get("files"))
+        except InvalidInput as error:
+            problem = str(error)
+        if problem:
+            reason = f"{folder}, made at first use, is damaged: {problem}"
+            raise InvalidInput(f"{reason}; delete that folder and run again")
+        return folder
 
+    def _build(self, folder: Path) -> None:
+        """Fill a folder beside the final one; of a try that was stopped only the checkpoint is kept."""
+        import torch  # takes seconds, and naming a folder does not need it
 
-def _build(folder: Path, build: Callable[[Path], dict[str, Any]]) -> None:
-    """Fill a folder beside the final one; of a try that was stopped only the checkpoint is kept."""
-    import torch  # takes seconds, and naming a folder does not need it
-
-    partial = folder.with_name(f".{folder.name}.partial")
-    partial.mkdir(exist_ok=True)
-    for path in list(partial.rglob("*")):
-        if path.is_file() and path.name != CHECKPOINT:
-            path.unlink()
-    with torch.inference_mode(False):  # an audit may be what first asks for a model
-        facts = build(partial)
-    (partial / CHECKPOINT).unlink(missing_ok=True)
-    names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
-    manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}
-    files.write_json(partial / MANIFEST, manifest)
-    partial.rename(folder)
+        partial = folder.with_name(f".{folder.name}.partial")
+        partial.mkdir(exist_ok=True)
+        for path in list(partial.rglob("*")):
+            if path.is_file() and path.name != CHECKPOINT:
+                path.unlink()
+        with torch.inference_mode(False):  # an audit may be what first asks for a model
+            facts = self.make(partial)
+        (partial / CHECKPOINT).unlink(missing_ok=True)
+        names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
+        manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}
+        files.write_json(partial / MANIFEST, manifest)
+        partial.rename(folder)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -35,25 +34,28 @@ def make_text(recipe: TextRecipe, sources: dict[str, bytes], folder: Path) -> di
         tokenizer.save(str(folder / _TOKENIZER))
         bar.update()
         bar.set_description("embedded text: tokens")
-        for name in NAMES:
-            prompts = choose_prompts(name, corpus[name].held_out, tokenizer, recipe)
-            write_prompts(folder / f"{name}.jsonl", prompts)
-        streams = {name: _stream(corpus[name].training, tokenizer) for name in NAMES}
+        streams = {}
+        for name, split in corpus.items():
+            prompts = choose_prompts(name, split.held_out, tokenizer, recipe)
+            lines = [json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts]
+            (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+            # All documents one after another, each followed by the end token.
+            encodings = tokenizer.encode_batch([document.text for document in split.training])
+            tokens = [token for encoding in encodings for token in (*encoding.ids, EOS_ID)]
+            streams[name] = torch.tensor(tokens or [EOS_ID], dtype=torch.int32)
         save_file(streams, folder / _STREAMS)
         bar.update()
-    tokens = {name: len(stream) for name, stream in streams.items()}
-    return {"seconds": round(time.perf_counter() - started, 1), "tokens": tokens}
+    counts = {name: len(stream) for name, stream in streams.items()}
+    return {"seconds": round(time.perf_counter() - started, 1), "tokens": counts}
 
 
-def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a folder that `make_text` wrote."""
-    return Tokenizer.from_file(str(folder / _TOKENIZER))
+def read_text(folder: Path) -> tuple[Tokenizer, list[Tensor]]:
+    """The tokenizer and the training tokens of each data set, (tokens,) int64, that `make_text` wrote.
 
-
-def read_streams(folder: Path) -> list[Tensor]:
-    """The training tokens of each data set in the order of `NAMES`, (tokens,) int64."""
+    The streams are in the order of `NAMES`.
+    """
     streams = load_file(folder / _STREAMS)
-    return [streams[name].long() for name in NAMES]
+    return Tokenizer.from_file(str(folder / _TOKENIZER)), [streams[name].long() for name in NAMES]
 
 
 def train_tokenizer(corpus: dict[str, Split], vocab_size: int) -> Tokenizer:
@@ -89,16 +91,3 @@ def choose_prompts(
             f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed"
         )
     return list(chosen.values())[: recipe.num_prompts]
-
-
-def write_prompts(path: Path, documents: Iterable[Document]) -> None:
-    """Write one JSON object a line, with `id` and `text`."""
-    with path.open("w", encoding="utf-8") as lines:
-        lines.writelines(json.dumps(asdict(document), ensure_ascii=False) + "\n" for document in documents)
-
-
-def _stream(documents: list[Document], tokenizer: Tokenizer) -> Tensor:
-    """All documents one after another, each followed by the end token: (tokens,) int32."""
-    encodings = tokenizer.encode_batch([document.text for document in documents])
-    tokens = [token for encoding in encodings for token in (*encoding.ids, EOS_ID)]
-    return torch.tensor(tokens or [EOS_ID], dtype=torch.int32)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from torch.nn import functional
 from resispec.embedded.corpus import NAMES
 from resispec.embedded.muon import Muon
 from resispec.embedded.recipe import DrafterRecipe, ModelRecipe
-from resispec.embedded.text import EOS, EOS_ID, read_streams, read_tokenizer
+from resispec.embedded.text import EOS, EOS_ID, read_text
 from resispec.models import build_llama, load_pair, save_eagle, save_model
-from resispec.training import CHECKPOINT, new_training
-from resispec.training.base import Sequences
+from resispec.training import CHECKPOINT
 from resispec.training.checkpoints import BETAS, Training
+from resispec.training.drafters import Sequences, new_training
 
 _CLIP = 1.0
 
@@ -37,7 +36,7 @@ def train_model(recipe: ModelRecipe, text: Path, teacher: Path | None, folder: P
     text: the folder of `make_text`. teacher: the folder of the recipe's teacher, where it has one.
     """
     started = time.perf_counter()
-    tokenizer, streams = read_tokenizer(text), read_streams(text)
+    tokenizer, streams = read_text(text)
     model = build_model(recipe, tokenizer.get_vocab_size())
     training = ModelTraining(model, None if teacher is None else read_module(teacher), streams, recipe)
     parameters = sum(weight.numel() for weight in model.parameters())
@@ -56,25 +55,22 @@ def train_model(recipe: ModelRecipe, text: Path, teacher: Path | None, folder: P
 def train_drafter(recipe: DrafterRecipe, text: Path, target: Path, folder: Path) -> dict[str, Any]:
     """Write the EAGLE drafter into `folder`; otherwise as `train_model`.
 
+    It learns from the text in windows of one length, every data set drawn as often as for the target.
     text, target: the folders of the target's text and of the target.
     """
-    started = time.perf_counter()
+    started, window = time.perf_counter(), recipe.target.window
+    tokens: list[list[int]] = []
+    weights: list[float] = []
+    for stream, share in zip(read_text(text)[1], recipe.target.mixture, strict=True):
+        starts = range(0, len(stream) - 2, window)
+        tokens += [stream[start : start + window].tolist() for start in starts]
+        weights += [share / max(1, len(starts))] * len(starts)
     with one_thread_each():  # sums, and so the result, must not depend on the number of cores
-        training = new_training(read_module(target), _sequences(recipe.target, text), recipe.training)
+        sequences = Sequences(tokens, torch.tensor(weights))
+        training = new_training(read_module(target), sequences, recipe.training)
         training.run("embedded drafter", folder / CHECKPOINT)
     save_eagle(training.module, folder)
     return {"seconds": round(time.perf_counter() - started, 1), **training.last_losses()}
-
-
-def _sequences(recipe: ModelRecipe, text: Path) -> Sequences:
-    """The training text in windows of one length, every data set drawn as often as for the target."""
-    tokens: list[list[int]] = []
-    weights: list[float] = []
-    for stream, share in zip(read_streams(text), recipe.mixture, strict=True):
-        starts = range(0, len(stream) - 2, recipe.window)
-        tokens += [stream[start : start + recipe.window].tolist() for start in starts]
-        weights += [share / max(1, len(starts))] * len(starts)
-    return Sequences(tokens, torch.tensor(weights))
 
 
 def build_model(recipe: ModelRecipe, vocab_size: int) -> Any:
@@ -95,8 +91,9 @@ def read_module(folder: Path) -> Any:
 class ModelTraining(Training):
     """A training under way of a model, to be made with `one_thread_each`.
 
-    teacher: a module that gives the laws to learn; None where the text is learnt. streams: training tokens of
-    every data set, (tokens,) int64.
+    Muon trains the layers' matrices, in as many parts as there are shards, which run in parallel; AdamW the
+    embeddings and the gains of the norms. teacher: a module that gives the laws to learn; None where the text
+    is learnt. streams: training tokens of every data set, (tokens,) int64.
     """
 
     measured = ("text_loss_nats",)
@@ -105,77 +102,62 @@ class ModelTraining(Training):
         # Only a quick trial has less text than one window.
         self._streams = [stream.repeat(math.ceil((recipe.window + 2) / len(stream))) for stream in streams]
         self._generator = torch.Generator().manual_seed(recipe.seed)
-        self._gradients = partial(_gradients, model, teacher)
         self._pool = ThreadPoolExecutor(recipe.shards)
+        self._teacher = teacher
+        embeddings = {id(weight) for weight in model.get_input_embeddings().parameters()}
+        of_layers = {
+            weight: weight.dim() > 1 and id(weight) not in embeddings for weight in model.parameters()
+        }
+        matrices = [weight for weight, is_matrix in of_layers.items() if is_matrix]
+        others = [weight for weight, is_matrix in of_layers.items() if not is_matrix]
+        rate, decay = recipe.learning_rate, recipe.weight_decay
+        adam = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=decay, fused=True)
+        parts = filter(None, (matrices[part :: recipe.shards] for part in range(recipe.shards)))
         sources = {"data": dict(zip(NAMES, streams, strict=True))}
         if teacher is not None:
             sources["teacher"] = teacher.state_dict()
-        super().__init__(model, recipe, _optimizers(model, recipe), sources)
+        super().__init__(model, recipe, [adam, *(Muon(part, rate, decay) for part in parts)], sources)
 
     def _update(self) -> tuple[float]:
-        windows = _windows(self._streams, self.recipe, self._generator).chunk(self.recipe.shards)
-        loss = _set_gradients(self.module, list(self._pool.map(self._gradients, windows)))
+        windows = self._windows().chunk(self.recipe.shards)
+        gradients, losses = zip(*self._pool.map(self._gradients, windows), strict=True)
+        for weight, *shards in zip(self.module.parameters(), *gradients, strict=True):
+            weight.grad = torch.stack(shards).mean(0)
+        torch.nn.utils.clip_grad_norm_(self.module.parameters(), _CLIP)
         list(self._pool.map(lambda optimizer: optimizer.step(), self._optimizers))
-        return (loss,)
+        return (float(torch.stack(losses).mean()),)
 
-    def state(self) -> dict[str, Any]:
-        """See `Training.state`; the generator's is one of them."""
-        return super().state() | {"generator": self._generator.get_state()}
+    def _windows(self) -> Tensor:
+        """Random contiguous windows and one token more: (batch_size, window + 1) int64."""
+        recipe, generator = self.recipe, self._generator
+        mixture = torch.tensor(recipe.mixture)
+        kinds = torch.multinomial(mixture, recipe.batch_size, replacement=True, generator=generator)
+        rows = []
+        for stream in (self._streams[kind] for kind in kinds.tolist()):
+            start = int(torch.randint(len(stream) - recipe.window, (1,), generator=generator))
+            rows.append(stream[start : start + recipe.window + 1])
+        return torch.stack(rows)
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """See `Training.restore`."""
-        super().restore(state)
+    def _gradients(self, windows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """Gradients of the model's parameters, and its cross-entropy on the text in nats.
+
+        With a teacher the gradients are those of the cross-entropy with the teacher's laws.
+        """
+        inputs, labels = windows[:, :-1], windows[:, 1:].flatten()
+        logits = self.module(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
+        loss = text_loss = functional.cross_entropy(logits, labels)
+        if self._teacher is not None:
+            with torch.no_grad():
+                laws = self._teacher(input_ids=inputs, use_cache=False).logits.flatten(0, 1).softmax(-1)
+            loss = functional.cross_entropy(logits, laws)
+        return torch.autograd.grad(loss, list(self.module.parameters())), text_loss.detach()
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"generator": self._generator.get_state()}
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        super()._restore(state)
         self._generator.set_state(state["generator"])
-
-
-def _optimizers(model: Any, recipe: ModelRecipe) -> list[torch.optim.Optimizer]:
-    """Muon for the layers' matrices, AdamW for the embeddings and the gains of the norms.
-
-    Muon's matrices are split into as many parts as there are shards, which run in parallel.
-    """
-    embeddings = {id(weight) for weight in model.get_input_embeddings().parameters()}
-    matrices = [weight for weight in model.parameters() if weight.dim() > 1 and id(weight) not in embeddings]
-    others = [weight for weight in model.parameters() if weight.dim() == 1 or id(weight) in embeddings]
-    adam = torch.optim.AdamW(
-        others, lr=recipe.learning_rate, betas=BETAS, weight_decay=recipe.weight_decay, fused=True
-    )
-    parts = [matrices[part :: recipe.shards] for part in range(recipe.shards)]
-    return [adam, *(Muon(part, recipe.learning_rate, recipe.weight_decay) for part in parts if part)]
-
-
-def _windows(streams: list[Tensor], recipe: ModelRecipe, generator: torch.Generator) -> Tensor:
-    """Random contiguous windows and one token more: (batch_size, window + 1) int64."""
-    kinds = torch.multinomial(
-        torch.tensor(recipe.mixture), recipe.batch_size, replacement=True, generator=generator
-    )
-    rows = []
-    for kind in kinds.tolist():
-        start = int(torch.randint(len(streams[kind]) - recipe.window, (1,), generator=generator))
-        rows.append(streams[kind][start : start + recipe.window + 1])
-    return torch.stack(rows)
-
-
-def _gradients(model: Any, teacher: Any, windows: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Gradients of the model's parameters, and its cross-entropy on the text in nats.
-
-    With a teacher the gradients are those of the cross-entropy with the teacher's laws.
-    """
-    inputs, labels = windows[:, :-1], windows[:, 1:].flatten()
-    logits = model(input_ids=inputs, use_cache=False).logits.flatten(0, 1)
-    loss = text_loss = functional.cross_entropy(logits, labels)
-    if teacher is not None:
-        with torch.no_grad():
-            laws = teacher(input_ids=inputs, use_cache=False).logits.flatten(0, 1).softmax(-1)
-        loss = functional.cross_entropy(logits, laws)
-    return torch.autograd.grad(loss, list(model.parameters())), text_loss.detach()
-
-
-def _set_gradients(model: Any, shards: list[tuple[tuple[Tensor, ...], Tensor]]) -> float:
-    """Give the model the mean gradient of the shards, clipped; return its loss on the text."""
-    for weight, *parts in zip(model.parameters(), *(gradients for gradients, _ in shards), strict=True):
-        weight.grad = torch.stack(parts).mean(0)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), _CLIP)
-    return float(torch.stack([loss for _, loss in shards]).mean())
 
 
 @contextmanager

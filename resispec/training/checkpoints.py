@@ -63,10 +63,18 @@ class Training(ABC):
         return len(self.history)
 
     def step(self) -> tuple[float, ...]:
-        """One update at the learning rate of its turn; returns the losses `measured` before it."""
+        """One update at the learning rate of its turn; returns the losses `measured` before it.
+
+        The rate rises in a line, then falls with a cosine.
+        """
+        recipe = self.recipe
+        share = (self.done + 1) / max(1, recipe.warmup_steps)
+        if self.done >= recipe.warmup_steps:
+            progress = (self.done - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
+            share = _FINAL_SHARE + (1 - _FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress))
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self.recipe.learning_rate * _schedule(self.done, self.recipe)
+                group["lr"] = recipe.learning_rate * share
         self.history.append(self._update())
         return self.history[-1]
 
@@ -77,11 +85,13 @@ class Training(ABC):
         end; nobody else may write it.
         Raises InvalidInput when it is damaged, or another training's.
         """
-        identity = self.identity()
+        kind = type(self.recipe).__name__
+        identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
+        identity |= {name: _digest(tensors) for name, tensors in self._sources.items()}
         for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half written, when it was killed
             leftover.unlink()
         if checkpoint.exists():
-            self.restore(_read(checkpoint, identity))
+            self._restore(_read(checkpoint, identity))
         due = time.monotonic() + _SAVE_EVERY_S
         with tqdm(
             total=self.recipe.steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True
@@ -92,7 +102,7 @@ class Training(ABC):
                 bar.update()
                 if (started := time.monotonic()) >= due or self.done == self.recipe.steps:
                     with replacing(checkpoint) as partial:
-                        torch.save({"identity": identity, **self.state()}, partial)
+                        torch.save({"identity": identity, **self._state()}, partial)
                     saved = time.monotonic()
                     due = saved + max(_SAVE_EVERY_S, (saved - started) / _SAVING_SHARE)
 
@@ -102,13 +112,7 @@ class Training(ABC):
         means = (math.fsum(losses) / len(last) for losses in zip(*last, strict=True))
         return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
 
-    def identity(self) -> dict[str, str]:
-        """Values that decide the result, by name: the recipe's fields, and a digest of every source."""
-        kind = type(self.recipe).__name__
-        fields = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
-        return fields | {name: _digest(tensors) for name, tensors in self._sources.items()}
-
-    def state(self) -> dict[str, Any]:
+    def _state(self) -> dict[str, Any]:
         """Values and tensors that decide the next step, as `torch.load` reads them safely."""
         return {
             "history": list(self.history),
@@ -116,20 +120,12 @@ class Training(ABC):
             "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state, as `state` returns it."""
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `_state` returned."""
         self.history = list(state["history"])
         self.module.load_state_dict(state["module"])
         for optimizer, values in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(values)
-
-
-def _schedule(step: int, recipe: Any) -> float:
-    """Share of the peak learning rate: a linear warm-up, then a cosine."""
-    if step < recipe.warmup_steps:
-        return (step + 1) / recipe.warmup_steps
-    progress = (step - recipe.warmup_steps) / max(1, recipe.steps - recipe.warmup_steps)
-    return _FINAL_SHARE + (1 - _FINAL_SHARE) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
 def _digest(tensors: Mapping[str, Tensor]) -> str:
@@ -153,13 +149,11 @@ def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
             f"checkpoint {path} is damaged: {first_line(error)}; remove it to start anew"
         ) from error
     made_by = checkpoint.get("identity", {})
-    changes = [
+    changes = "; ".join(
         f"{name} was {made_by.get(name)}, is {value}"
         for name, value in identity.items()
         if made_by.get(name) != value
-    ]
+    )
     if changes:
-        raise InvalidInput(
-            f"checkpoint {path} is another training's ({'; '.join(changes)}); remove it to start anew"
-        )
+        raise InvalidInput(f"checkpoint {path} is another training's ({changes}); remove it to start anew")
     return checkpoint

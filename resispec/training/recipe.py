@@ -7,21 +7,20 @@ from dataclasses import dataclass, field
 
 from resispec.errors import InvalidInput
 
-_FROM_ZERO = ("warmup_steps", "law_weight", "noise")
-"""Numbers of a recipe that may be zero; the others are positive, but for the seed."""
 
+class _Checked:
+    """A recipe whose numbers are finite and positive, but for the seed and those that may be zero."""
 
-def _check(recipe: EagleRecipe | Eagle3Recipe) -> None:
-    """Raise InvalidInput for the first number of a recipe that is out of range."""
-    for name, value in vars(recipe).items():
-        is_from_zero = name in _FROM_ZERO
-        if name != "seed" and not (0 < value < math.inf or (is_from_zero and value == 0)):
-            allowed = "not negative" if is_from_zero else "positive"
-            raise InvalidInput(f"{name} is {value}; allowed: {allowed} and finite")
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            from_zero = name in ("warmup_steps", "law_weight", "noise")
+            if name != "seed" and not (0 < value < math.inf or (from_zero and value == 0)):
+                allowed = "not negative" if from_zero else "positive"
+                raise InvalidInput(f"{name} is {value}; allowed: {allowed} and finite")
 
 
 @dataclass(frozen=True)
-class EagleRecipe:
+class EagleRecipe(_Checked):
     """Settings by which an EAGLE drafter is trained.
 
     The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
@@ -43,15 +42,10 @@ class EagleRecipe:
     seed: int = 0
     version: int = field(default=1, init=False)
 
-    def __post_init__(self) -> None:
-        _check(self)
-
 
 @dataclass(frozen=True)
-class Eagle3Recipe:
+class Eagle3Recipe(_Checked):
     """Settings by which an EAGLE-3 drafter is trained; fields of `EagleRecipe`'s names mean the same.
-
-    The defaults are the published ones, but for the number of steps and a cosine after the warm-up.
 
     num_draftable: tokens of the drafter's vocabulary, the most frequent ones of the text. depth: steps of
     training-time test, the first on true features. decay: weight of a step's loss, beside the one before.
@@ -67,6 +61,3 @@ class Eagle3Recipe:
     clip: float = 0.5
     seed: int = 0
     version: int = field(default=1, init=False)
-
-    def __post_init__(self) -> None:
-        _check(self)

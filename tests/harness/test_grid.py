@@ -282,7 +282,7 @@ BAD = {
     "wandb.mode=loud": "wandb.mode is 'loud'; allowed: auto|online",
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
     "dataset.path=/nowhere/at_all.jsonl": "dataset.path is '/nowhere/at_all.jsonl', which does not exist",
-    "tree=glob(z*)": r"tree=glob\(z\*\) matches nothing; allowed: best_121, .*root",
+    "tree=glob(z*)": r"tree=glob\(z\*\) matches nothing; allowed: best, .*root",
     "dataset.name=glob(a*)": r"glob\(\) is for options of a group; allowed: dataset, decoder",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
     "temperature=interval(0.1,1)": "an interval has no list of values; allowed: a,b, choice",

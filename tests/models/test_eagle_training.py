@@ -11,23 +11,30 @@ from toys import save_tiny_pair, tiny_eagle, tiny_eagle3, tiny_llama
 from experiments import train_eagle
 from experiments.schema import CONF
 from resispec import embedded
+from resispec.embedded.pairs import pair_fingerprint
+from resispec.embedded.recipe import ModelRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
-from resispec.training import CHECKPOINT, checkpoints, new_training
-from resispec.training.base import Sequences
-from resispec.training.eagle import losses, new_drafter
-from resispec.training.eagle3 import frequent_tokens, law_losses, new_eagle3
+from resispec.training import CHECKPOINT, checkpoints
+from resispec.training.drafters import (
+    Sequences,
+    eagle3_losses,
+    eagle_losses,
+    frequent_tokens,
+    new_eagle,
+    new_eagle3,
+    new_training,
+)
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
-SEQUENCES = Sequences(
-    [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
-)
+TOKENS = [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
 
 
-def training(recipe=EAGLE, seed=0, data=SEQUENCES):
-    return new_training(tiny_llama(layers=4, seed=seed).module, data, recipe)
+def training(recipe=EAGLE, seed=0, tokens=TOKENS):
+    sequences = Sequences(tokens, torch.ones(len(tokens)))
+    return new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
 
 
 # Losses
@@ -47,15 +54,14 @@ def test_the_loss_of_eagle_is_the_papers():
     true, noisy = (torch.randn(2, 6, 32, generator=generator) for _ in range(2))
     regressions, laws = [], []
     for row, length in enumerate(lengths):
-        [predicted] = module(
-            tokens[row, 1:length][None], noisy[row, : length - 1][None], torch.arange(length - 1)[None]
-        )
-        for place in range(length - 1):
+        places = torch.arange(length - 1)
+        [predicted] = module(tokens[row, 1:length][None], noisy[row, : length - 1][None], places[None])
+        for place in places.tolist():
             wanted = true[row, place + 1]
             regressions.append(functional.smooth_l1_loss(predicted[place], wanted))
             target, draft = torch.softmax(head @ wanted, 0), torch.log_softmax(head @ predicted[place], 0)
             laws.append(-(target * draft).sum())
-    regression, law = losses(module, head, tokens, (true, noisy), is_real)
+    regression, law = eagle_losses(module, head, tokens, (true, noisy), is_real)
     assert torch.allclose(regression, torch.stack(regressions).mean(), rtol=1e-4)
     assert torch.allclose(law, torch.stack(laws).mean(), rtol=1e-4)
 
@@ -81,14 +87,16 @@ def test_the_loss_of_eagle3_is_the_papers():
                     read.append(int(tokens[row, place + 1]))
                     fused = torch.cat((fused, out))
     assert [len(of_step) > 1 for of_step in expected] == [True] * 3
-    for of_step, loss in zip(expected, law_losses(module, tokens, features, logits, is_real, 3), strict=True):
+    losses = eagle3_losses(module, tokens, features, logits, is_real, 3)
+    for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
 
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
-    sequences = Sequences([[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]], torch.tensor([3.0, 1.0]))
+    tokens = [[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]]
+    sequences, alike = Sequences(tokens, torch.tensor([3.0, 1.0])), Sequences(tokens, torch.ones(2))
     assert frequent_tokens(sequences, 8, 3).tolist() == [2, 5, 7]  # drawn 6, 6 and 5 times
-    assert frequent_tokens(dataclasses.replace(sequences, weights=None), 8, 1).tolist() == [7]
+    assert frequent_tokens(alike, 8, 1).tolist() == [7]
     with pytest.raises(InvalidInput, match="a drafter of 9 tokens was asked for; its target has 8"):
         frequent_tokens(sequences, 8, 9)
 
@@ -97,12 +105,12 @@ def test_targets_and_text_that_teach_nothing_are_refused():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
-        new_drafter(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+        new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
-        new_eagle3(tiny_llama(layers=2).module, SEQUENCES, EAGLE3)
+        new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):
         with pytest.raises(InvalidInput, match="at least three tokens"):
-            Sequences(tokens)
+            Sequences(tokens, torch.ones(len(tokens)))
 
 
 # Checkpoints
@@ -138,31 +146,26 @@ def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, 
     train_eagle.train(stopped_at(0, recipe), tmp_path / "whole")  # nothing is left to do
 
 
-def test_the_checkpoint_of_another_training_and_a_damaged_one_are_refused(tmp_path):
+def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(tmp_path):
     train_eagle.train(training(), tmp_path)
     checkpoint = tmp_path / CHECKPOINT
     for changed, difference in (
         (training(dataclasses.replace(EAGLE, law_weight=1.0)), "EagleRecipe.law_weight was 0.1, is 1.0"),
         (training(seed=1), "target was [0-9a-f]{16}, is [0-9a-f]{16}"),
-        (training(data=Sequences(SEQUENCES.tokens[1:])), "data was [0-9a-f]{16}, is [0-9a-f]{16}"),
+        (training(tokens=TOKENS[1:]), "data was [0-9a-f]{16}, is [0-9a-f]{16}"),
     ):
-        with pytest.raises(
-            InvalidInput, match=rf"^checkpoint .* another training's \({difference}\); remove"
-        ):
+        message = rf"^checkpoint .* another training's \({difference}\); remove"
+        with pytest.raises(InvalidInput, match=message):
             train_eagle.train(changed, tmp_path)
     content = checkpoint.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    for damaged in (b"", content[:middle], flipped):
+    for damaged in (content[:middle], flipped):
         checkpoint.write_bytes(damaged)
         with pytest.raises(InvalidInput, match=rf"^checkpoint {checkpoint} is damaged: .*; remove it.*$"):
             train_eagle.train(training(), tmp_path)
-
-
-def test_two_trainings_do_not_share_a_folder(tmp_path):
     with locked(tmp_path / ".lock"), pytest.raises(InvalidInput, match="another process is training there$"):
         train_eagle.train(training(), tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
 # The checks of the command before it loads a model
@@ -170,15 +173,15 @@ def test_two_trainings_do_not_share_a_folder(tmp_path):
 
 def config(**changed):
     composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
-    own = {name: composed[name] for name in ("documents", "document_tokens")}
     run = {
         "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
         "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
         "seed": 0, "num_threads": None, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
         "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
+        "output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"},
     }  # fmt: skip
-    nodes = {"output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"}}
-    return run | own | nodes | {"recipe": recipe("eagle")} | changed
+    counts = {name: composed[name] for name in ("documents", "document_tokens")}
+    return run | counts | {"recipe": recipe("eagle")} | changed
 
 
 def recipe(name, **changed):
@@ -188,8 +191,8 @@ def recipe(name, **changed):
 def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, monkeypatch):
     save_tiny_pair(tmp_path)
     folder_of = {True: tmp_path / "target", False: tmp_path / "draft"}
-    monkeypatch.setattr(embedded.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
-    node = {"target": "2m", "draft": "80k", "fingerprint": embedded.pair_fingerprint("2m", "80k")}
+    monkeypatch.setattr(ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
+    node = {"target": "2m", "draft": "80k", "fingerprint": pair_fingerprint("2m", "80k")}
     given = config(pair=dict(node))
     train_eagle.checked(given)
     pair = embedded.load_pair(**given["pair"])
@@ -215,12 +218,10 @@ def test_a_recipes_file_has_its_defaults(name, kind):
         ({"documents": 0}, "documents is 0; allowed: from 1"),
         ({"document_tokens": 2}, "document_tokens is 2; allowed: from 3"),
         ({"recipe": recipe("eagle", steps="many")}, "recipe.steps: .* found 'many'"),
-        ({"recipe": recipe("eagle3", steps=1.5)}, "recipe.steps: .* found 1.5"),
         ({"recipe": recipe("eagle3", depth=0)}, "depth is 0; allowed: positive and finite"),
         ({"recipe": recipe("eagle", learning_rate=float("nan"))}, "learning_rate is nan; allowed: positive"),
         ({"recipe": recipe("eagle", noise=float("inf"))}, "noise is inf; allowed: not negative and finite"),
-        ({"recipe": None}, "recipe is a None; allowed: .*EagleRecipe, .*Eagle3Recipe"),
-        ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: "),
+        ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: .*EagleRecipe, .*Eagle3Rec"),
         ({"device": "abacus"}, "device is 'abacus'"),
     ],
 )

@@ -12,20 +12,10 @@ import pytest
 import torch
 
 from resispec import embedded
-from resispec.embedded import (
-    DRAFTS,
-    TARGETS,
-    ModelRecipe,
-    Sizes,
-    TextRecipe,
-    corpus,
-    recipe,
-    store,
-    text,
-    train,
-)
-from resispec.embedded.corpus import NAMES, build_corpus, paragraph_key, read_sources
+from resispec.embedded import DRAFTS, NAMES, TARGETS, corpus, pairs, recipe, store, text, train
+from resispec.embedded.corpus import build_corpus, paragraph_key, read_sources
 from resispec.embedded.muon import orthogonalise
+from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
 from resispec.training import CHECKPOINT
@@ -51,28 +41,25 @@ def plain(monkeypatch):
 @pytest.mark.usefixtures("plain")
 def test_keys_are_golden():
     """A changed key trains every pair of a user anew, and renames the cells that were measured on it."""
-    keys = embedded.TEXT_RECIPE.key(), TARGETS["2m"].key(), embedded.pair_fingerprint("2m", "80k")
+    keys = TEXT_RECIPE.key(), TARGETS["2m"].key(), pairs.pair_fingerprint("2m", "80k")
     assert keys == ("4a7a0450b3ee1124", "edfb0fc94f823660", "edfb0fc94f823660-5e49b0d4ae7fe5f1")
-    drafters = [embedded.drafter_recipe("2m", count).key() for count in (None, 1024)]
+    drafters = [recipe.drafter_recipe("2m", count).key() for count in (None, 1024)]
     assert drafters == ["5f974b9d82ec787f", "cbc8390783f269b1"]
-    assert embedded.inflated_fingerprint("cpu_74m__6m", "2m", "80k") == "02139606b0753f0c"
+    assert pairs.inflated_fingerprint("cpu_74m__6m", "2m", "80k") == "02139606b0753f0c"
 
 
 @pytest.mark.usefixtures("plain")
 def test_a_key_depends_on_every_field_of_its_recipe():
     """With the version, which nobody gives, and all that the recipe builds on."""
     values = {"sizes": Sizes(64, 64, 2, 2, 1), "text": dataclasses.replace(TEXT, vocab_size=299)}
-    drafter = embedded.DrafterRecipe(TARGET, EagleRecipe())
-    for one in (TEXT, DRAFT, drafter):
+    for one in (TEXT, DRAFT, DrafterRecipe(TARGET, EagleRecipe())):
         keys = {one.key()}
         for field in dataclasses.fields(one):
-            value = getattr(one, field.name)
+            value, changed = getattr(one, field.name), copy.copy(one)
+            is_recipe = field.name in ("teacher", "target", "training")
             other = (
-                dataclasses.replace(value, seed=1)
-                if field.name in ("teacher", "target", "training")
-                else (values.get(field.name) or value * 2 or 1)
+                dataclasses.replace(value, seed=1) if is_recipe else values.get(field.name) or value * 2 or 1
             )
-            changed = copy.copy(one)
             object.__setattr__(changed, field.name, other)
             keys.add(changed.key())
         assert len(keys) == 1 + len(dataclasses.fields(one))
@@ -84,7 +71,7 @@ def test_the_real_models_have_the_sizes_of_their_names_and_heads_of_32():
     sizes = {name: recipe.sizes for name, recipe in TARGETS.items()} | DRAFTS
     counts = {}
     for name, one in sizes.items():
-        model = train.build_model(ModelRecipe(one, 1e-2), embedded.TEXT_RECIPE.vocab_size)
+        model = train.build_model(ModelRecipe(one, 1e-2), TEXT_RECIPE.vocab_size)
         counts[name] = sum(weight.numel() for weight in model.parameters())
         assert model.config.max_position_embeddings == 1024
         assert one.hidden_size == 32 * one.num_attention_heads
@@ -93,26 +80,18 @@ def test_the_real_models_have_the_sizes_of_their_names_and_heads_of_32():
     assert list(DRAFTS) == sorted(DRAFTS, key=lambda name: -counts[name])
 
 
-@pytest.mark.parametrize(
-    ("load", "message"),
-    [
+def test_unknown_names_and_other_models_than_expected_are_refused():
+    expected = "the embedded models 0123 were asked for; this installation makes"
+    for load, message in (
         (lambda: embedded.load_pair(target="7b"), "unknown embedded target '7b'; allowed: 2m, 800k"),
         (lambda: embedded.load_pair(draft="68m"), "unknown embedded draft '68m'; allowed: 420k, 180k, 80k"),
-        (lambda: embedded.load_pair(fingerprint="0123"), "the embedded models 0123 were asked for; this "),
-        (lambda: embedded.load_eagle_pair(fingerprint="0123"), "the embedded models 0123 were asked for; "),
-        (
-            lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
-            "the embedded models 0123 were asked for; this installation makes",
-        ),
-        (
-            lambda: embedded.EmbeddedDataset("embedded_poems"),
-            "unknown embedded data set 'embedded_poems'; allowed: embedded_reference, embedded_docstrings, ",
-        ),
-    ],
-)
-def test_unknown_names_and_other_models_than_expected_are_refused(load, message):
-    with pytest.raises(InvalidInput, match=f"^{message}"):
-        load()
+        (lambda: embedded.load_pair(fingerprint="0123"), expected),
+        (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
+        (lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1), expected),
+        (lambda: embedded.EmbeddedDataset("poems"), "unknown embedded data set 'poems'; allowed: embedded_"),
+    ):
+        with pytest.raises(InvalidInput, match=f"^{message}"):
+            load()
 
 
 # Text
@@ -138,9 +117,7 @@ def test_no_held_out_paragraph_is_trained_on(splits):
 
 def test_the_split_of_a_source_is_golden():
     """Another text for the same key would pass for the one that a pair was trained on."""
-    lines = [
-        f'def f{number}():\n    """{"word " * 50}{number}"""\n\n\nx = {number}\n\n' for number in range(40)
-    ]
+    lines = [f'def f{n}():\n    """{"word " * 50}{n}"""\n\n\nx = {n}\n\n' for n in range(40)]
     sources = {f"stdlib/m{number}.py": "".join(lines[number:]).encode() for number in range(20)}
     sources[corpus._TOPICS] = f"topics = { ({'a': 'one ' * 200, 'b': 'two ' * 200})!r}".encode()
     digest = hashlib.sha256(repr(build_corpus(sources, max_chars=9000)).encode()).hexdigest()
@@ -158,7 +135,7 @@ def test_prompts_are_long_enough_in_a_fixed_order_and_not_too_few(splits):
             tokens = tokenizer.encode(document.text).ids
             assert len(tokens) >= TEXT.min_prompt_tokens and tokenizer.decode(tokens) == document.text
     with pytest.raises(InvalidInput, match=r"^embedded_code: .* gives 3 prompts; 200 are needed$"):
-        text.choose_prompts(NAMES[2], splits[NAMES[2]].held_out[:3], tokenizer, embedded.TEXT_RECIPE)
+        text.choose_prompts(NAMES[2], splits[NAMES[2]].held_out[:3], tokenizer, TEXT_RECIPE)
 
 
 def test_orthogonalise_keeps_directions_and_levels_singular_values():
@@ -173,9 +150,25 @@ def test_orthogonalise_keeps_directions_and_levels_singular_values():
 # The cache
 
 
-def write_model(folder: Path):
-    (folder / "model").write_text("whole")
-    return {"size": 1}
+class Toy(store.Kept):
+    """A recipe that is made by a function."""
+
+    def __init__(self, build):
+        self.build = build
+
+    def key(self):
+        return "key"
+
+    def make(self, folder):
+        self.build(folder)
+        (folder / "model").write_text("whole")
+        return {"size": 1}
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
+    return tmp_path
 
 
 def fork(work):
@@ -190,59 +183,52 @@ def fork(work):
     return lambda: os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(tmp_path):
+def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(cache):
     def die_half_way(folder: Path):
         for name in ("model", "more", CHECKPOINT):
             (folder / name).write_text("half")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def go_on(folder: Path):
-        assert [path.name for path in folder.iterdir()] == [CHECKPOINT]
-        return write_model(folder)
-
-    assert fork(lambda: store.ensure_folder(tmp_path, "key", die_half_way))() == -signal.SIGKILL
-    assert not (tmp_path / "key").exists()
-    folder = store.ensure_folder(tmp_path, "key", go_on)
-    assert {path.name for path in folder.iterdir()} == {"model", store.MANIFEST}
-    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["key"]
+    found = []
+    assert fork(Toy(die_half_way).folder)() == -signal.SIGKILL
+    assert not (cache / "key").exists()
+    folder = Toy(lambda folder: found.extend(path.name for path in folder.iterdir())).folder()
+    assert found == [CHECKPOINT] and {path.name for path in folder.iterdir()} == {"model", store.MANIFEST}
+    assert [path.name for path in cache.iterdir() if path.is_dir()] == ["key"]
 
 
-def test_two_processes_that_race_share_one_training_and_the_waiting_one_says_so(tmp_path, caplog):
-    def build(folder: Path):
-        with (tmp_path / "built").open("a") as count:
+def test_two_processes_that_race_share_one_training_and_the_waiting_one_says_so(cache, caplog):
+    def build(_folder: Path):
+        with (cache / "built").open("a") as count:
             count.write("x")
         time.sleep(0.5)
-        return write_model(folder)
 
-    exit_code = fork(lambda: store.ensure_folder(tmp_path, "key", build))
-    while not (tmp_path / "built").exists():
+    exit_code = fork(Toy(build).folder)
+    while not (cache / "built").exists():
         time.sleep(0.01)
-    store.ensure_folder(tmp_path, "key", build)
-    assert exit_code() == 0 and (tmp_path / "built").read_text() == "x"
+    Toy(build).folder()
+    assert exit_code() == 0 and (cache / "built").read_text() == "x"
     assert [record.getMessage() for record in caplog.records] == [
-        f"another process is making {tmp_path / 'key'}; waiting for it"
+        f"another process is making {cache / 'key'}; waiting for it"
     ]
 
 
-def test_damage_is_reported_in_one_line(tmp_path):
-    folder = store.ensure_folder(tmp_path, "key", write_model)
+def test_damage_is_reported_in_one_line(cache):
+    toy = Toy(lambda _: None)
+    folder = toy.folder()
     for damage, problem in (
         (lambda: (folder / "model").write_text("who"), "model is not what was written"),
         (lambda: (folder / "model").unlink(), r"model cannot be read \(.*No such file.*\)"),
         (lambda: (folder / store.MANIFEST).write_text("{}"), "its list of files is missing"),
         (lambda: (folder / store.MANIFEST).write_text("{"), ".*manifest.json cannot be read as JSON .*"),
-        (lambda: (folder / store.MANIFEST).unlink(), ".*manifest.json cannot be read .*No such file.*"),
     ):
         damage()
         with pytest.raises(InvalidInput, match=rf"^{folder}, made at first .* damaged: {problem}; delete.*$"):
-            store.ensure_folder(tmp_path, "key", write_model)
-
-
-def test_a_cache_that_cannot_be_written_is_reported_with_the_way_out(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InvalidInput, match=r"^cache folder .*file.* cannot be written .*RESISPEC_CACHE.*$"):
-        store.ensure_folder(tmp_path / "file", "key", write_model)
-    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
-    assert cache_root() == tmp_path
-    monkeypatch.delenv("RESISPEC_CACHE")
-    assert cache_root() == Path.home() / ".cache" / "resispec"
+            toy.folder()
+    (cache / "file").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RESISPEC_CACHE", str(cache / "file"))
+        with pytest.raises(InvalidInput, match=r"^cache folder .*file.* cannot be written .*RESISPEC_CACHE"):
+            toy.folder()
+        patch.delenv("RESISPEC_CACHE")
+        assert cache_root() == Path.home() / ".cache" / "resispec"

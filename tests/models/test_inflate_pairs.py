@@ -15,6 +15,7 @@ from toys import save_tiny_pair
 from experiments.cli import run_single
 from experiments.inflate import run_inflating
 from resispec import embedded
+from resispec.embedded.pairs import inflated_fingerprint
 from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
 from resispec.embedded.shapes import PAIR_SHAPES, find_shape
 from resispec.errors import InvalidInput
@@ -53,7 +54,7 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
     small, large = pairs()
     asked = []
     monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
-    expected = embedded.inflated_fingerprint("toy", "800k", "80k")
+    expected = inflated_fingerprint("toy", "800k", "80k")
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
     for one, other in ((found.target, large.target), (found.draft, large.draft)):
@@ -61,7 +62,7 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
         assert torch.equal(one.module.lm_head.weight, other.module.to(torch.bfloat16).lm_head.weight)
     with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
         embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
-    named = {embedded.inflated_fingerprint(*one) for one in
+    named = {inflated_fingerprint(*one) for one in
              (("toy", "2m", "80k"), ("toy", "2m", "180k"), ("cpu_74m__6m", "2m", "80k"))}  # fmt: skip
     assert len(named | {expected}) == 4
 

@@ -72,7 +72,7 @@ def test_the_bench_of_decoders_runs_whole(tmp_path, monkeypatch, capsys):
     """From its command line to its page, with a tiny pair in the place of the embedded one."""
     save_tiny_pair(tmp_path)
     folder_of = {True: tmp_path / "target", False: tmp_path / "draft"}
-    monkeypatch.setattr(embedded.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
+    monkeypatch.setattr(embedded.recipe.ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
     monkeypatch.setattr(embedded.EmbeddedDataset, "prompts", lambda _, n: [Prompt("x", "abc def")] * n)
     monkeypatch.setattr(decoders, "NEW_TOKENS", 4)
     monkeypatch.setattr(decoders, "SAMPLING", Sampling(1.0, 4, 64, ignore_eos=True))

@@ -11,14 +11,14 @@ import torch
 from test_shapes import comparing
 from test_shapes import workload as shapes_workload
 from test_tasks import TEMPERATURE, bigram_rows, residuals, workload
-from toys import same_everywhere, save_prompts, save_tiny_pair, table_pair
+from toys import same_everywhere, save_tiny_search, table_pair
 
 from experiments.grid import cells_of
-from experiments.search.tree_search import mean_and_error
+from experiments.search.tree_search import means
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
 from experiments.tasks.bound import Bound
-from experiments.tasks.sampled_trees import Root, expected_emitted, part
+from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.worker import measured
 from resispec.decode import Decoder, Sampling
@@ -66,46 +66,28 @@ def test_a_part_of_a_union_follows_the_law_of_a_direct_draft(draws):
 @pytest.mark.parametrize(
     ("verifier", "draws"),
     [
-        ("traversal_optimal", "iid"), ("traversal", "iid"), ("standard", "iid"),
+        ("traversal_optimal", "iid"), ("traversal", "iid"), ("standard", "iid"), ("resispec", "iid"),
         ("traversal", "without_replacement"), ("naive", "point_mass"),
     ],
 )  # fmt: skip
 def test_expected_tokens_are_what_decoding_emits(verifier, draws):
     pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
-    task, setting = (
-        comparing(candidates),
-        shapes_workload(pair, verifier, prompts=300, new_tokens=1, draws=draws),
-    )
+    task = comparing(candidates)
+    setting = shapes_workload(pair, verifier, prompts=300, new_tokens=1, draws=draws)
     rows = [task(setting, index) for index in range(300)]
-    mean, error = mean_and_error(rows, "emitted")
-    for place, widths in enumerate(candidates):
+    for widths, value in zip(candidates, means(rows, "emitted"), strict=True):
         decoder = Decoder(DraftModel(from_widths(widths), draws), get_verifier(verifier))
         done = decoder.generate(pair, [0], Sampling(1.0, 2000, 4000), torch.Generator().manual_seed(1))
         emitted = torch.tensor(done.num_emitted[:-1], dtype=torch.float64)
-        both = (error[place] ** 2 + float(emitted.var()) / len(emitted)) ** 0.5
-        assert abs(mean[place] - float(emitted.mean())) < 4 * both < 0.4
-
-
-def test_scaling_of_a_tree_is_what_the_decoder_emits():
-    """Expected tokens given a drafted tree against 2,000 verdicts; this rule's residual hits children."""
-    pair, generator = table_pair(vocab=4, seed=2), torch.Generator().manual_seed(0)
-    verifier = get_verifier("resispec")
-    root = Root(pair, [1, 2], WARP)
-    draft = root.draft(complete(3, 2), generator)
-    laws = root.laws(pair.target, draft.tree)
-    emitted = [verifier.verify(draft.tree, laws, draft.probs, generator).num_emitted for _ in range(2000)]
-    assert expected_emitted(verifier, draft, laws) == pytest.approx(
-        sum(emitted) / 2000, abs=4 * 0.8 / 2000**0.5
-    )
+        both = (value.error**2 + float(emitted.var()) / len(emitted)) ** 0.5
+        assert abs(value.tokens - float(emitted.mean())) < 4 * both < 0.4
 
 
 def test_target_paths_have_the_ratios_of_their_tokens():
     """With p = q every path ratio is 1; else the mean of q / p over paths drawn from p is 1 everywhere."""
     pair, generator = table_pair(vocab=4, seed=5, gap=0.5), torch.Generator().manual_seed(2)
     same = Root(Pair(pair.target, pair.target, pair.tokenizer), [1], WARP)
-    assert torch.allclose(
-        same.target_path_ratios(parallel_chains(3, 2), generator), torch.zeros(3, 2).double()
-    )
+    assert float(same.target_path_ratios(parallel_chains(3, 2), generator).abs().max()) < 1e-6
     ratios = Root(pair, [1], WARP).target_path_ratios(parallel_chains(1500, 2), generator)
     weights = (-ratios).exp()
     assert ratios.shape == (1500, 2)
@@ -121,34 +103,26 @@ def test_a_bound_is_the_one_that_scaling_measures():
     scaling = Scaling(num_prefixes=1, num_candidates=[2], num_levels=3, rollouts=2)
     rows = [scaling(replace(setting, seed=seed), 0) for seed in range(300)]
     assert {bound.num_nodes for bound in bounds} == {7} and {bound.num_prefixes for bound in bounds} == {1}
-    found = (
-        ([bound.emitted for bound in bounds], [row.emitted[0] for row in rows]),
-        ([bound.tree_log_ratios[0][1] for bound in bounds], [row.tree_log_ratios[0][0][1] for row in rows]),
-        (
-            [bound.rollout_log_ratios[1][1] for bound in bounds],
-            [row.rollout_log_ratios[1][1] for row in rows],
-        ),
-    )
-    for ours, theirs in found:
-        one, other = torch.tensor(ours, dtype=torch.float64), torch.tensor(theirs, dtype=torch.float64)
+    for ours, theirs in (
+        (lambda bound: bound.emitted, lambda row: row.emitted[0]),
+        (lambda bound: bound.tree_log_ratios[0][1], lambda row: row.tree_log_ratios[0][0][1]),
+        (lambda bound: bound.rollout_log_ratios[1][1], lambda row: row.rollout_log_ratios[1][1]),
+    ):
+        one, other = torch.tensor([list(map(ours, bounds)), list(map(theirs, rows))], dtype=torch.float64)
         error = float((one.var() / len(one) + other.var() / len(other)).sqrt())
         assert 0 < abs(float(one.mean() - other.mean())) < 4 * error
 
 
-def emitted_in_closed_form(target, draft, shape, token, depth=0):
+def emitted_in_closed_form(target, draft, shape, token):
     """1 + sum over tokens of Pr(accepted as a child) times what follows.
 
     The standard rule's residual never hits a child.
     """
-    children = shape(depth)
-    if not children:
-        return 1.0
-    p, q = target[token], draft[token]
-    total, alive = 1.0, 1.0
-    for law in residuals(p, q, children):
+    p, q, total, alive = target[token], draft[token], 1.0, 1.0
+    for law in residuals(p, q, shape[0]) if shape else ():
         accepted = torch.minimum(law, q)
         for child, mass in enumerate(alive * accepted):
-            total += float(mass) * emitted_in_closed_form(target, draft, shape, child, depth + 1)
+            total += float(mass) * emitted_in_closed_form(target, draft, shape[1:], child)
         alive *= float(1 - accepted.sum())
     return total
 
@@ -158,23 +132,12 @@ def test_scaling_of_the_standard_rule_is_its_closed_recursion():
     setting = workload(prompts=100, pair=pair)
     task = Scaling(num_prefixes=1, num_candidates=[1, 3], num_levels=3, rollouts=1)
     rows = [task(setting, index) for index in range(100)]
-    assert rows[0].arrangement == ["complete", "complete", "chains", "chains"] and rows[0].num_candidates == [
-        1,
-        3,
-        1,
-        3,
-    ]
-    assert rows[0].num_nodes == [3, 13, 3, 7]
+    assert rows[0].arrangement == ["complete", "complete", "chains", "chains"]
+    assert rows[0].num_candidates == [1, 3, 1, 3] and rows[0].num_nodes == [3, 13, 3, 7]
     # one candidate is a chain in both arrangements
     assert all(row.emitted[0] == row.emitted[2] for row in rows)
     target, draft = bigram_rows(pair)
-    shapes = [
-        lambda depth: (1, 1, 0)[depth],
-        lambda depth: (3, 3, 0)[depth],
-        None,
-        lambda depth: (3, 1, 0)[depth],
-    ]
-    for place, shape in ((0, shapes[0]), (1, shapes[1]), (3, shapes[3])):
+    for place, shape in ((0, (1, 1)), (1, (3, 3)), (3, (3, 1))):
         expected = [emitted_in_closed_form(target, draft, shape, index % 3) for index in range(100)]
         differences = torch.tensor([row.emitted[place] for row in rows]) - torch.tensor(expected)
         assert abs(float(differences.mean())) < 4 * float(differences.std()) / 100**0.5
@@ -212,28 +175,12 @@ def test_a_found_tree_emits_what_the_search_expects():
     assert abs(float(emitted.mean()) - expected_tokens(topology, vector)) < 4 * error < 0.2
 
 
-@pytest.fixture(scope="module")
-def toy(tmp_path_factory):
-    """Overrides that make any cell a toy: tiny models and prompts from local folders."""
-    folder = tmp_path_factory.mktemp("pair")
-    save_tiny_pair(folder)
-    save_prompts(folder, 3)
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
-        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
-        "prompt_tokens=12", "num_threads=1",
-        "sampling.max_length=40", f"results={folder}/results",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("task", "smaller"),
     [("kl", "task.num_tuples=16"), ("decay", "task.num_tuples=4"), ("scaling", "task.num_candidates=[1,2]")],
 )
-@pytest.mark.parametrize("verifier", ["standard", "resispec"])
-def test_every_task_runs_as_a_cell(task, smaller, verifier, toy):
-    values = [f"task={task}", smaller, "task.num_prefixes=2", f"verifier={verifier}", "warmup_prompts=0"]
-    [cell] = cells_of([*values, *toy])
+def test_every_task_runs_as_a_cell(task, smaller, tmp_path):
+    [cell] = cells_of([*save_tiny_search(tmp_path, 3), f"task={task}", smaller, "task.num_prefixes=2"])
     told = []
     rows = measured(cell, lambda *facts: told.append(facts))
     assert [(row.prompt_index, row.seed) for row in rows] == [(0, 0), (1, 1), (2, 2)]

@@ -8,10 +8,9 @@ import pytest
 from toy_runs import hashes, messages, rows, run_apart, run_here, save_toys, toy_overrides
 from toy_slurm import stand_in_for_slurm
 
-from experiments.costs.configuration import Configuration
+from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
-from experiments.search import chosen
 from experiments.store import CellStore
 from resispec.trees import complete, grow_map
 
@@ -33,7 +32,7 @@ def toy(folder, tmp_path):
         [cell] = cells_of([*overrides, f"tree={name}"])
         grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
     [cell] = cells_of([*overrides, "tree=fastest"])
-    chosen.save(chosen.Chosen(Configuration("iid", "optimal", complete(3, 2)), {}), cell.tree_file, {})
+    Chosen(Configuration("iid", "optimal", complete(3, 2)), {}).save(cell.tree_file, {})
     return overrides
 
 

@@ -10,31 +10,35 @@ import pytest
 import torch
 from test_embedded import DRAFT, TARGET, TEXT
 
-from resispec.embedded import TEXT_RECIPE, DrafterRecipe, EmbeddedDataset, store, text, train
-from resispec.embedded.corpus import NAMES, build_corpus, read_sources
+from resispec.embedded import NAMES, EmbeddedDataset, store, text, train
+from resispec.embedded.corpus import build_corpus, read_sources
+from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe
 from resispec.models import load_eagle_pair, load_pair
 from resispec.training import checkpoints
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 DRAFTER = DrafterRecipe(TARGET, EagleRecipe(steps=4, batch_size=2, learning_rate=1e-3, warmup_steps=1))
+DEEP = dataclasses.replace(TARGET, sizes=dataclasses.replace(TARGET.sizes, num_hidden_layers=4))
+DRAFTER3 = DrafterRecipe(DEEP, Eagle3Recipe(100, depth=2, steps=3, batch_size=2, warmup_steps=1))
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     """A cache with the tiny text, target and draft."""
-    root = tmp_path_factory.mktemp("cache")
-    DRAFT.folder(root)
-    return root
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RESISPEC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield DRAFT.folder().parent
 
 
-def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache, tmp_path):
+def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
     random_state, threads = torch.get_rng_state(), torch.get_num_threads()
     with torch.inference_mode():  # as in an audit that is the first to ask for a pair
-        DRAFT.folder(tmp_path)
+        DRAFT.folder()
     assert torch.equal(torch.get_rng_state(), random_state) and torch.get_num_threads() == threads
     files = [
-        path.relative_to(cache)
-        for path in cache.rglob("*")
+        path.relative_to(tmp_path)
+        for path in tmp_path.rglob("*")
         if path.is_file() and path.name != store.MANIFEST and path.suffix != ".lock"
     ]
     assert len(files) >= 13  # the text's, and those of two models
@@ -42,21 +46,18 @@ def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache,
         assert (cache / name).read_bytes() == (tmp_path / name).read_bytes(), name
 
 
-def test_models_are_cached_apart_and_a_draft_leaves_its_teacher_alone(cache):
+def test_models_are_cached_apart_and_open_as_a_pair(cache):
     keys = {TEXT.key(), TARGET.key(), DRAFT.key()}
-    assert {path.name for path in cache.iterdir() if path.is_dir()} == keys and len(keys) == 3
+    assert keys <= {path.name for path in cache.iterdir()} and len(keys) == 3
     weights = cache / TARGET.key() / "model.safetensors"
     before = weights.stat().st_mtime_ns
-    dataclasses.replace(DRAFT, steps=3).folder(cache)
-    assert weights.stat().st_mtime_ns == before
-
-
-def test_the_folders_open_as_a_pair(cache):
+    dataclasses.replace(DRAFT, steps=3).folder()
+    assert weights.stat().st_mtime_ns == before  # a draft leaves its teacher alone
     pair = load_pair(*(str(cache / recipe.key()) for recipe in (TARGET, DRAFT)))
     assert pair.target.vocab_size == pair.draft.vocab_size == TEXT.vocab_size
     assert pair.tokenizer.eos_token_id == text.EOS_ID
     for name in NAMES:
-        [prompt] = EmbeddedDataset(name, str(TEXT.folder(cache) / f"{name}.jsonl")).prompts(1)
+        [prompt] = EmbeddedDataset(name, str(TEXT.folder() / f"{name}.jsonl")).prompts(1)
         assert pair.tokenizer.decode(pair.tokenizer.encode(prompt.text)) == prompt.text
 
 
@@ -80,9 +81,8 @@ class Stubborn(torch.nn.Module):
 
 def trained(recipe, teacher=None):
     """The training of a model on text of seven tokens in turn, done."""
-    training = train.ModelTraining(
-        train.build_model(recipe, 300), teacher, [torch.arange(600) % 7 for _ in NAMES], recipe
-    )
+    streams = [torch.arange(600) % 7 for _ in NAMES]
+    training = train.ModelTraining(train.build_model(recipe, 300), teacher, streams, recipe)
     with train.one_thread_each():
         while training.done < recipe.steps:
             training.step()
@@ -107,58 +107,48 @@ def test_the_results_of_a_recipe_change_with_its_version():
 DIES_AT_THE_THIRD_STEP = """
 import os, signal, sys
 sys.path[:0] = ["tests/models", "tests/models/slow"]
-from pathlib import Path
 from test_embedded_training import DRAFTER
 from resispec.training import checkpoints
 
 def step(training, going_on=checkpoints.Training.step):
-    if type(training).__name__ == sys.argv[2] and training.done == 2:
+    if type(training).__name__ == sys.argv[1] and training.done == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     return going_on(training)
 
 checkpoints._SAVE_EVERY_S, checkpoints._SAVING_SHARE = 0.0, 1e9
 checkpoints.Training.step = step
-DRAFTER.folder(Path(sys.argv[1]))
+DRAFTER.folder()
 """
 
 
-def test_killed_trainings_go_on_and_end_with_the_same_bytes(cache, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("cache")
+def test_killed_trainings_go_on_and_end_with_the_same_bytes(tmp_path, monkeypatch):
+    whole = [recipe.folder() for recipe in (TARGET, DRAFTER)]
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
     for killed in ("ModelTraining", "EagleTraining"):
         child = subprocess.run(
-            [sys.executable, "-c", DIES_AT_THE_THIRD_STEP, str(tmp_path), killed],
+            [sys.executable, "-c", DIES_AT_THE_THIRD_STEP, killed],
             cwd=Path(__file__).parents[3], capture_output=True, check=False,
         )  # fmt: skip
         assert child.returncode == -signal.SIGKILL, child.stderr
-    numbers = []
-    with monkeypatch.context() as patch:
-        step = checkpoints.Training.step
-        patch.setattr(checkpoints.Training, "step", lambda it: numbers.append(it.done) or step(it))
-        DRAFTER.folder(tmp_path)
+    numbers, step = [], checkpoints.Training.step
+    monkeypatch.setattr(checkpoints.Training, "step", lambda it: numbers.append(it.done) or step(it))
+    DRAFTER.folder()
     assert numbers == [2, 3]  # of the drafter's four; the second child has finished its target
-    for recipe in (TARGET, DRAFTER):
-        whole, resumed = recipe.folder(cache), tmp_path / recipe.key()
-        assert {path.name for path in whole.iterdir()} == {path.name for path in resumed.iterdir()}
-        weights = [folder / "model.safetensors" for folder in (whole, resumed)]
-        assert weights[0].read_bytes() == weights[1].read_bytes()
+    for folder in whole:
+        resumed = tmp_path / folder.name
+        assert {path.name for path in folder.iterdir()} == {path.name for path in resumed.iterdir()}
+        assert (folder / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
     assert not list(tmp_path.glob(".*.partial"))
 
 
-@pytest.mark.parametrize(
-    ("layers", "recipe", "num_draftable"),
-    [
-        (2, EagleRecipe(steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1), TEXT.vocab_size),
-        (4, Eagle3Recipe(100, depth=2, steps=3, batch_size=2, learning_rate=1e-3, warmup_steps=1), 100),
-    ],
-    ids=["EAGLE", "EAGLE-3"],
-)
-def test_an_embedded_drafter_is_trained_once(tmp_path, monkeypatch, layers, recipe, num_draftable):
-    sizes = dataclasses.replace(TARGET.sizes, num_hidden_layers=layers)
-    drafter = DrafterRecipe(dataclasses.replace(TARGET, sizes=sizes), recipe)
-    folder = drafter.folder(tmp_path)
-    pair = load_eagle_pair(str(drafter.target.folder(tmp_path)), str(folder))
-    assert pair.num_draftable == num_draftable
-    with monkeypatch.context() as patch:  # the cache is opened, nothing is trained
-        patch.setattr(train, "train_drafter", None)
-        assert drafter.folder(tmp_path) == folder
-    again = drafter.folder(tmp_path / "again")
-    assert (again / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+def test_an_embedded_drafter_of_eagle3_is_trained_once(tmp_path, monkeypatch):
+    weights = []
+    for cache in ("one", "other"):
+        monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / cache))
+        weights.append((DRAFTER3.folder() / "model.safetensors").read_bytes())
+    assert weights[0] == weights[1]
+    pair = load_eagle_pair(str(DEEP.folder()), str(DRAFTER3.folder()))
+    assert pair.num_draftable == 100
+    monkeypatch.setattr(train, "train_drafter", None)  # the cache is opened, nothing is trained
+    assert DRAFTER3.folder().parent == tmp_path / "other"

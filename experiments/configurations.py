@@ -1,0 +1,129 @@
+"""Configurations that decode, and the file of `tree=fastest`, which holds the fastest of them.
+
+A cell with `tree=fastest` has `decoder=fastest`, which takes its draws, its verifier and its shape from the
+file. What names the cell is the file's content but for `about` (experiments/cell.py). Nothing imports torch
+before a decoder is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resispec.errors import InvalidInput, first_line
+from resispec.files import read_json, write_json
+from resispec.trees import Topology, from_child_counts, root_only
+
+if TYPE_CHECKING:
+    from resispec.decode import Decoder
+
+METHODS = {
+    "iid": ("standard", "optimal", "traversal_optimal", "level_optimal"),
+    "without_replacement": ("standard", "traversal"),
+    "point_mass": ("naive",),
+}
+"""Exact verifiers that are timed and compared on trees, by the draws."""
+ON_CHAINS = ("block", "standard")
+"""Verifiers on chains, whose draws are independent: a node has one child only."""
+FORMAT = "resispec fastest 1"
+SETTINGS = ("num_threads", "compiled", "dtype")
+"""Of a cell's configuration, what decides how fast a step is and is no part of the file's name."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Draws and verifier by name, and a topology; a root alone does not speculate."""
+
+    draws: str
+    verifier: str
+    topology: Topology
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Configuration:
+        """The configuration of `facts`. Raises InvalidInput for child counts that are no tree."""
+        counts = facts["child_counts"]
+        topology = from_child_counts(counts) if counts else root_only()
+        return cls(str(facts["draws"]), str(facts["verifier"]), topology)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Values that JSON can hold, for `of`; the last level has no children and is left out."""
+        children = self.topology.children
+        counts = [[len(children[node]) for node in level] for level in self.topology.levels[:-1]]
+        return {"draws": self.draws, "verifier": self.verifier, "child_counts": counts}
+
+    @property
+    def decoder(self) -> Decoder:
+        """A new decoder with the draft model. Reuse it: it keeps CUDA graphs and caches.
+
+        Raises InvalidInput for names that are not known.
+        """
+        from resispec.decode import Decoder
+        from resispec.drafters import DraftModel
+        from resispec.draws import Draws
+        from resispec.verifiers import get_verifier
+
+        return Decoder(DraftModel(self.topology, Draws(self.draws)), get_verifier(self.verifier))
+
+
+ONE_TOKEN = Configuration("iid", "standard", root_only())
+"""One token of the target a step: no speculation."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The fastest configuration of all, and the fastest of every kind and size.
+
+    best: "iid", "without_replacement", "point_mass" and "chain" -> by rising number of nodes.
+    """
+
+    fastest: Configuration
+    best: Mapping[str, Sequence[Configuration]]
+
+    def save(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Write the file; folders are made. about: from what it was made, values that JSON can hold."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        best = {kind: [one.facts for one in of_kind] for kind, of_kind in self.best.items()}
+        write_json(path, {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about})
+
+
+def load(path: str | Path) -> Chosen:
+    """Read a file of `Chosen`; configurations name this function.
+
+    Raises InvalidInput, which names the file, where it is damaged or another's.
+    """
+    content = read_json(Path(path))
+    try:
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}; allowed: {FORMAT!r}")
+        best = {kind: list(map(Configuration.of, of_kind)) for kind, of_kind in content["best"].items()}
+        return Chosen(Configuration.of(content["fastest"]), best)
+    except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise InvalidInput(
+            f"{path} is no file of tree=fastest ({reason}); delete it to search again"
+        ) from error
+
+
+def check_settings(path: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a file that was searched for with other settings than those of a cell. Raises InvalidInput."""
+    about: Any = read_json(path).get("about")
+    made = about.get("settings", {}) if isinstance(about, dict) else {}
+    for name in SETTINGS:
+        if name in made and made[name] != config[name]:
+            raise InvalidInput(
+                f"{path} was searched for with {name}={made[name]}; found {name}={config[name]}; "
+                "delete the file to search again, or give tree.path=FILE"
+            )
+
+
+def decoder(tree: Chosen) -> Decoder:
+    """The fastest decoder; configurations name this function.
+
+    Raises InvalidInput for a tree that does not say how it is drafted and verified.
+    """
+    if not isinstance(tree, Chosen):
+        raise InvalidInput("decoder=fastest goes with tree=fastest, which says what drafts and verifies")
+    return tree.fastest.decoder

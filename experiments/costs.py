@@ -1,0 +1,353 @@
+"""What a step of any configuration costs on a device: steps that are timed once, and a model of all others.
+
+A part of a step is a sum of terms, each a number that follows from the configuration and the cached length,
+times seconds that are fitted to what was timed. `RESULTS/timing/DEVICE.json` has an entry for every pair that
+was timed on the device, at first use or by the bench. Every timed step is one of `Decoder.generate`, so that
+the model stays true when a step's internals change. Nothing imports torch before a device is named.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from experiments.cell import Cell, Report, build
+from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
+from resispec.errors import InvalidInput, first_line
+from resispec.files import locked, read_json, write_json
+from resispec.trees import chain, complete, from_widths
+from resispec.trees.search import Times
+
+if TYPE_CHECKING:
+    from resispec.decode import Decoder
+    from resispec.models import Pair
+    from resispec.timing import Stopwatch
+
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Positions of a forward of the target between which seconds are interpolated."""
+WIDTHS = SIZES[:6]
+"""Widths for the draft, which forwards a level at a time. Beyond the last one the last line goes on."""
+LEVEL_WIDTH = 16
+"""Nodes of the draft forward that stands for a level where a single number is needed."""
+FORMAT = "resispec costs 1"
+WHAT = "times of steps"
+ROUNDS = {"cpu": 5, "cuda": 2}
+"""By the type of the device; what else a processor does shows in its times."""
+NEW_TOKENS = 48
+SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' context
+STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
+PARTS = ("draft", "target", "verify")
+"""Parts of a step that have a clock; what is left of it is its rest."""
+
+Terms = Mapping[str, float]
+Step = Mapping[str, Any]
+"""A step that was timed, as JSON holds it: `Configuration.facts`; `length`, the positions that were cached
+before it in the mean; `step_s`, and the seconds of its PARTS, like `draft_s`."""
+
+
+# --- the model
+
+
+def forward_terms(model: str, size: int, length: float) -> Terms:
+    """One forward of "target" or "draft" over `size` positions behind `length` cached ones."""
+    knots = SIZES if model == "target" else WIDTHS
+    place = min(bisect_right(knots, size), len(knots) - 1)
+    low, high = knots[place - 1], knots[place]
+    share = (size - low) / (high - low)
+    cached = {f"{model} cached": length, f"{model} cached by positions": length * size}
+    return {f"{model} {low}": 1 - share, f"{model} {high}": share} | cached
+
+
+def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
+    """The terms of every part of a step. length: positions that are cached before it.
+
+    draft: forwards over the nodes that have children, level by level, and their draws. target: its forward,
+    head and laws included. verify: a walk, so much a level, a sibling on the widest path, and a node; the
+    root's siblings are always looked at, those of deeper levels less and less often. rest: commit, and the
+    loop itself.
+    """
+    topology = configuration.topology
+    target, below = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
+    if not below:
+        return {"draft": {}, "target": target, "verify": {"walk of a root": 1.0}, "rest": {"rest": 1.0}}
+    draft, drawn = Counter[str](), f"draw {configuration.draws}"
+    families = [[len(topology.children[node]) for node in level] for level in topology.levels]
+    for family in families[:-1]:
+        laws = float(np.count_nonzero(family))
+        draft.update(forward_terms("draft", int(laws), length))
+        draft.update({drawn: 1.0, f"{drawn} laws": laws, f"{drawn} siblings": laws * max(family)})
+    draft["draft begins"] = 1.0  # the first forward also has the token that was accepted as a leaf
+    walk = f"walk {configuration.draws} {configuration.verifier}"
+    verify = {
+        walk: 1.0,
+        f"{walk} levels": topology.num_levels - 1.0,
+        f"{walk} siblings of the root": float(len(topology.children[0])),
+        f"{walk} deeper siblings": float(sum(map(max, families[1:]))),
+        f"{walk} nodes": below,
+    }
+    rest = {"rest": 1.0, "rest of speculation": 1.0, "rest by nodes": below}
+    return {"draft": draft, "target": target, "verify": verify, "rest": rest}
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Predicts the seconds of a step of a pair on a device.
+
+    seconds: of every term, per unit of it. source: from where and when it is, for the `about` of what is made
+    with it.
+    """
+
+    seconds: Mapping[str, float]
+    source: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def fitted(cls, steps: Sequence[Step], source: Mapping[str, str] | None = None) -> CostModel:
+        """The model whose steps differ least from those that were timed, as shares of these.
+
+        No term takes less than no time, but for those of the rest: it is below 0 where the clocks of the
+        parts kept a device from working ahead, see `_time`.
+        """
+        scales = np.array([step["step_s"] for step in steps])
+        timed = {part: np.array([step[f"{part}_s"] for step in steps]) for part in PARTS}
+        timed["rest"] = scales - sum(timed.values())
+        every = [step_terms(Configuration.of(step), step["length"]) for step in steps]
+        found: dict[str, float] = {}
+        for part, seconds in timed.items():
+            names = list(
+                dict.fromkeys(name for terms in every for name, value in terms[part].items() if value)
+            )
+            matrix = np.array([[terms[part].get(name, 0.0) for name in names] for terms in every])
+            units = np.abs(matrix).max(0)  # lengths and counts are far larger than shares
+            shares, wanted = matrix / units / scales[:, None], seconds / scales
+            fit = nnls(shares, wanted) if part != "rest" else np.linalg.lstsq(shares, wanted, rcond=None)
+            found |= dict(zip(names, (fit[0] / units).tolist(), strict=True))
+        return cls(found, source or {})
+
+    def parts_s(self, configuration: Configuration, length: float) -> dict[str, float]:
+        """Seconds of the parts of a step. length: cached positions before it."""
+        return {part: self._sum(terms) for part, terms in step_terms(configuration, length).items()}
+
+    def step_s(self, configuration: Configuration, length: float) -> float:
+        """Seconds of a whole step, see `parts_s`."""
+        return sum(self.parts_s(configuration, length).values())
+
+    def times(self, sizes: Iterable[int], length: float) -> Times:
+        """Seconds of forwards alone: of the target over each size and over 1, of the draft over a level."""
+        forwards = {size: self._sum(forward_terms("target", size, length)) for size in sorted({1, *sizes})}
+        return Times(forwards, self._sum(forward_terms("draft", LEVEL_WIDTH, length)))
+
+    def _sum(self, terms: Terms) -> float:
+        return sum(value * self.seconds[name] for name, value in terms.items() if value)
+
+
+# --- the file
+
+
+def file_of(config: Mapping[str, Any]) -> Path:
+    """The file of the device that a cell's configuration names."""
+    import torch
+
+    from experiments.provenance import device_stem
+    from resispec.models import check_device
+
+    check_device(config["device"])
+    return Path(config["results"]) / "timing" / f"{device_stem(torch.device(config['device']))}.json"
+
+
+def key_of(config: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device.
+
+    Which verifiers are timed is a part of it, so that times are taken again where one is new.
+    """
+    facts = {name: config[name] for name in ("pair", "num_threads", "compiled")}
+    facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")  # which torch heeds
+    return Cell({}, facts | {"verifiers": METHODS}).cell_id
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The entries of a file by their names; none where there is no file.
+
+    Raises InvalidInput, one line that names the file, when it is no such file.
+    """
+    if not path.exists():
+        return {}
+    try:
+        content = read_json(path)
+        if content.get("format") != FORMAT or not isinstance(content.get("pairs"), dict):
+            found = content.get("format")
+            raise InvalidInput(f"{path} holds no costs: its format is {found!r}; allowed: {FORMAT!r}")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}; delete it, and costs are measured again") from error
+    return dict(content["pairs"])
+
+
+def model_of(path: Path, key: str, entry: Any) -> CostModel:
+    """The model of an entry of a file. Raises InvalidInput, which names both, where it is damaged."""
+    try:
+        source = {name: entry[name] for name in ("device", "git_commit", "started")}
+        return CostModel.fitted(entry["steps"], {"file": str(Path(*path.parts[-2:])), "entry": key} | source)
+    except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = f"{path}: entry {key} is damaged ({type(error).__name__}: {first_line(error)})"
+        raise InvalidInput(f"{reason}; delete the file, and costs are measured again") from error
+
+
+def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
+    """The costs of a cell's pair on its device, measured first where the file lacks them, or `again`.
+
+    Only one process at a time measures. Raises InvalidInput for a file that is damaged.
+    """
+    path, key = file_of(cell.config), key_of(cell.config)
+    if again or key not in read(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with locked(path.with_name(f".{path.name}.measuring"), lambda: report(f"{WHAT}: waiting", 0, 1)):
+            if again or key not in read(path):  # else another process has just measured
+                entry = _measured(cell, report)
+                pairs = read(path) | {key: entry}
+                write_json(path, {"format": FORMAT, "device": entry["device"], "pairs": pairs})
+    return model_of(path, key, read(path)[key])
+
+
+def known_costs(config: Mapping[str, Any], device: str, folders: Iterable[Path]) -> CostModel | None:
+    """The costs of a configuration's pair where a file in one of the folders has them; nothing is measured.
+
+    device: the hardware's own name. A damaged file counts as none.
+    """
+    key = key_of(config)
+    for path in (path for folder in folders for path in sorted(folder.glob("*.json"))):
+        with suppress(InvalidInput):
+            entry = read(path).get(key)
+            if isinstance(entry, dict) and entry.get("device") == device:
+                return model_of(path, key, entry)
+    return None
+
+
+def _measured(cell: Cell, report: Report) -> dict[str, Any]:
+    """An entry: every step that was timed, and where and when that was."""
+    from experiments.provenance import provenance
+    from experiments.worker import build_pair
+
+    config = cell.config
+    report(WHAT, 0, 1)
+    pair = build_pair(config)
+    documents = build(config["dataset"]).prompts(config["num_prompts"])
+    text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
+    load, rounds = os.getloadavg()[0], ROUNDS[pair.target.device.type]
+    steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count), rounds)
+    facts = provenance(pair.target.device)
+    kept = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
+    return {
+        "pair": str(cell.labels["pair"]),
+        "dtype": config["dtype"],
+        "num_rounds": rounds,
+        "load_average": round(load, 2),
+        **{name: facts[name] for name in kept},
+        "steps": steps,
+    }
+
+
+# --- the clock
+
+
+def probes(context: int) -> list[tuple[Configuration, int]]:
+    """Configurations that are timed, each once, and how many tokens of a prompt they start from.
+
+    They differ in one thing at a time: stars, which the draft fills in one forward; trees of three equal
+    levels; and for every verifier trees from a short chain to 121 nodes. context: positions that both models
+    can hold.
+    """
+    walked = (
+        *(chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)),
+        *(complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)),
+    )
+    stars = [Configuration("iid", "standard", from_widths((size - 1,))) for size in SIZES[1:]]
+    levels = [Configuration("iid", "standard", from_widths((width,) * 3)) for width in WIDTHS]
+    short = [ONE_TOKEN, *stars, *levels]
+    for draws, verifiers in METHODS.items():
+        short += [Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)]
+        short += [Configuration(draws, verifier, topology) for verifier in verifiers for topology in walked]
+    short += [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
+    long = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
+    behind = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]
+    return list(dict.fromkeys([*((one, SHORT) for one in short), *((one, long) for one in behind)]))
+
+
+def time_probes(
+    pair: Pair, text: Sequence[int], report: Callable[[int, int], None], rounds: int
+) -> list[Step]:
+    """Every probe in so many rounds, and medians over them; one more round warms up.
+
+    Where other work shows in times, all probes take turns, so that it falls on all alike; their order is
+    drawn anew, since a call leaves its heap and caches to the next one. Elsewhere one is done after another.
+    text: token ids that prompts are cut from, at another place in every round; a short one is repeated.
+    report: told how many of how many calls are done.
+    Raises InvalidInput when the models' context is too short.
+    """
+    wanted = probes(min(pair.target.context, pair.draft_model().context))
+    is_noisy = pair.target.device.type == "cpu"
+    places, turns, shuffled = range(len(wanted)), range(-1, rounds), random.Random(0)  # turn -1 warms up
+    calls = [(turn, place) for place in places for turn in turns]
+    if is_noisy:
+        calls = [(turn, place) for turn in turns for place in shuffled.sample(places, len(places))]
+    # A decoder that is done lets go of what it holds on a device.
+    decoder_of = lru_cache(None if is_noisy else 1)(lambda place: wanted[place][0].decoder)
+    seconds: list[list[list[float]]] = [[] for _ in wanted]
+    for done, (turn, place) in enumerate(calls):
+        report(done, len(calls))
+        start = max(turn, 0) * STRIDE
+        prompt = [text[token % len(text)] for token in range(start, start + wanted[place][1])]
+        timed = _time(pair, decoder_of(place), prompt, max(turn, 0))
+        if turn >= 0:
+            seconds[place].append(timed)
+    names = ("step_s", *(f"{part}_s" for part in PARTS))
+    steps = []
+    for (one, num_tokens), of_one in zip(wanted, seconds, strict=True):
+        medians = (rounded(statistics.median(values), 5) for values in zip(*of_one, strict=True))
+        length = round(num_tokens + NEW_TOKENS / 2, 1)
+        steps.append(one.facts | {"length": length} | dict(zip(names, medians, strict=True)))
+    return steps
+
+
+def rounded(number: float, digits: int) -> float:
+    """A number with so many digits that count."""
+    return float(f"{number:.{digits}g}")
+
+
+def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[float]:
+    """Seconds of a step and of its PARTS, in the mean over the steps of one call.
+
+    The first step is left out, which makes what the later ones use again. The clocks of the parts keep a GPU
+    from working ahead, so there whole steps are timed in another call, without them.
+    """
+    import torch
+
+    from resispec.decode import Sampling
+    from resispec.timing import OuterStopwatch, now
+
+    device, levels = pair.target.device, decoder.drafter.topology.num_levels
+    sampling = Sampling(1.0, NEW_TOKENS, len(prompt) + NEW_TOKENS + levels, ignore_eos=True)
+    watch = OuterStopwatch(device)
+
+    def decode(stopwatch: Stopwatch | None) -> list[float]:
+        marks: list[tuple[float, ...]] = []
+
+        def mark(_step: object) -> None:
+            marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
+
+        generator = torch.Generator(device).manual_seed(seed)
+        decoder.generate(pair, prompt, sampling, generator, stopwatch, mark)
+        return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
+
+    seconds = decode(watch)
+    return [*decode(None)[:1], *seconds[1:]] if device.type == "cuda" else seconds
