@@ -28,7 +28,7 @@ from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import SETTINGS, Sampling
 
 if TYPE_CHECKING:  # it takes torch
-    from resispec.models import Tokenizer
+    from resispec.models import TransformersTokenizer
 
 ENGINES = {
     "transformers": "generate:TransformersEngine",
@@ -99,7 +99,7 @@ def _encoder(options: argparse.Namespace) -> Callable[[str], list[int]]:
     """An encoder of texts; the tokenizer is loaded with the first one, since token ids need none."""
 
     @cache
-    def tokenizer() -> Tokenizer:
+    def tokenizer() -> TransformersTokenizer:
         if options.server and options.target is None:
             raise InvalidInput(
                 "the prompts are texts, which the tokenizer of the server's model encodes; "

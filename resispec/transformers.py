@@ -6,6 +6,7 @@ model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.s
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from resispec.errors import InvalidInput
-from resispec.generation import Listener, Speculator, global_generator
+from resispec.generation import Speculator, global_generator
 from resispec.sampling import Sampling, Warp
 from resispec.trees import Topology
 
@@ -88,21 +89,22 @@ class Speculative:
         sampling = Sampling(max_new_tokens=generation_config.max_length - length, **warp.by_name())
         ids = torch.cat((input_ids, input_ids.new_zeros(1, sampling.max_new_tokens)), 1)
 
+        places = itertools.count(length)
+
         def is_last(token: int) -> bool:  # by transformers' stopping criteria, asked after every token
-            end = length + len(listener.tokens) + 1
-            ids[0, end - 1] = token
-            return bool(stopping_criteria(ids[:, :end], None).all())
+            place = next(places)
+            ids[0, place] = token
+            return bool(stopping_criteria(ids[:, : place + 1], None).all())
 
         def put(tokens: tuple[int, ...]) -> None:
             if streamer is not None:
                 streamer.put(torch.tensor(tokens))
 
-        listener = Listener(sampling.max_new_tokens, is_last, put)
         generator = global_generator(speculator.pair.target.device)
-        written = speculator.write(input_ids[0].tolist(), sampling, generator, listener)
+        written = speculator.write(input_ids[0].tolist(), sampling, generator, is_last, put)
         if streamer is not None:
             streamer.end()
-        sequences: Any = torch.cat((input_ids, input_ids.new_tensor([written.tokens])), 1)
+        sequences: Any = ids[:, : length + len(written.tokens)]
         if not generation_config.return_dict_in_generate:
             return sequences
         return SpeculatedOutput(sequences=sequences, num_emitted=written.num_emitted)

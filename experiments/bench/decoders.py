@@ -25,7 +25,7 @@ from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
-from resispec.timing import OuterStopwatch, now
+from resispec.timing import Stopwatch, measuring, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
@@ -125,14 +125,15 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     spent: Counter[str] = Counter()
     for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
         marks: list[Counter[str]] = []
-        watch = OuterStopwatch(target.device)
+        watch = Stopwatch(target.device, looks_inside=False)
 
-        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterStopwatch = watch) -> None:
+        def mark(_step: Step, marks: list[Counter[str]] = marks, watch: Stopwatch = watch) -> None:
             forwards = {"target forward": target.seconds, "draft forward": draft.seconds}
             marks.append(Counter({"step": now(target.device), "steps": 1.0} | watch.seconds | forwards))
 
         generator = torch.Generator(target.device).manual_seed(index)
-        decoder.generate(watched, prompt, SAMPLING, generator, watch, mark)
+        with measuring(watch):
+            decoder.generate(watched, prompt, SAMPLING, generator, mark)
         if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
             for name in marks[-1]:
                 spent[name] += marks[-1][name] - marks[0][name]

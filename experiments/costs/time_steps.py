@@ -18,7 +18,7 @@ from experiments.costs.model import SIZES, WIDTHS, Timed
 from resispec.decode import Decoder, Sampling, Step
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.timing import OuterStopwatch, Stopwatch, now
+from resispec.timing import Stopwatch, measuring, now
 from resispec.trees import Topology, chain, complete, from_widths
 
 ROUNDS = {"cpu": 5, "cuda": 2}
@@ -112,7 +112,7 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
     """
     device, levels = pair.target.device, decoder.drafter.topology.num_levels
     sampling = Sampling(1.0, NEW_TOKENS, len(prompt) + NEW_TOKENS + levels, ignore_eos=True)
-    watch, marks = OuterStopwatch(device), list[tuple[float, ...]]()
+    watch, marks = Stopwatch(device, looks_inside=False), list[tuple[float, ...]]()
 
     def mark(_step: Step) -> None:
         marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
@@ -120,7 +120,8 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
     def decode(stopwatch: Stopwatch | None) -> list[float]:
         marks.clear()
         generator = torch.Generator(device).manual_seed(seed)
-        decoder.generate(pair, prompt, sampling, generator, stopwatch, mark)
+        with measuring(stopwatch):
+            decoder.generate(pair, prompt, sampling, generator, mark)
         return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
 
     seconds = decode(watch)

@@ -89,10 +89,9 @@ class Eagle:
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
-        if self.most_children > pair.num_draftable:
+        if self.most_children > (size := pair.eagle_model().num_draftable):
             raise InvalidInput(
-                f"{self.most_children} candidates of one parent; "
-                f"the vocabulary has {pair.num_draftable} tokens"
+                f"{self.most_children} candidates of one parent; the vocabulary has {size} tokens"
             )
         return _EagleDrafts(self, pair, warp, capacity)
 

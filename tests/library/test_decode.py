@@ -10,7 +10,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.timing import Stopwatch
+from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
@@ -143,7 +143,8 @@ def test_the_target_forwards_one_tree_a_step_after_the_prompt():
 
 def test_a_stopwatch_splits_the_step():
     watch = Stopwatch(torch.device("cpu"))
-    generate(table_pair(), DRAFTERS["d3b2"], Sampling(1.0, 9, 64), stopwatch=watch)
+    with measuring(watch):
+        generate(table_pair(), DRAFTERS["d3b2"], Sampling(1.0, 9, 64))
     shaping = {"verify/shaping", "verify/shaping/proxy"}
     assert set(watch.seconds) == {"draft", "target", "verify", "commit"} | shaping
     assert all(value > 0 for value in watch.seconds.values())

@@ -6,7 +6,7 @@ from slow_llama import attended, fed_forward, normed, within
 from toys import TableModel, ToyTokenizer, eagle3_pair, tiny_eagle, tiny_eagle3, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import Eagle3Model, EagleModel, Pair, features_of, unrolled, usual_taps
+from resispec.models import EagleModel, Pair, features_of, unrolled, usual_taps
 from resispec.trees import from_child_counts
 
 TOKENS = tuple(range(1, 64, 4))
@@ -41,7 +41,7 @@ def drafter(kind):
     """A drafter, its session and reference, and the width of the target's features."""
     if kind == "eagle3":
         module = tiny_eagle3(TOKENS)
-        return module, Eagle3Model(module).session(64, drafted=SHAPE.num_nodes), eagle3_reference, 4 * 32
+        return module, EagleModel(module).session(64, drafted=SHAPE.num_nodes), eagle3_reference, 4 * 32
     module = tiny_eagle(bias=kind == "eagle")
     return module, EagleModel(module).session(64, drafted=SHAPE.num_nodes), eagle_reference, 32
 
@@ -75,7 +75,7 @@ def test_the_head_gives_the_drafters_tokens_their_places_in_the_targets_vocabula
     rows = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
     weights = {name: weight.detach().double() for name, weight in module.named_parameters()}
     own = normed(rows.double(), weights["norm.weight"], 1e-6) @ weights["lm_head.weight"].T
-    found = Eagle3Model(module).head(rows)
+    found = EagleModel(module).head(rows)
     assert found.shape == (5, 64) and torch.allclose(found[:, list(TOKENS)].double(), own, atol=1e-4)
     outside = sorted(set(range(64)) - set(TOKENS))
     assert torch.equal(found[:, outside], torch.full((5, len(outside)), -torch.inf))
@@ -90,7 +90,7 @@ def test_unrolled_rows_are_those_of_drafting():
     steps = list(unrolled(module, tokens, features, 3))
     assert [len(step[0]) for step in steps] == [6, 5, 4]
     for row in range(4):
-        session = Eagle3Model(module).session(16, drafted=3)
+        session = EagleModel(module).session(16, drafted=3)
         found = session.extend(tokens[0, 1 : row + 2], features[0, : row + 1])[-1:]
         assert torch.allclose(steps[0][0, row], found[0], atol=1e-5)
         for depth in (1, 2):
@@ -130,8 +130,8 @@ def test_a_pair_says_what_kind_of_draft_it_has_and_whose_head_reads_it():
     target, drafter = tiny_llama(), EagleModel(tiny_eagle())
     first, third = Pair(target, drafter, ToyTokenizer()), eagle3_pair()
     assert first.eagle_model() is drafter and Pair(target, target, ToyTokenizer()).draft_model() is target
-    assert first.eagle_head() == target.head and first.num_draftable == 64
-    assert third.eagle_head() == third.draft.head and third.num_draftable == 22
+    assert first.eagle_head() == target.head and first.draft.num_draftable == 64
+    assert third.eagle_head() == third.draft.head and third.draft.num_draftable == 22
     for draft, ask, message in (
         (drafter, Pair.draft_model, "this pair's draft is an EAGLE drafter"),
         (target, Pair.eagle_model, "this pair has an independent draft model"),

@@ -15,7 +15,7 @@ from resispec.distributions import probabilities
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, features_of, load_pair
-from resispec.models.vocabulary import MOST_PADDING
+from resispec.models.loading import MOST_PADDING
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_verifier
 

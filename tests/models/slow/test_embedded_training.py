@@ -156,7 +156,7 @@ def test_an_embedded_drafter_is_trained_once(tmp_path, monkeypatch, layers, reci
     drafter = DrafterRecipe(dataclasses.replace(TARGET, sizes=sizes), recipe)
     folder = drafter.folder(tmp_path)
     pair = load_eagle_pair(str(drafter.target.folder(tmp_path)), str(folder))
-    assert pair.num_draftable == num_draftable
+    assert pair.draft.num_draftable == num_draftable
     with monkeypatch.context() as patch:  # the cache is opened, nothing is trained
         patch.setattr(train, "train_drafter", None)
         assert drafter.folder(tmp_path) == folder
