@@ -54,7 +54,7 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
 BAD = {
     "no object": ("[1]", "expected a JSON object, found [1]"),
     "no JSON": ("{", "is not JSON"),
-    "empty line": ("", "is empty"),
+    "empty line": ("", "is not JSON in UTF-8"),
     "text alone": ({"prompt": "a", "completion": "b"}, "prompt_token_ids is missing"),
     "no output": (ROW | {"output_token_ids": []}, "output_token_ids is empty; at least one token is needed"),
     "no prompt": (ROW | {"prompt_token_ids": []}, "prompt_token_ids is empty"),
