@@ -93,11 +93,8 @@ class Speculator:
         if not allow_biased:
             self.warn_of_bias(sampling)
         ends = self.pair.end_token_ids if eos_token_ids is None else eos_token_ids
-        generator = global_generator(self.pair.target.device)
-        if seed is not None:
-            generator = Generator(generator.device).manual_seed(seed)
         is_last = frozenset(() if sampling.ignore_eos else ends).__contains__
-        written = self.write(ids, sampling, generator, is_last, on_step)
+        written = self.write(ids, sampling, seed, is_last, on_step)
         tokenizer = self.pair.tokenizer
         text = None if tokenizer is None else tokenizer.decode(list(written.tokens))
         return Continuation(**vars(written), text=text)
@@ -106,11 +103,14 @@ class Speculator:
         self,
         prompt: list[int],
         sampling: Sampling,
-        generator: Generator,
+        seed: int | None,
         is_last: Callable[[int], bool],
         put: Callable[[tuple[int, ...]], Any] | None,
     ) -> Generation:
         """Decode until a limit is reached or `is_last` of a token; `put` gets the tokens of every step."""
+        generator = _global_generator(self.pair.target.device)
+        if seed is not None:
+            generator = Generator(generator.device).manual_seed(seed)
         tokens: list[int] = []
 
         def ends_with(token: int) -> bool:
@@ -171,7 +171,7 @@ class Speculator:
         return ids
 
 
-def global_generator(device: torch.device) -> Generator:
+def _global_generator(device: torch.device) -> Generator:
     """The generator that `torch.manual_seed` seeds for a device."""
     if device.type != "cuda":
         return torch.default_generator
