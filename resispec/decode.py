@@ -130,15 +130,12 @@ class Decoder:
                 )
         if length is None:  # a tree must fit behind the prompt, even where fewer tokens are asked for
             length = prompt_length + max(sampling.max_new_tokens, levels)
-        if length <= levels:
-            raise InvalidInput(
-                f"no prompt fits a tree of {levels} levels in max_length {length}; "
-                f"a prompt of {prompt_length} tokens needs max_length {prompt_length + levels} or more"
-            )
         if prompt_length + levels > length:
+            shorter = f"prompts of at most {length - levels} tokens"
+            longer = f"max_length from {prompt_length + levels}"
             raise InvalidInput(
                 f"a prompt of {prompt_length} tokens and a tree of {levels} levels cannot fit "
-                f"max_length {length}; allowed: prompts of at most {length - levels} tokens"
+                f"max_length {length}; allowed: {shorter if length > levels else longer}"
             )
         context = min(model.context for model in (pair.target, pair.draft) if model is not None)
         # The last step starts below max_length and its deepest node lies levels - 1 positions after its root.
@@ -149,17 +146,11 @@ class Decoder:
                 f"max_length {length} with a tree of {levels} levels exceeds the models' context of "
                 f"{context} positions; allowed: {allowed}"
             )
-        positions = self.positions(prompt_length, sampling)
+        nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
+        # The last step starts one token short of the limit, and its root is not cached yet.
+        positions = prompt_length + new - 2 + nodes
         if self.cache_length is not None and positions > self.cache_length:
-            nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
             raise InvalidInput(
                 f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take "
                 f"{positions} cached positions; cache_length allows {self.cache_length}"
             )
-
-    def positions(self, prompt_length: int, sampling: Sampling) -> int:
-        """The most positions that decoding caches.
-
-        The last step starts one token short of the limit, and its root is not cached yet.
-        """
-        return prompt_length + sampling.num_returned(prompt_length) - 2 + self.drafter.topology.num_nodes

@@ -8,7 +8,7 @@ on those that also hold what enters three of the target's layers.
 """
 
 from resispec.models.base import Model, Session, features_of, keeping
-from resispec.models.causal import TransformersModel, TransformersSession, build_llama
+from resispec.models.causal import TransformersModel, build_llama
 from resispec.models.checkpoint import DTYPES, check_device
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
 from resispec.models.eagle3 import Eagle3Module, build_eagle3, unrolled, usual_taps
@@ -28,7 +28,6 @@ __all__ = [
     "Pair",
     "Session",
     "TransformersModel",
-    "TransformersSession",
     "TransformersTokenizer",
     "Warp",
     "build_eagle",

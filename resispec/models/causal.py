@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from resispec.errors import InvalidInput
+from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.own_lm_head import check_logits, own_head, shortened
@@ -23,7 +24,7 @@ CATCH_UP = 2
 """Tokens that a step commits through a forward, at most: an accepted leaf and the next root, in the draft."""
 
 
-class TransformersSession:
+class _Session:
     """A `Session` of a `TransformersModel`."""
 
     def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
@@ -34,14 +35,12 @@ class TransformersSession:
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        """See `Session.extend`."""
         is_prompt = len(tokens) > CATCH_UP
         body = self._model.module.base_model if is_prompt else self._model.stepping
         return self._forward(body, tokens, *self._rows.extend(len(tokens)))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
-        """See `Session.forward`."""
         return self._forward(self._model.stepping, tokens, *self._rows.draft(depths, visible))
 
     def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
@@ -63,12 +62,10 @@ class TransformersSession:
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
-        """See `Session.keep`."""
         self._rows.keep(rows)
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """See `Session.clear`."""
         self._rows.clear()
 
 
@@ -118,9 +115,9 @@ class TransformersModel:
         fitting.vocab_size = size
         return fitting
 
-    def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
+    def session(self, capacity: int, drafted: int = 0) -> Session:
         """See `Model.session`."""
-        return TransformersSession(self, capacity, drafted)
+        return _Session(self, capacity, drafted)
 
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
