@@ -333,11 +333,11 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
     import torch
 
     from resispec.decode import Sampling
-    from resispec.timing import OuterStopwatch, now
+    from resispec.timing import Stopwatch, measuring, now
 
     device, levels = pair.target.device, decoder.drafter.topology.num_levels
     sampling = Sampling(1.0, NEW_TOKENS, len(prompt) + NEW_TOKENS + levels, ignore_eos=True)
-    watch = OuterStopwatch(device)
+    watch = Stopwatch(device, looks_inside=False)
 
     def decode(stopwatch: Stopwatch | None) -> list[float]:
         marks: list[tuple[float, ...]] = []
@@ -346,7 +346,8 @@ def _time(pair: Pair, decoder: Decoder, prompt: list[int], seed: int) -> list[fl
             marks.append((now(device), *(watch.seconds[part] for part in PARTS)))
 
         generator = torch.Generator(device).manual_seed(seed)
-        decoder.generate(pair, prompt, sampling, generator, stopwatch, mark)
+        with measuring(stopwatch):
+            decoder.generate(pair, prompt, sampling, generator, mark)
         return [(last - first) / (len(marks) - 1) for first, last in zip(marks[0], marks[-1], strict=True)]
 
     seconds = decode(watch)

@@ -24,7 +24,7 @@ from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
-from resispec.models import Pair, Tokenizer
+from resispec.models import Pair, TransformersTokenizer
 from resispec.models.causal import compiled_pair
 
 
@@ -154,7 +154,7 @@ def build_pair(config: Mapping[str, Any]) -> Pair:
     return compiled_pair(pair) if config["compiled"] else pair
 
 
-def encode(tokenizer: Tokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
+def encode(tokenizer: TransformersTokenizer, text: str, num_tokens: int, template: str | None) -> list[int]:
     """A document's first tokens; a template stands around them and is never cut itself.
 
     template: a text with {text} where the document stands, to which the tokenizer adds the special tokens

@@ -16,7 +16,7 @@ from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # they take torch
     from referee.rescoring import Scorer
-    from resispec.models import Pair, Tokenizer
+    from resispec.models import Pair, TransformersTokenizer
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EMBEDDED = "embedded"
@@ -67,7 +67,7 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 
 @cache
-def tokenizer_of(target: str, device: str, dtype: str) -> Tokenizer:
+def tokenizer_of(target: str, device: str, dtype: str) -> TransformersTokenizer:
     """The tokenizer of a target, without its weights where that can be."""
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer

@@ -21,8 +21,8 @@ from referee.transcripts import TOKENS, Transcript
 from resispec.errors import InvalidInput, NoVerdict
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, end_token_ids, find_dtype, found_device, read_checkpoint
+from resispec.models.loading import check_tokenizers
 from resispec.models.pair import Pair
-from resispec.models.vocabulary import check_tokenizers
 from resispec.sampling import Warp
 
 MAX_LOGITS = 2**24

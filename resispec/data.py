@@ -14,7 +14,6 @@ import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -74,15 +73,16 @@ class HubDataset:
         if self.path is not None:
             return read_jsonl(Path(self.path), count, self.field)
         source = f"data set {self.repo} ({self.split})"
-        check_count(count)
+        return _first(_checked(self._documents(source), self.field, source), count, source)
+
+    def _documents(self, source: str) -> Iterator[Document]:
         try:
-            rows = list(islice(self._rows(), count))
+            for index, row in enumerate(self._rows()):
+                yield f"document {index}", index, row
         except InvalidInput:
             raise
         except Exception as error:  # a broken connection or shard can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
-        documents = ((f"document {index}", index, row) for index, row in enumerate(rows))
-        return _first(_checked(documents, self.field, source), count, source)
 
     def _rows(self) -> Iterable[Any]:
         try:
@@ -96,14 +96,13 @@ class HubDataset:
         from resispec.hub import must_use_copy
 
         must_use = must_use_copy(self.repo, self.revision)
-        files = {self.split: self.data_files} if self.data_files else None
         return load_dataset(
             self.repo,
-            None if files else self.config,
+            None if self.data_files else self.config,
             split=self.split,
             revision=self.revision,
             streaming=self.streaming,
-            data_files=files,
+            data_files={self.split: self.data_files} if self.data_files else None,
             download_config=DownloadConfig(local_files_only=must_use),
         )
 
@@ -136,16 +135,13 @@ class QuestionDataset:
         Raises InvalidInput, in one line, when the file cannot be had or is another one, for a question
         without a text or with another's id, for a category that there is not, and when there are too few.
         """
-        check_count(count)
-        file = _fetched(self.url, self.sha256) if self.path is None else Path(self.path)
-        source = self.path or self.url
+        file, source = Path(self.path or _fetched(self.url, self.sha256)), self.path or self.url
         documents = ((place, index, self._with_fields(row)) for place, index, row in json_lines(file))
         groups: dict[str | None, list[Prompt]] = {}
         for prompt in _checked(documents, self.field, source):
             groups.setdefault(prompt.category, []).append(prompt)
         rounds = itertools.zip_longest(*(groups[name] for name in self._asked(groups, source)))
-        prompts = [prompt for turn in rounds for prompt in turn if prompt is not None]
-        return _first(prompts, count, source)
+        return _first((prompt for turn in rounds for prompt in turn if prompt is not None), count, source)
 
     def _with_fields(self, row: Any) -> Any:
         """A question with its first turn, its id and its category where `_checked` reads them."""
@@ -180,12 +176,7 @@ def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:
     the line, when the file cannot be read, a line is not a JSON object with text in `field` (or `text`), or
     two documents share an id; and when there are fewer than `count`.
     """
-    check_count(count)
-    if not path.is_file():
-        raise InvalidInput(
-            f"data file {path} does not exist; give a .jsonl file, one object with a {field!r} a line"
-        )
-    return _first(_checked(islice(json_lines(path), count), field, str(path)), count, str(path))
+    return _first(_checked(json_lines(path), field, str(path)), count, str(path))
 
 
 def check_count(count: int) -> None:
@@ -209,34 +200,30 @@ def json_lines(path: Path) -> Iterator[Document]:
 
 
 def _parsed(line: bytes, place: str) -> Any:
-    if not line.strip():
-        raise InvalidInput(f"{place} is empty; allowed: one JSON object a line")
     try:
         return json.loads(line.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{place} is not text in UTF-8 (byte {error.start}): {line[:40]!r}") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"{place} is not JSON ({first_line(error)}): {line.decode().strip()[:60]!r}"
+            f"{place} is not JSON in UTF-8 ({first_line(error)}): {line.strip()[:60]!r}; "
+            "allowed: one JSON object a line"
         ) from error
 
 
-def _checked(documents: Iterable[Document], field: str, source: str) -> list[Prompt]:
+def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator[Prompt]:
     """Documents as prompts, once each has text in `field` (or `text`) and an id of its own.
 
     Raises InvalidInput, naming the source and the place.
     """
-    prompts: dict[str, Prompt] = {}
     places: dict[str, str] = {}
     for place, index, row in documents:
         prompt = _prompt(row, index, field, f"{source}, {place}")
-        if prompt.id in prompts:
+        if prompt.id in places:
             raise InvalidInput(
                 f"{source}, {place} has the id {prompt.id!r} of {places[prompt.id]}; "
                 "allowed: one of its own, or none"
             )
-        prompts[prompt.id], places[prompt.id] = prompt, place
-    return list(prompts.values())
+        places[prompt.id] = place
+        yield prompt
 
 
 def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
@@ -261,13 +248,15 @@ def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
     return prompt
 
 
-def _first(prompts: list[Prompt], count: int, source: str) -> list[Prompt]:
+def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
     """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
-    if len(prompts) < count:
+    check_count(count)
+    chosen = list(itertools.islice(prompts, count))
+    if len(chosen) < count:
         raise InvalidInput(
-            f"{count} prompts were asked for and {source} has {len(prompts)}; lower num_prompts"
+            f"{count} prompts were asked for and {source} has {len(chosen)}; lower num_prompts"
         )
-    return prompts[:count]
+    return chosen
 
 
 def _fetched(url: str, sha256: str) -> Path:

@@ -18,7 +18,7 @@ from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.sampling import PENALTIES, Sampling, Warp
 from resispec.step import Step, Stepper
-from resispec.timing import Stopwatch, measuring, now
+from resispec.timing import now
 from resispec.verifiers import Verifier, as_verifier
 
 __all__ = ["Decoder", "Generation", "Sampling", "Step"]
@@ -32,7 +32,7 @@ class Generation:
     """The tokens decoded from one prompt, with their steps and times.
 
     tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
-    which are not returned. stop_reason: "eos", "max_new_tokens", "max_length", or "stopped" by `on_step`.
+    which are not returned. stop_reason: "eos", "max_new_tokens" or "max_length".
     prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them.
     """
 
@@ -66,37 +66,42 @@ class Decoder:
         prompt: list[int],
         sampling: Sampling,
         generator: Generator,
-        stopwatch: Stopwatch | None = None,
-        on_step: Callable[[Step], bool | None] | None = None,
+        on_step: Callable[[Step], Any] | None = None,
+        is_last: Callable[[int], bool] | None = None,
     ) -> Generation:
         """Continue a prompt of at least one token; randomness comes from `generator`, on the target's device.
 
-        stopwatch: gets the parts "draft", "target", "verify" and "commit" of all steps, and those that are
-        named inside of them. on_step: called after every step; decoding stops where it returns True.
+        on_step: called after every step. is_last: asked of every returned token in turn whether it ends the
+        sequence; without it the pair's `end_token_ids` do, unless `ignore_eos`. A stopwatch that is
+        `measuring` gets the parts "draft", "target", "verify" and "commit" of all steps.
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
         device, most = pair.target.device, sampling.num_returned(len(prompt))
-        ends = frozenset[int]() if sampling.ignore_eos else pair.end_token_ids
+        if is_last is None:
+            is_last = (frozenset[int]() if sampling.ignore_eos else pair.end_token_ids).__contains__
         started = now(device)
         stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
         stepper.begin(prompt, generator)
         decoding = now(device)
         tokens: list[int] = []
         num_emitted: list[int] = []
-        with measuring(stopwatch):
-            # The end of the sequence may lie before the last token of a step.
-            while len(tokens) < most and (not tokens or ends.isdisjoint(tokens[-num_emitted[-1] :])):
-                step = stepper.step()
-                tokens += step.verdict.tokens
-                num_emitted.append(step.verdict.num_emitted)
-                if on_step is not None and on_step(step):
+        has_ended = False
+        while len(tokens) < most and not has_ended:
+            step = stepper.step()
+            num_emitted.append(step.verdict.num_emitted)
+            for token in step.verdict.tokens[: most - len(tokens)]:
+                tokens.append(token)
+                if has_ended := is_last(token):
                     break
-                del step  # its laws, so that those of the next step take their place
+            if on_step is not None:
+                on_step(step)
+            del step  # its laws, so that those of the next step take their place
         finished = now(device)
         stepper.end(generator)
-        returned, reason = sampling.cut(tokens, most, ends)
-        return Generation(returned, tuple(num_emitted), reason, decoding - started, finished - decoding)
+        limit = "max_new_tokens" if most == sampling.max_new_tokens else "max_length"
+        seconds = decoding - started, finished - decoding
+        return Generation(tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds)
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
         """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""
@@ -125,15 +130,12 @@ class Decoder:
                 )
         if length is None:  # a tree must fit behind the prompt, even where fewer tokens are asked for
             length = prompt_length + max(sampling.max_new_tokens, levels)
-        if length <= levels:
-            raise InvalidInput(
-                f"no prompt fits a tree of {levels} levels in max_length {length}; "
-                f"a prompt of {prompt_length} tokens needs max_length {prompt_length + levels} or more"
-            )
         if prompt_length + levels > length:
+            shorter = f"prompts of at most {length - levels} tokens"
+            longer = f"max_length from {prompt_length + levels}"
             raise InvalidInput(
                 f"a prompt of {prompt_length} tokens and a tree of {levels} levels cannot fit "
-                f"max_length {length}; allowed: prompts of at most {length - levels} tokens"
+                f"max_length {length}; allowed: {shorter if length > levels else longer}"
             )
         context = min(model.context for model in (pair.target, pair.draft) if model is not None)
         # The last step starts below max_length and its deepest node lies levels - 1 positions after its root.
@@ -144,17 +146,11 @@ class Decoder:
                 f"max_length {length} with a tree of {levels} levels exceeds the models' context of "
                 f"{context} positions; allowed: {allowed}"
             )
-        positions = self.positions(prompt_length, sampling)
+        nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
+        # The last step starts one token short of the limit, and its root is not cached yet.
+        positions = prompt_length + new - 2 + nodes
         if self.cache_length is not None and positions > self.cache_length:
-            nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
             raise InvalidInput(
                 f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take "
                 f"{positions} cached positions; cache_length allows {self.cache_length}"
             )
-
-    def positions(self, prompt_length: int, sampling: Sampling) -> int:
-        """The most positions that decoding caches.
-
-        The last step starts one token short of the limit, and its root is not cached yet.
-        """
-        return prompt_length + sampling.num_returned(prompt_length) - 2 + self.drafter.topology.num_nodes

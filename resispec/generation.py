@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,6 @@ from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel
 from resispec.models.loading import as_pair
-from resispec.models.tokenizer import NoTokenizer
 from resispec.sampling import Sampling, Warp
 from resispec.step import Step
 from resispec.trees import Topology
@@ -46,32 +45,6 @@ class Continuation(Generation):
     def accepted_length(self) -> float:
         """Tokens emitted per forward of the target, in the mean over the steps."""
         return sum(self.num_emitted) / len(self.num_emitted)
-
-
-@dataclass
-class Listener:
-    """Takes the tokens of every step, up to the last one that is wanted, and hands them on.
-
-    most: tokens at most. is_last: asked of every token in turn. put: called with each step's tokens.
-    """
-
-    most: int
-    is_last: Callable[[int], bool]
-    put: Callable[[tuple[int, ...]], Any] | None
-    tokens: tuple[int, ...] = ()
-    has_ended: bool = False
-
-    def __call__(self, step: Step) -> bool:
-        """Take the tokens that a step emitted; whether this was the end."""
-        before = len(self.tokens)
-        for token in step.verdict.tokens[: self.most - before]:
-            self.has_ended = self.is_last(token)
-            self.tokens += (token,)
-            if self.has_ended:
-                break
-        if self.put is not None:
-            self.put(self.tokens[before:])
-        return self.has_ended
 
 
 class Speculator:
@@ -119,27 +92,38 @@ class Speculator:
         sampling, ids = _sampling(settings), self._ids(prompt)
         if not allow_biased:
             self.warn_of_bias(sampling)
-        ends = frozenset(self.pair.end_token_ids if eos_token_ids is None else eos_token_ids)
-        ends = frozenset() if sampling.ignore_eos else ends
-        listener = Listener(sampling.num_returned(len(ids)), ends.__contains__, on_step)
-        generator = global_generator(self.pair.target.device)
-        if seed is not None:
-            generator = Generator(generator.device).manual_seed(seed)
-        written = self.write(ids, sampling, generator, listener)
-        has_tokenizer = not isinstance(self.pair.tokenizer, NoTokenizer)
-        text = self.pair.tokenizer.decode(list(written.tokens)) if has_tokenizer else None
+        ends = self.pair.end_token_ids if eos_token_ids is None else eos_token_ids
+        is_last = frozenset(() if sampling.ignore_eos else ends).__contains__
+        written = self.write(ids, sampling, seed, is_last, on_step)
+        tokenizer = self.pair.tokenizer
+        text = None if tokenizer is None else tokenizer.decode(list(written.tokens))
         return Continuation(**vars(written), text=text)
 
     def write(
-        self, prompt: list[int], sampling: Sampling, generator: Generator, listener: Listener
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        seed: int | None,
+        is_last: Callable[[int], bool],
+        put: Callable[[tuple[int, ...]], Any] | None,
     ) -> Generation:
-        """Decode until a limit is reached or the listener, who knows the ends of sequence, has heard one."""
+        """Decode until a limit is reached or `is_last` of a token; `put` gets the tokens of every step."""
+        generator = _global_generator(self.pair.target.device)
+        if seed is not None:
+            generator = Generator(generator.device).manual_seed(seed)
+        tokens: list[int] = []
+
+        def ends_with(token: int) -> bool:
+            tokens.append(token)
+            return is_last(token)
+
+        def hand_on(_: Step) -> None:
+            if put is not None:
+                put(tuple(tokens))
+            tokens.clear()
+
         decoder = self._decoders[sampling.temperature == 0]
-        written = decoder.generate(
-            self.pair, prompt, replace(sampling, ignore_eos=True), generator, on_step=listener
-        )
-        reason = "eos" if listener.has_ended else written.stop_reason
-        return replace(written, tokens=listener.tokens, stop_reason=reason)
+        return decoder.generate(self.pair, prompt, sampling, generator, on_step=hand_on, is_last=ends_with)
 
     def warn_of_bias(self, warp: Warp) -> None:
         """Warn, once a process, when sampled tokens will not have the target's law, see `shown_bias`."""
@@ -170,7 +154,11 @@ class Speculator:
 
     def _ids(self, prompt: Any) -> list[int]:
         """The token ids of one prompt. Raises InvalidInput for several prompts, and for what is no id."""
-        ids = self.pair.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        ids: Any = prompt
+        if isinstance(prompt, str):
+            if self.pair.tokenizer is None:
+                raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
+            ids = self.pair.tokenizer.encode(prompt)
         ids = ids.tolist() if isinstance(ids, Tensor) else list(ids)
         if ids and isinstance(ids[0], list | str):
             if len(ids) != 1 or isinstance(ids[0], str):
@@ -183,7 +171,7 @@ class Speculator:
         return ids
 
 
-def global_generator(device: torch.device) -> Generator:
+def _global_generator(device: torch.device) -> Generator:
     """The generator that `torch.manual_seed` seeds for a device."""
     if device.type != "cuda":
         return torch.default_generator

@@ -54,17 +54,16 @@ _ERRORS = {
     GatedRepoError: Access.GATED,
     RevisionNotFoundError: Access.REVISION,
     RepositoryNotFoundError: Access.MISSING,
+    HfHubHTTPError: Access.REFUSED,
+    Exception: Access.UNREACHABLE,
 }
 
 
 def access_of(error: Exception) -> Access:
     """The access that an error tells of which was raised while the hub was asked."""
-    for kind, access in _ERRORS.items():
-        if isinstance(error, kind):
-            return access
-    if not isinstance(error, HfHubHTTPError):
-        return Access.UNREACHABLE
-    return Access.TOKEN if error.response.status_code == 401 else Access.REFUSED
+    access = next(access for kind, access in _ERRORS.items() if isinstance(error, kind))
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    return Access.TOKEN if access == Access.REFUSED and status == 401 else access
 
 
 def model_folder(name: str, revision: str | None) -> Path:
@@ -89,11 +88,9 @@ def model_folder(name: str, revision: str | None) -> Path:
             raise _unavailable("model", name, revision, _NO_COPY.format(info)) from error
     if sys.stderr.isatty():
         enable_progress_bars()  # transformers' are off, so that a run shows one bar; this may take hours
+    wanted = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
     try:
-        wanted = _FILES | {
-            "allow_patterns": [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
-        }
-        return Path(snapshot_download(name, revision=info.sha, **wanted))
+        return Path(snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": wanted}))
     except Exception as error:  # whatever the HTTP library in use raises where a connection breaks
         raise InvalidInput(
             f"model {name} cannot be downloaded: {_refusal(error, name, revision)}; "

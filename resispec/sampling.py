@@ -9,7 +9,7 @@ temperature, over emitted tokens alone. Importing this module takes no torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -107,18 +107,6 @@ class Sampling(Warp):
             return self.max_new_tokens
         return min(self.max_new_tokens, self.max_length - prompt_length)
 
-    def cut(self, tokens: list[int], most: int, ends: Collection[int]) -> tuple[tuple[int, ...], str]:
-        """The tokens to return of all that were emitted, and why decoding stopped.
-
-        most: as `num_returned` says. ends: the tokens that end a sequence.
-        """
-        end = next((place for place, token in enumerate(tokens[:most]) if token in ends), None)
-        if end is not None:
-            return tuple(tokens[: end + 1]), "eos"
-        if len(tokens) < most:
-            return tuple(tokens), "stopped"
-        return tuple(tokens[:most]), "max_new_tokens" if most == self.max_new_tokens else "max_length"
-
 
 SETTINGS = tuple(setting.name for setting in fields(Warp))
 """The names of the settings that decide which law the tokens have."""
@@ -145,22 +133,18 @@ def truncated(scores: Tensor, warp: Warp) -> Tensor:
     return scores
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a finite int or float, and no bool."""
-    return type(value) in (int, float) and math.isfinite(value)
-
-
 def _is_within(least: float, most: float) -> Callable[[Any], bool]:
-    return lambda value: is_number(value) and least <= value <= most
+    """Whether a value is an int or float, and no bool, within these bounds."""
+    return lambda value: type(value) in (int, float) and least <= value <= most
 
 
 _ADDED = (_is_within(-1000, 1000), "from -1000 to 1000, where 0 is off")
 _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "temperature": (
-        lambda value: is_number(value) and (value == 0 or 1e-6 <= value <= 1e6),
+        lambda value: _is_within(0, 0)(value) or _is_within(1e-6, 1e6)(value),
         "0, which is greedy, or from 1e-6 to 1e6",
     ),
-    "top_p": (lambda value: _is_within(0, 1)(value) and value > 0, "above 0, up to 1, where 1 is off"),
+    "top_p": (_is_within(math.ulp(0.0), 1), "above 0, up to 1, where 1 is off"),
     "top_k": (lambda value: type(value) is int and value >= 0, "whole numbers from 0, where 0 is off"),
     "min_p": (_is_within(0, 1), "from 0 to 1, where 0 is off"),
     "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),

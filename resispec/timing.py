@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import ClassVar
 
 import torch
 
@@ -30,14 +29,13 @@ class Stopwatch:
 
     Every part waits for the device at both of its ends, so profiling runs stay apart from throughput runs.
 
+    looks_inside: whether parts inside of parts are timed, too; their clocks take a share of their own.
     seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
-    num_timed: how often a part was timed. looks_inside: whether parts inside of parts are timed, too.
+    num_timed: how often a part was timed.
     """
 
-    looks_inside: ClassVar[bool] = True
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+    def __init__(self, device: torch.device, looks_inside: bool = True) -> None:
+        self.device, self.looks_inside = device, looks_inside
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.num_timed = 0
         self._path: list[str] = []
@@ -45,6 +43,9 @@ class Stopwatch:
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
         """Time what is inside, as a part of the part that is being timed."""
+        if self._path and not self.looks_inside:
+            yield
+            return
         self._path.append(name)
         path = "/".join(self._path)
         started = now(self.device)
@@ -54,18 +55,6 @@ class Stopwatch:
             self.seconds[path] += now(self.device) - started
             self.num_timed += 1
             self._path.pop()
-
-
-class OuterStopwatch(Stopwatch):
-    """Times outer parts only: clocks of the small parts inside would take a share of their own."""
-
-    looks_inside: ClassVar[bool] = False
-
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        """See `Stopwatch.part`."""
-        with _NOTHING if self._path else super().part(name):
-            yield
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)

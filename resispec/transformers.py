@@ -6,6 +6,7 @@ model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.s
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,7 @@ from transformers.generation.configuration_utils import GenerationMode
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from resispec.errors import InvalidInput
-from resispec.generation import Listener, Speculator, global_generator
+from resispec.generation import Speculator
 from resispec.sampling import Sampling, Warp
 from resispec.trees import Topology
 
@@ -27,6 +28,7 @@ __all__ = ["Speculative", "SpeculatedOutput", "speculative"]
 
 _MODES = (GenerationMode.SAMPLE, GenerationMode.GREEDY_SEARCH)
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")
+_OUTPUTS_ALLOWED = "return_dict_in_generate with sequences and num_emitted"
 _IGNORED = ("use_cache", "logits_to_keep")
 """Arguments that change no token: a cache of this library's own is used, and the logits that it needs."""
 _WARPERS: dict[type[logits_process.LogitsProcessor], str] = {
@@ -81,28 +83,26 @@ class Speculative:
         warp = read_warp(logits_processor, generation_config.do_sample)
         if self._kept[0] is not model:
             self._kept = model, Speculator(model, self.draft, self.tree, self.verifier, self.draws)
-        speculator, streamer = self._kept[1], _streamer_of_caller()
+        speculator: Speculator = self._kept[1]
+        streamer = _streamer_of_caller()
         if not self.allow_biased:
             speculator.warn_of_bias(warp)
         length = input_ids.shape[1]
         sampling = Sampling(max_new_tokens=generation_config.max_length - length, **warp.by_name())
         ids = torch.cat((input_ids, input_ids.new_zeros(1, sampling.max_new_tokens)), 1)
 
+        places = itertools.count(length)
+
         def is_last(token: int) -> bool:  # by transformers' stopping criteria, asked after every token
-            end = length + len(listener.tokens) + 1
-            ids[0, end - 1] = token
-            return bool(stopping_criteria(ids[:, :end], None).all())
+            place = next(places)
+            ids[0, place] = token
+            return bool(stopping_criteria(ids[:, : place + 1], None).all())
 
-        def put(tokens: tuple[int, ...]) -> None:
-            if streamer is not None:
-                streamer.put(torch.tensor(tokens))
-
-        listener = Listener(sampling.max_new_tokens, is_last, put)
-        generator = global_generator(speculator.pair.target.device)
-        written = speculator.write(input_ids[0].tolist(), sampling, generator, listener)
+        put = None if streamer is None else lambda tokens: streamer.put(torch.tensor(tokens))
+        written = speculator.write(input_ids[0].tolist(), sampling, None, is_last, put)
         if streamer is not None:
             streamer.end()
-        sequences: Any = torch.cat((input_ids, input_ids.new_tensor([written.tokens])), 1)
+        sequences: Any = ids[:, : length + len(written.tokens)]
         if not generation_config.return_dict_in_generate:
             return sequences
         return SpeculatedOutput(sequences=sequences, num_emitted=written.num_emitted)
@@ -148,14 +148,11 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
         (len(input_ids) != 1, f"a batch of {len(input_ids)}", "a batch of one"),
         (cache not in (None, "dynamic"), f"cache_implementation {cache!r}", "none; the cache is our own"),
     ]
-    for name in _OUTPUTS:
-        problems.append(
-            (getattr(config, name, None), name, "return_dict_in_generate with sequences and num_emitted")
-        )
+    problems += [(getattr(config, name, None), name, _OUTPUTS_ALLOWED) for name in _OUTPUTS]
     for name, value in kwargs.items():
-        is_usual = name in _IGNORED or value is None or _is_usual(name, value, input_ids)
+        is_problem = not (name in _IGNORED or value is None or _is_usual(name, value, input_ids))
         found = f"{name} ({type(value).__name__})"
-        problems.append((not is_usual, found, "input_ids of one prompt without padding alone"))
+        problems.append((is_problem, found, "input_ids of one prompt without padding alone"))
     for is_problem, found, allowed in problems:
         if is_problem:
             raise InvalidInput(f"speculative custom_generate: {found} cannot be used; allowed: {allowed}")

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from resispec.models import (
-    Eagle3Model,
     Eagle3Module,
+    EagleModel,
     EagleModule,
     Pair,
     TransformersModel,
@@ -161,7 +161,7 @@ def tiny_eagle3(
 
 def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int = 64, seed: int = 0) -> Pair:
     """A tiny Llama of four layers with an untrained EAGLE-3 drafter."""
-    drafter = Eagle3Model(tiny_eagle3(token_ids, vocab))
+    drafter = EagleModel(tiny_eagle3(token_ids, vocab))
     return Pair(tiny_llama(vocab, layers=4, seed=seed).tapping(drafter.taps), drafter, ToyTokenizer())
 
 

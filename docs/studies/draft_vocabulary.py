@@ -87,7 +87,7 @@ def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
         length, z = decoded(pair, prompts)
         rows.append(
             {
-                "draft vocabulary": f"{pair.num_draftable:,} of {pair.target.vocab_size:,}",
+                "draft vocabulary": f"{pair.draft.num_draftable:,} of {pair.target.vocab_size:,}",
                 # No exact rule accepts more, whatever drafts.
                 "target's mass in it": float((laws * logits.isfinite()).double().sum(-1).mean()),
                 **{f"ceiling, {count} drawn": float(most.mean()) for count, most in ceilings.items()},

@@ -28,7 +28,7 @@ from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
-from resispec.timing import OuterStopwatch, Stopwatch, now
+from resispec.timing import Stopwatch, measuring, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
@@ -119,14 +119,15 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     with clocked(pair.target) as target_s, clocked(pair.draft_model()) as draft_s:
         for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
             marks: list[Counter[str]] = []
-            watch = OuterStopwatch(device)
+            watch = Stopwatch(device, looks_inside=False)
 
-            def mark(_step: Step, marks: list[Counter[str]] = marks, watch: OuterStopwatch = watch) -> None:
+            def mark(_step: Step, marks: list[Counter[str]] = marks, watch: Stopwatch = watch) -> None:
                 forwards = {"target forward": target_s["forward"], "draft forward": draft_s["forward"]}
                 marks.append(Counter({"step": now(device), "steps": 1.0} | watch.seconds | forwards))
 
             generator = torch.Generator(device).manual_seed(index)
-            decoder.generate(pair, prompt, SAMPLING, generator, watch, mark)
+            with measuring(watch):
+                decoder.generate(pair, prompt, SAMPLING, generator, mark)
             if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
                 for name in marks[-1]:
                     spent[name] += marks[-1][name] - marks[0][name]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from experiments.tasks.base import Row, Workload, identity, share
 from experiments.tasks.decode import hash_tokens
-from resispec.timing import Stopwatch, clock_seconds
+from resispec.timing import Stopwatch, clock_seconds, measuring
 
 PARTS = {
     "draft_s": "draft",
@@ -59,7 +59,8 @@ class Profile:
         """See `Task`."""
         device, prompt = workload.pair.target.device, workload.prompts[index][1]
         stopwatch, generator = Stopwatch(device), workload.generator(index)
-        generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator, stopwatch)
+        with measuring(stopwatch):
+            generation = workload.decoder.generate(workload.pair, prompt, workload.sampling, generator)
         return ProfileRow(
             **identity(workload, index),
             num_emitted=sum(generation.num_emitted),

@@ -1,14 +1,17 @@
-"""The contract of drafting: a drafter is a strategy, a session is its state for one sequence."""
+"""The contract of drafting: a drafter is a strategy, a session its state for one sequence; and `NoDraft`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Verdict
+from resispec.core import Draft, Draws, Tree, Verdict
+from resispec.cuda_graphs import upload
 from resispec.models import Pair, Warp
-from resispec.trees import Topology
+from resispec.trees import Topology, root_only
 
 
 class DraftSession(Protocol):
@@ -42,3 +45,36 @@ class Drafter(Protocol):
 
         warp: from logits to laws. capacity: the most committed tokens of a sequence.
         """
+
+
+def root_alone(root: int, device: torch.device) -> Draft:
+    """The draft of a root without children; no law is ever read, so `probs` has no column."""
+    return Draft(Tree(root_only(), upload([root], device), Draws.IID), torch.empty(1, 0, device=device))
+
+
+@dataclass(frozen=True)
+class NoDraft:
+    """Autoregressive decoding as a drafter: proposes nothing, so every step emits one token of the target."""
+
+    @property
+    def topology(self) -> Topology:
+        """The root."""
+        return root_only()
+
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
+        """See `Drafter.session`; the draft model is not used."""
+        return _NoDraftSession(pair.target.device)
+
+
+class _NoDraftSession:
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def prefill(self, prompt: list[int], features: Tensor | None) -> None:
+        pass
+
+    def draft(self, root: int, generator: Generator) -> Draft:
+        return root_alone(root, self._device)
+
+    def commit(self, verdict: Verdict, features: Tensor) -> None:
+        pass

@@ -6,19 +6,17 @@ Plain speculative decoding, SpecInfer and Sequoia draft this way.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
-from resispec.drafters.base import DraftSession
+from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.levels import inner_levels
-from resispec.drafters.no_draft import NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, Warp, keeping
-from resispec.trees import Topology, kept_with_topology
+from resispec.trees import Topology
 
 
 @dataclass(frozen=True)
@@ -52,36 +50,17 @@ class DraftModel:
         """See `Drafter.session`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
-        return DraftModelSession(self, pair.draft_model(), warp, capacity)
+        return _DraftModelSession(self, pair.draft_model(), warp, capacity)
 
 
-class _Attention(NamedTuple):
-    """Places of a level's K nodes: their depths (K,) behind the root, and which of R rows they see (K, R)."""
-
-    depths: Tensor
-    visible: Tensor
-
-
-@kept_with_topology
-def _plan(topology: Topology, device: torch.device) -> tuple[tuple[_Attention, ...], dict[int, int]]:
-    """The attention of each level that is drafted from, and the row of every forwarded node but the root."""
-    plan, rows = [], dict[int, int]()
-    for depth, level in enumerate(inner_levels(topology, device)):
-        nodes = level.nodes.tolist()
-        if depth:
-            rows |= {node: row for row, node in enumerate(nodes, start=len(rows))}
-        visible = topology.ancestors[nodes][:, list(rows)].to(device)
-        plan.append(_Attention(torch.full_like(level.nodes, depth - 1), visible))
-    return tuple(plan), rows
-
-
-class DraftModelSession:
+class _DraftModelSession:
     """The draft model's cache, and the committed tokens that are not in it yet."""
 
     def __init__(self, drafter: DraftModel, model: Model, warp: Warp, capacity: int) -> None:
         self._drafter, self._model, self._warp = drafter, model, warp
         self._levels = inner_levels(drafter.topology, model.device)
-        self._plan, self._rows = _plan(drafter.topology, model.device)
+        forwarded = torch.cat([level.nodes for level in self._levels]).tolist()[1:]
+        self._rows = {node: row for row, node in enumerate(forwarded)}
         self._session = model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, model.device)
         self._keep = keeping(self._session, model.device)
@@ -108,10 +87,12 @@ class DraftModelSession:
         topology = self._drafter.topology
         features = self._session.extend(committed)[-1:]
         tokens = committed[-1:].expand(topology.num_nodes).clone()
-        laws = []
-        for depth, (level, attention) in enumerate(zip(self._levels, self._plan, strict=True)):
-            if depth:
-                features = self._session.forward(tokens.index_select(0, level.nodes), *attention)
+        laws: list[Tensor] = []
+        for level in self._levels:
+            if laws:
+                known = tokens.index_select(0, level.nodes)
+                depths = torch.full_like(known, len(laws) - 1)
+                features = self._session.forward(known, depths, level.visible)
             laws.append(self._warp.law(self._model.head(features)))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)

@@ -1,18 +1,45 @@
-"""Growth of an EAGLE drafter's tree: a forward a level, and EAGLE-2's choice of nodes (arXiv 2406.16858)."""
+"""Growth of an EAGLE drafter's tree, a forward a level: of a fixed shape, or by EAGLE-2's choice of nodes.
+
+Both kinds of tree `grow` without waiting for the device, and `connect` what grew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from resispec.core import Draws
 from resispec.cuda_graphs import upload
+from resispec.drafters.levels import inner_levels
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, Warp
 from resispec.trees import MAX_NODES, Topology, from_child_counts
+
+
+class Reading(StrEnum):
+    """A choice of candidates, and the draws that the rule is told.
+
+    POINT_MASS: the likeliest tokens, told as such (EAGLE-2).
+    SOFTMAX: the same tokens, told as if drawn without replacement from the drafter's softmax: the paper's
+        reading, which is not true, so that no rule can be exact with it.
+    SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so
+        (EAGLE-1).
+    """
+
+    POINT_MASS = "point_mass"
+    SOFTMAX = "softmax"
+    SAMPLED = "sampled"
+
+    @property
+    def draws(self) -> Draws:
+        """The draws that the rule is told."""
+        return Draws.POINT_MASS if self is Reading.POINT_MASS else Draws.WITHOUT_REPLACEMENT
 
 
 class Growth:
@@ -46,8 +73,7 @@ class Growth:
         self.laws.append(self._warp.law(self.logits))
 
 
-@dataclass(frozen=True)
-class Grown:
+class Grown(NamedTuple):
     """A grown tree.
 
     tokens: (N-1,) int64, without the root's. nodes: (I,) those with children; rows: (I,) their places in
@@ -61,8 +87,50 @@ class Grown:
 
 
 @dataclass(frozen=True)
+class FixedTree:
+    """A tree whose shape is known beforehand; leaves are not forwarded."""
+
+    topology: Topology
+    reading: Reading
+
+    @property
+    def largest(self) -> Topology:
+        """The tree itself."""
+        return self.topology
+
+    @property
+    def top_k(self) -> int:
+        """Candidates under one parent, at most."""
+        return max(map(len, self.topology.children))
+
+    @property
+    def num_rows(self) -> int:
+        """Nodes that are forwarded below the root, at most."""
+        return self.topology.num_nodes
+
+    def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
+        """Choose the children of every node, level by level: tokens (N-1,) of the nodes below the root."""
+        device = growth.logits.device
+        tokens = torch.zeros(self.topology.num_nodes, dtype=torch.int64, device=device)
+        for depth, level in enumerate(inner_levels(self.topology, device)):
+            if depth:
+                growth.forward(tokens.index_select(0, level.nodes), level.parents)
+            if self.reading is Reading.SAMPLED:
+                chosen = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
+            else:  # by the logits themselves: at a low temperature many laws' entries are 0
+                chosen = growth.logits.topk(level.most_children, dim=-1).indices
+            level.put(tokens, chosen)
+        return (tokens[1:],)
+
+    def connect(self, tokens: Tensor) -> Grown:
+        """The tree of these tokens: its nodes with children were forwarded in their order."""
+        nodes = torch.cat([level.nodes for level in inner_levels(self.topology, tokens.device)])
+        return Grown(self.topology, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
+
+
+@dataclass(frozen=True)
 class DynamicTree:
-    """EAGLE-2's tree: a beam search, of whose candidates the likeliest stay.
+    """EAGLE-2's tree (arXiv 2406.16858): a beam search, of whose candidates the likeliest stay.
 
     total_token: verified positions, the root counted, so total_token - 1 drafted nodes. depth: forwards of
     the beam after the first, so depth + 1 drafted levels. top_k: children of a node, and nodes of the beam. A
@@ -94,8 +162,8 @@ class DynamicTree:
         """Nodes that are forwarded below the root."""
         return self.depth * self.top_k
 
-    def grow(self, growth: Growth) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Search for the nodes of one step, without waiting for the device; `connect` makes a tree of them.
+    def grow(self, growth: Growth, _: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Search for the nodes of one step.
 
         Returns, of the K = total_token - 1 likeliest candidates: their tokens (K,); their places among all
         candidates and the forwarded rows below which they grew (2, K); the places of the rows that were
@@ -129,6 +197,23 @@ class DynamicTree:
             every.isnan().any()[None].long(),
         )
 
+    def connect(self, tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:
+        """The tree of what `grow` returned; it waits for the device once.
+
+        Raises FloatingPointError when a law was NaN.
+        """
+        count = len(tokens)
+        nan, *numbers = torch.cat((is_nan, chosen.flatten(), forwarded)).tolist()
+        if nan:
+            raise FloatingPointError("the EAGLE drafter's laws are NaN")
+        node_at = {place: node for node, place in enumerate(numbers[:count], start=1)}
+        # The node of every forwarded row, -1 where it was not kept.
+        nodes = [0, *(node_at.get(place, -1) for place in numbers[2 * count :])]
+        topology = Topology((-1, *(nodes[row] for row in numbers[count : 2 * count])))
+        rows = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
+        inner = (upload(ids, tokens.device) for ids in ([nodes[row] for row in rows], rows))
+        return Grown(topology, tokens, *inner)
+
 
 def highest(scores: Tensor, count: int) -> Tensor:
     """Places of the `count` highest scores (K,), in ascending order; of equal scores the earlier ones.
@@ -137,26 +222,3 @@ def highest(scores: Tensor, count: int) -> Tensor:
     has its parent there, ties or not.
     """
     return scores.sort(descending=True, stable=True).indices[:count].sort().values
-
-
-def connect(tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:
-    """The tree of `DynamicTree.grow`'s result; it waits for the device once.
-
-    Raises FloatingPointError when a law was NaN.
-    """
-    count = len(tokens)
-    numbers = torch.cat((is_nan, chosen.flatten(), forwarded)).tolist()
-    if numbers[0]:
-        raise FloatingPointError("the EAGLE drafter's laws are NaN")
-    places, parents, beams = (
-        numbers[1 : count + 1],
-        numbers[count + 1 : 2 * count + 1],
-        numbers[2 * count + 1 :],
-    )
-    node_at = {place: node for node, place in enumerate(places, start=1)}
-    # The node of every forwarded row, -1 where it was not kept.
-    nodes = [0, *(node_at.get(place, -1) for place in beams)]
-    topology = Topology((-1, *(nodes[row] for row in parents)))
-    rows = [row for row, node in enumerate(nodes) if node >= 0 and topology.children[node]]
-    device = tokens.device
-    return Grown(topology, tokens, upload([nodes[row] for row in rows], device), upload(rows, device))

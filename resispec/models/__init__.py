@@ -3,15 +3,15 @@
 A `Model` makes `Session`s. A session holds one sequence: it forwards the tokens of a step under an explicit
 mask, so a tree is verified in one call, and keeps the rows of the path that was accepted.
 Features are the hidden states after the final norm; `head` turns them into logits, so a forward whose logits
-nobody reads does not compute them. An `EagleModel` drafts on its target's features; an `Eagle3Model` on those
-that also hold what enters three of the target's layers.
+nobody reads does not compute them. An `EagleModel` drafts on its target's features; one of an `Eagle3Module`
+on those that also hold what enters three of the target's layers.
 """
 
-from resispec.models.base import Model, Session, Tokenizer, features_of, keeping
-from resispec.models.causal import TransformersModel, TransformersSession, build_llama
+from resispec.models.base import Model, Session, features_of, keeping
+from resispec.models.causal import TransformersModel, build_llama
 from resispec.models.checkpoint import DTYPES, check_device
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
-from resispec.models.eagle3 import Eagle3Model, Eagle3Module, build_eagle3, unrolled, usual_taps
+from resispec.models.eagle3 import Eagle3Module, build_eagle3, unrolled, usual_taps
 from resispec.models.eagle_files import load_eagle_pair, save_eagle
 from resispec.models.loading import load_pair, save_model
 from resispec.models.pair import Pair
@@ -20,7 +20,6 @@ from resispec.sampling import Warp
 
 __all__ = [
     "DTYPES",
-    "Eagle3Model",
     "Eagle3Module",
     "EagleModel",
     "EagleModule",
@@ -28,9 +27,7 @@ __all__ = [
     "Model",
     "Pair",
     "Session",
-    "Tokenizer",
     "TransformersModel",
-    "TransformersSession",
     "TransformersTokenizer",
     "Warp",
     "build_eagle",

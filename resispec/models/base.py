@@ -68,24 +68,3 @@ def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]],
 def features_of(model: Model, tokens: Sequence[int]) -> Tensor:
     """Features (K, H) of a whole sequence of K tokens, each seeing all before it."""
     return model.session(len(tokens)).extend(upload(tokens, model.device))
-
-
-class Tokenizer(Protocol):
-    """Text to token ids and back."""
-
-    eos_token_id: int | None
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, with the special tokens that the model expects."""
-
-    def encode_chat(self, text: str) -> list[int]:
-        """Token ids of a chat in which the user says `text` and the answer is to follow.
-
-        The template is the tokenizer's own. Raises InvalidInput when it has none, or one that cannot be used.
-        """
-
-    def decode(self, token_ids: list[int]) -> str:
-        """Text of token ids."""
-
-    def beginning(self, text: str, count: int) -> str:
-        """The text of the first `count` tokens of a text, without special tokens."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from resispec.errors import InvalidInput
+from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.own_lm_head import check_logits, own_head, shortened
@@ -23,89 +24,77 @@ CATCH_UP = 2
 """Tokens that a step commits through a forward, at most: an accepted leaf and the next root, in the draft."""
 
 
-class TransformersSession:
-    """A `Session` of a transformers model.
+class _Session:
+    """A `Session` of a `TransformersModel`."""
 
-    body: called for a prompt. stepping: called for the forwards of a step. known: a token id from here on is
-    read as the last one before. taps: as for `TransformersModel.tapping`.
-    """
-
-    def __init__(
-        self,
-        body: Body,
-        rows: KeyValues,
-        stepping: Body | None = None,
-        known: int | None = None,
-        taps: tuple[int, ...] = (),
-    ) -> None:
-        self._body, self._rows = body, rows
-        self._stepping = body if stepping is None else stepping  # a compiled one has no truth value
-        self._known, self._taps = known, taps
+    def __init__(self, model: TransformersModel, capacity: int, drafted: int) -> None:
+        self._model, num_layers = model, model.config.num_hidden_layers
+        self._rows = KeyValues(
+            num_layers, capacity, drafted, model.device, windows_of(model.name, model.config)
+        )
 
     @torch.inference_mode()
     def extend(self, tokens: Tensor) -> Tensor:
-        """See `Session.extend`."""
-        body = self._body if len(tokens) > CATCH_UP else self._stepping
+        is_prompt = len(tokens) > CATCH_UP
+        body = self._model.module.base_model if is_prompt else self._model.stepping
         return self._forward(body, tokens, *self._rows.extend(len(tokens)))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, depths: Tensor, visible: Tensor) -> Tensor:
-        """See `Session.forward`."""
-        return self._forward(self._stepping, tokens, *self._rows.draft(depths, visible))
+        return self._forward(self._model.stepping, tokens, *self._rows.draft(depths, visible))
 
     def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
-        if self._known is not None:
-            tokens = tokens.clamp_max(self._known - 1)
+        known, taps = self._model.config.vocab_size, self._model.taps
+        if known < self._model.vocab_size:
+            tokens = tokens.clamp_max(known - 1)
         output = body(
             input_ids=tokens[None],
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self._rows.cache,
             use_cache=True,
-            **({"output_hidden_states": True} if self._taps else {}),
+            **({"output_hidden_states": True} if taps else {}),
         )
         features: Tensor = output.last_hidden_state[0]
-        if self._taps:
-            entering = [output.hidden_states[layer][0] for layer in self._taps]
-            features = torch.cat((features, *entering), -1)
+        if taps:
+            features = torch.cat((features, *(output.hidden_states[layer][0] for layer in taps)), -1)
         return features
 
     @torch.inference_mode()
     def keep(self, rows: Tensor) -> None:
-        """See `Session.keep`."""
         self._rows.keep(rows)
 
     @torch.inference_mode()
     def clear(self) -> None:
-        """See `Session.clear`."""
         self._rows.clear()
 
 
 class TransformersModel:
     """A `Model` around a transformers causal language model whose layers attend to all before or to a window.
 
-    commit: that of the hub, None for a model from elsewhere. end_token_ids: see the function of this name.
+    stepping: the body that sessions call for the forwards of a step. taps: see `tapping`. commit: that of the
+    hub, None for a model from elsewhere. end_token_ids: see the function of this name.
     Raises InvalidInput for other kinds of layers, whose caches cannot hold a tree, for a model that does not
     say how many positions it can attend to, and where the logits of a small tree are not the model's own,
     see `check_logits`.
     """
 
     def __init__(self, module: Any) -> None:
-        config = self._config = module.config.get_text_config()
-        name = self._name = module.config._name_or_path or type(module).__name__
-        windows_of(name, config)
+        self.config = config = module.config.get_text_config()
+        self.name: str = module.config._name_or_path or type(module).__name__
+        windows_of(self.name, config)
         if not getattr(config, "max_position_embeddings", None):
-            raise InvalidInput(f"{name}: config.json gives no max_position_embeddings")
+            raise InvalidInput(f"{self.name}: config.json gives no max_position_embeddings")
         self.module = module.eval()
-        self._head = own_head(self.module)
-        self._stepping: Body | None = None
+        self.stepping: Body = module.base_model
+        self.taps: tuple[int, ...] = ()
         self.vocab_size: int = config.vocab_size
         self.context: int = config.max_position_embeddings
         self.device: torch.device = module.device
         self.commit: str | None = getattr(module.config, "_commit_hash", None)
         self.end_token_ids = end_token_ids(module)
-        self._taps: tuple[int, ...] = ()
-        self._head = shortened(self._head, module, check_logits(name, self, module))
+        self._head = own_head(self.module)
+        self._head = shortened(self._head, module, check_logits(self, module))
 
     def tapping(self, taps: tuple[int, ...]) -> TransformersModel:
         """A model like this one, whose features also hold what enters these layers: (K, (1 + taps) H).
@@ -113,21 +102,8 @@ class TransformersModel:
         taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
         """
         tapped = copy.copy(self)
-        tapped._taps = taps
+        tapped.taps = taps
         return tapped
-
-    def session(self, capacity: int, drafted: int = 0) -> TransformersSession:
-        """See `Model.session`."""
-        windows, num_rows = windows_of(self._name, self._config), self._config.vocab_size
-        rows = KeyValues(self._config.num_hidden_layers, capacity, drafted, self.device, windows)
-        known = num_rows if num_rows < self.vocab_size else None
-        return TransformersSession(self.module.base_model, rows, self._stepping, known, self._taps)
-
-    def stepping(self, body: Body) -> TransformersModel:
-        """A model like this one, whose sessions call `body` instead of its own for the forwards of a step."""
-        stepping = copy.copy(self)
-        stepping._stepping = body
-        return stepping
 
     def in_vocabulary(self, size: int) -> TransformersModel:
         """This model as one of `size` tokens with the same meanings of ids: a draft for a target of so many.
@@ -139,10 +115,14 @@ class TransformersModel:
         fitting.vocab_size = size
         return fitting
 
+    def session(self, capacity: int, drafted: int = 0) -> Session:
+        """See `Model.session`."""
+        return _Session(self, capacity, drafted)
+
     @torch.inference_mode()
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
-        logits = self._head(features.chunk(1 + len(self._taps), dim=-1)[0])
+        logits = self._head(features.chunk(1 + len(self.taps), dim=-1)[0])
         missing = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
         return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
 
@@ -176,8 +156,10 @@ def compiled_pair(pair: Pair) -> Pair:
     torch._dynamo.config.suppress_errors = True
 
     def compiled(model: Any) -> Any:
-        is_causal = isinstance(model, TransformersModel)
-        return model.stepping(torch.compile(model.module.base_model, dynamic=False)) if is_causal else model
+        if isinstance(model, TransformersModel):
+            model = copy.copy(model)
+            model.stepping = torch.compile(model.module.base_model, dynamic=False)
+        return model
 
     return replace(pair, target=compiled(pair.target), draft=compiled(pair.draft))
 

@@ -25,6 +25,14 @@ from resispec.errors import InvalidInput, first_line
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
+_QUANTISED = "its weights are quantised; allowed: weights in float32, bfloat16 or float16"
+_REFUSED = {
+    "auto_map": "it needs code of its own (auto_map in config.json), which is never run",
+    "is_encoder_decoder": "it is an encoder-decoder; allowed: causal language models, like llama",
+    "quantization_config": _QUANTISED,
+    "compression_config": _QUANTISED,
+}
+"""Keys of config.json for what transformers would ask about, or read as something else than it is."""
 _LONGEST_CAUSE = 240
 _LOCAL: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 _PROBE = "Tokens: 12 of them\n\tand  others, caf\u00e9"
@@ -39,7 +47,10 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
     """
     folder = hub.model_folder(name, revision)
     with _reading(f"model {name}"):
-        _check_config(PretrainedConfig.get_config_dict(folder, **_LOCAL)[0])
+        content = PretrainedConfig.get_config_dict(folder, **_LOCAL)[0]
+        for key, problem in _REFUSED.items():
+            if content.get(key):
+                raise InvalidInput(problem)
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
@@ -123,31 +134,19 @@ def _reading(what: str) -> Iterator[None]:
         raise InvalidInput(f"{what} cannot be loaded: {cause(error)}") from error
 
 
-def _check_config(content: Mapping[str, Any]) -> None:
-    """Raise InvalidInput for what transformers would ask about, or read as something else than it is."""
-    if "auto_map" in content:
-        raise InvalidInput("it needs code of its own (auto_map in config.json), which is never run")
-    if content.get("is_encoder_decoder"):
-        raise InvalidInput("it is an encoder-decoder; allowed: causal language models, like llama")
-    if content.get("quantization_config") or content.get("compression_config"):
-        raise InvalidInput("its weights are quantised; allowed: weights in float32, bfloat16 or float16")
-
-
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
     """Raise InvalidInput when transformers could not give every parameter its weight, or left a layer out."""
-    if report["mismatched_keys"]:
-        key, found, expected = min(report["mismatched_keys"])
-        sizes = f"{key} is {tuple(found)} in the weights and {tuple(expected)} by config.json"
-        raise InvalidInput(f"config.json does not fit the weights: {sizes}")
-    layers = f"{module.base_model_prefix}.layers."
-    left_out = [
-        key for key in report["unexpected_keys"] if key.startswith(layers) and key.endswith(".weight")
+    sizes = [
+        f"{key} is {tuple(found)} in the weights and {tuple(expected)} by config.json"
+        for key, found, expected in sorted(report["mismatched_keys"])
     ]
-    for what, keys in (("lack", report["missing_keys"]), ("have besides", left_out)):
-        if keys:
-            raise InvalidInput(
-                f"config.json does not fit the weights: they {what} {', '.join(sorted(keys)[:3])}"
-            )
+    prefix, suffix = f"{module.base_model_prefix}.layers.", ".weight"
+    left_out = [key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)]
+    lists = (("", sizes[:1]), ("they lack ", report["missing_keys"]), ("they have besides ", left_out))
+    for words, items in lists:
+        if items:
+            named = ", ".join(sorted(items)[:3])
+            raise InvalidInput(f"config.json does not fit the weights: {words}{named}")
 
 
 def _tokenizer_in(folder: Path, name: str) -> Any:

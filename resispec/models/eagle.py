@@ -6,6 +6,7 @@ x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ class EagleModule(nn.Module):
 
     Parameters have their published names.
     """
+
+    taps, num_draftable, head = (), None, None
 
     def __init__(self, config: LlamaConfig, bias: bool) -> None:
         super().__init__()
@@ -48,7 +51,7 @@ class EagleSession:
     Like a `Session` of a model, but every row also takes the feature before its token.
     """
 
-    def __init__(self, module: EagleModule, capacity: int, drafted: int) -> None:
+    def __init__(self, module: Any, capacity: int, drafted: int) -> None:
         self._module, self._dtype = module, module.fc.weight.dtype
         self.device = module.fc.weight.device
         self._rows = KeyValues(1, capacity, drafted, self.device)
@@ -70,14 +73,11 @@ class EagleSession:
         return self._forward(tokens, features, *self._rows.draft(depths, visible))
 
     def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Mask) -> Tensor:
-        return self._module(
-            tokens[None],
-            features[None].to(self._dtype),
-            positions,
-            attention_mask=mask,
-            past_key_values=self._rows.cache,
-            use_cache=True,
-        )[0]
+        options = {"attention_mask": mask, "past_key_values": self._rows.cache, "use_cache": True}
+        predicted: Tensor = self._module(tokens[None], features[None].to(self._dtype), positions, **options)[
+            0
+        ]
+        return predicted
 
     @torch.inference_mode()
     def clear(self) -> None:
@@ -86,15 +86,19 @@ class EagleSession:
 
 
 class EagleModel:
-    """An EAGLE drafter, ready to draft. It has no head: predicted features go through the target's.
+    """An EAGLE drafter, ready to draft.
 
-    commit: that of the hub, None for a drafter from elsewhere.
+    module: an `EagleModule` or an `Eagle3Module`. commit: that of the hub, None for a drafter from elsewhere.
+    taps: the target's layers whose inputs are features. head: from predicted features (K, H) to logits
+    (K, V); None where the target's serves. num_draftable: tokens that can be drafted.
     """
 
-    def __init__(self, module: EagleModule, commit: str | None = None) -> None:
+    def __init__(self, module: Any, commit: str | None = None) -> None:
         self.module, self.commit = module.eval(), commit
+        self.taps: tuple[int, ...] = module.taps
+        self.head: Callable[[Tensor], Tensor] | None = module.head
         self.vocab_size: int = module.config.vocab_size
-        self.hidden_size: int = module.config.hidden_size
+        self.num_draftable: int = module.num_draftable or self.vocab_size
         self.context: int = module.config.max_position_embeddings
         self.device: torch.device = module.fc.weight.device
 

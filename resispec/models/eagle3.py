@@ -21,8 +21,6 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
-from resispec.models.eagle import EagleModel
-
 NUM_TAPS = 3
 """Layers of the target whose inputs are features."""
 
@@ -50,13 +48,14 @@ class _Layer(nn.Module):
 
 
 class Eagle3Module(nn.Module):
-    """The drafter's network and its vocabulary; parameters and buffers have their published names.
+    """The drafter's network and its vocabulary; parameters and what else is saved have their published names.
 
     config: of the drafter's layer; its `vocab_size` is the target's V. target_size: the target's hidden size.
     taps: the target's layers whose inputs are features. token_ids: (D,) int64, the target's id of every token
     that can be drafted, no two alike.
     """
 
+    token_ids: Tensor
     d2t: Tensor
     t2d: Tensor
 
@@ -64,22 +63,18 @@ class Eagle3Module(nn.Module):
         self, config: LlamaConfig, target_size: int, taps: tuple[int, ...], token_ids: Tensor
     ) -> None:
         super().__init__()
-        size, num_draftable = config.hidden_size, len(token_ids)
+        size, self.num_draftable = config.hidden_size, len(token_ids)
         self.config, self.taps = config, taps
         self.embed_tokens = nn.Embedding(config.vocab_size, size)
         self.fc = nn.Linear(len(taps) * target_size, size, bias=False)
         self.midlayer = _Layer(config)
         self.norm = LlamaRMSNorm(size, eps=config.rms_norm_eps)
-        self.lm_head = nn.Linear(size, num_draftable, bias=False)
-        self.register_buffer("d2t", token_ids - torch.arange(num_draftable))
+        self.lm_head = nn.Linear(size, self.num_draftable, bias=False)
+        self.register_buffer("token_ids", token_ids, persistent=False)
+        self.register_buffer("d2t", token_ids - torch.arange(self.num_draftable))
         in_vocabulary = torch.zeros(config.vocab_size, dtype=torch.bool)
         self.register_buffer("t2d", in_vocabulary.index_fill(0, token_ids, True))
         self.rotary_emb = LlamaRotaryEmbedding(config)
-
-    @property
-    def token_ids(self) -> Tensor:
-        """(D,) int64, the target's id of every token that can be drafted."""
-        return torch.arange(len(self.d2t), device=self.d2t.device) + self.d2t
 
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
         """Outputs of the layer (..., K, H): the features of rows that follow, and what `head` reads.
@@ -99,25 +94,12 @@ class Eagle3Module(nn.Module):
         logits: Tensor = self.lm_head(self.norm(predicted))
         return logits
 
-
-class Eagle3Model(EagleModel):
-    """An EAGLE-3 drafter, ready to draft: an `EagleModel` with a head of its own.
-
-    taps: the target's layers whose inputs are features. num_draftable: D, the tokens that can be drafted.
-    """
-
-    def __init__(self, module: Eagle3Module, commit: str | None = None) -> None:
-        network: Any = module  # called as an `EagleModule` is
-        super().__init__(network, commit)
-        self.taps, self.num_draftable = module.taps, len(module.d2t)
-        self._own, self._token_ids = module, module.token_ids
-
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:
         """Logits (K, V) over the target's vocabulary, -inf for what cannot be drafted, of rows (K, H)."""
-        logits = self._own.draft_logits(predicted)
-        everything = logits.new_full((len(logits), self.vocab_size), -torch.inf)
-        return everything.index_copy_(1, self._token_ids, logits)
+        logits = self.draft_logits(predicted)
+        everything = logits.new_full((len(logits), self.config.vocab_size), -torch.inf)
+        return everything.index_copy_(1, self.token_ids, logits)
 
 
 def usual_taps(num_layers: int) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
 from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
-from resispec.models.eagle3 import NUM_TAPS, Eagle3Model, Eagle3Module, build_eagle3, usual_taps
+from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, build_eagle3, usual_taps
 from resispec.models.loading import load_pair
 from resispec.models.pair import Pair
 
@@ -42,7 +42,7 @@ _FIELDS = (
     *_REQUIRED, "num_hidden_layers", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
     "max_position_embeddings", "bos_token_id", "eos_token_id", "tie_word_embeddings",
 )  # fmt: skip
-_READ = (*_FIELDS, "rope_theta", "rope_scaling", "rope_parameters")
+_ROPE = ("rope_theta", "rope_scaling", "rope_parameters")
 
 
 def load_eagle_pair(
@@ -63,9 +63,7 @@ def load_eagle_pair(
         return pair
     model: Any = pair.target
     drafter = load_eagle(draft, model, draft_revision)
-    if isinstance(drafter, Eagle3Model):
-        model = model.tapping(drafter.taps)
-    return Pair(model, drafter, pair.tokenizer)
+    return Pair(model.tapping(drafter.taps), drafter, pair.tokenizer)
 
 
 def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleModel:
@@ -84,11 +82,12 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
     if embedding.shape[1] == sizes["hidden_size"]:
         weights.setdefault("embed_tokens.weight", embedding)
     try:
-        module: EagleModule | Eagle3Module = (
-            _eagle3(drafter, content, LlamaConfig(**sizes), weights, target)
-            if any(key.startswith("midlayer.") for key in weights)
-            else build_eagle("fc.bias" in weights, **sizes)
-        )
+        config = LlamaConfig(**sizes)
+        module: EagleModule | Eagle3Module
+        if any(key.startswith("midlayer.") for key in weights):
+            module = _eagle3(drafter, content, config, weights, target)
+        else:
+            module = build_eagle("fc.bias" in weights, **sizes)
     except InvalidInput:
         raise
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
@@ -99,8 +98,7 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
         raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:_LONGEST]}") from error
     for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
-    module, commit = module.to(target.device), hub.commit_of(folder)
-    return Eagle3Model(module, commit) if isinstance(module, Eagle3Module) else EagleModel(module, commit)
+    return EagleModel(module.to(target.device), hub.commit_of(folder))
 
 
 def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
@@ -119,7 +117,7 @@ def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
     if isinstance(module, Eagle3Module):
         content |= {
             "architectures": ["LlamaForCausalLMEagle3"],
-            DRAFT_VOCAB: len(module.d2t),
+            DRAFT_VOCAB: module.num_draftable,
             TARGET_SIZE: module.fc.in_features // NUM_TAPS,
             TAPS: list(module.taps),
         }
@@ -136,17 +134,14 @@ def _read_weights(folder: Path) -> dict[str, Tensor]:
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
         raise InvalidInput(f"EAGLE folder {folder} has no weights; expected {' or '.join(WEIGHTS)}")
+    is_pickle = path.suffix == ".bin"
     try:
-        weights = (
-            load_file(path)
-            if path.suffix == ".safetensors"
-            else torch.load(path, map_location="cpu", weights_only=True)
-        )
+        weights = torch.load(path, map_location="cpu", weights_only=True) if is_pickle else load_file(path)
     except Exception as error:  # a damaged file can raise anything
         raise InvalidInput(f"{path} cannot be read: {cause(error)}") from error
     if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise InvalidInput(f"{path} is no EAGLE checkpoint; expected tensors by name")
-    return dict(weights)
+    return weights
 
 
 def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, Any]:
@@ -157,15 +152,13 @@ def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, A
     absent = [name for name in _REQUIRED if not isinstance(content.get(name), int)]
     if absent:
         raise InvalidInput(f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers")
-    if content.get("num_hidden_layers", 1) != 1:
-        raise InvalidInput(
-            f"{drafter} has num_hidden_layers {content['num_hidden_layers']!r}; an EAGLE drafter has 1"
-        )
+    if (layers := content.get("num_hidden_layers", 1)) != 1:
+        raise InvalidInput(f"{drafter} has num_hidden_layers {layers!r}; an EAGLE drafter has 1")
     of_features = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
     for key, size in ((of_features, target.hidden_size), ("vocab_size", target.vocab_size)):
         if content[key] != size:
             raise InvalidInput(f"{drafter} has {key} {content[key]}; its target has {size}")
-    return {name: content[name] for name in _READ if name in content} | {"num_hidden_layers": 1}
+    return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
 
 
 def _eagle3(
@@ -182,10 +175,9 @@ def _eagle3(
     taps = _taps(drafter, content, target.module.config.num_hidden_layers)
     target_size = content.get(TARGET_SIZE) or content["hidden_size"]
     module = build_eagle3(config, target_size, taps, token_ids)
-    if len(token_ids) < content["vocab_size"] and "t2d" in weights:
-        mask = weights["t2d"]
-        if mask.shape != module.t2d.shape or not torch.equal(mask.bool(), module.t2d):
-            raise InvalidInput(f"{drafter}: t2d is not the mask of the tokens that d2t reaches")
+    mask = weights.get("t2d", module.t2d)
+    if len(token_ids) < content["vocab_size"] and not torch.equal(mask.bool(), module.t2d):
+        raise InvalidInput(f"{drafter}: t2d is not the mask of the tokens that d2t reaches")
     weights |= {"d2t": module.d2t, "t2d": module.t2d}
     return module
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -64,8 +63,7 @@ def inflate(
     Beside the result memory holds a copy of `small`, and of its embeddings one for the large vocabulary.
     Raises InvalidInput when `small` is no plain Llama, or does not fit into the sizes.
     """
-    _check_kind(small.config)
-    _check_fit(small.config, sizes)
+    _check(small.config, sizes)
     small = copy.deepcopy(small).to(device, torch.float32)
     config = _config(small.config, sizes)
     with torch.device("meta"):
@@ -76,15 +74,19 @@ def inflate(
     generator = torch.Generator(device).manual_seed(seed)
     for parameter in large.parameters():
         parameter.normal_(0, FILL, generator=generator)
-    places = _Places.of(small.config, config, device)
     _write_ends(large, small)
-    for index, layer in enumerate(large.model.layers):
+    for layer in large.model.layers:
         layer.self_attn.o_proj.weight.zero_()
         layer.mlp.down_proj.weight.zero_()
         layer.input_layernorm.weight.fill_(1)
         layer.post_attention_layernorm.weight.fill_(1)
-        if index < small.config.num_hidden_layers:
-            _write_layer(layer, small.model.layers[index], places)
+    for layer, own in zip(large.model.layers, small.model.layers, strict=False):
+        _write_attention(layer.self_attn, own.self_attn, small.config, config)
+        for name in ("gate_proj", "up_proj", "down_proj"):
+            weight = getattr(own.mlp, name).weight
+            getattr(layer.mlp, name).weight[: weight.shape[0], : weight.shape[1]] = weight
+        for name in ("input_layernorm", "post_attention_layernorm"):
+            _write_gain(getattr(layer, name).weight, getattr(own, name).weight)
     return large.eval()
 
 
@@ -138,108 +140,58 @@ def _config(small: Any, sizes: Mapping[str, int]) -> LlamaConfig:
     return config
 
 
-def _check_kind(config: Any) -> None:
-    """Raise InvalidInput unless a configuration is that of a Llama as everything here takes it."""
-    found = {name: getattr(config, name, False) for name in ("model_type", "attention_bias", "mlp_bias")}
-    found["rope_type"] = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
-    for (name, value), allowed in zip(found.items(), ("llama", False, False, "default"), strict=True):
+def _check(small: Any, sizes: Mapping[str, int]) -> None:
+    """Raise InvalidInput unless a configuration is that of a plain Llama, and the sizes can hold it."""
+    kind = {name: getattr(small, name, False) for name in ("model_type", "attention_bias", "mlp_bias")}
+    kind["rope_type"] = (getattr(small, "rope_parameters", None) or {}).get("rope_type")
+    for (name, value), allowed in zip(kind.items(), ("llama", False, False, "default"), strict=True):
         if value != allowed:
             raise InvalidInput(f"a model with {name} {value!r} cannot be inflated; allowed: {allowed!r}")
-
-
-def _check_fit(small: Any, sizes: Mapping[str, int]) -> None:
-    """Raise InvalidInput for the first size that cannot hold the small model."""
     hidden, heads, shared = (
         sizes[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads")
     )
+    needed = small.num_key_value_heads * _needed_copies(small, heads // shared)
     least = {name: getattr(small, name) for name in ("intermediate_size", "num_hidden_layers", "vocab_size")}
-    least |= {"hidden_size": small.hidden_size + 1, "num_attention_heads": 1, "num_key_value_heads": 1}
+    least |= {"hidden_size": small.hidden_size + 1, "num_key_value_heads": needed}
     for name, allowed in least.items():
         if sizes[name] < allowed:
             raise InvalidInput(f"{name} is {sizes[name]}; allowed: from {allowed}, to hold the small model")
-    if heads % shared:
+    if hidden // heads % small.head_dim:
         raise InvalidInput(
-            f"num_attention_heads is {heads}; allowed: a multiple of num_key_value_heads, {shared}"
-        )
-    if hidden % heads or hidden // heads % small.head_dim:
-        raise InvalidInput(
-            f"hidden_size {hidden} over num_attention_heads {heads} makes heads of {hidden / heads:g} "
+            f"hidden_size {hidden} over num_attention_heads {heads} makes heads of {hidden // heads} "
             f"dimensions; allowed: a multiple of the small model's {small.head_dim}, so that rotary "
             "frequencies are the same"
         )
-    needed = small.num_key_value_heads * _needed_copies(small, heads // shared)
-    if shared < needed:
-        raise InvalidInput(
-            f"num_key_value_heads is {shared}; allowed: from {needed}, for the small model's "
-            f"{small.num_attention_heads} query heads in groups of {heads // shared}"
-        )
 
 
-@dataclass(frozen=True)
-class _Places:
-    """Where the rows of a small model's heads lie among those of a large one's.
-
-    scale: of the norms' gains. stretch: of the queries. copies: large key-value heads for each small one.
-    query_heads: (n,) int64, the large heads in use. query_rows: (n d,), key_rows: (copies n_kv d,), for each
-    row of the small projections, the copies of a key-value head one after the other.
-    """
-
-    scale: float
-    stretch: float
-    copies: int
-    query_heads: Tensor
-    query_rows: Tensor
-    key_rows: Tensor
-
-    @classmethod
-    def of(cls, small: Any, large: Any, device: torch.device) -> _Places:
-        """The places, from both configurations."""
-        wide = large.head_dim // small.head_dim
-        pairs = torch.arange(small.head_dim // 2, device=device) * wide
-        within = torch.cat((pairs, pairs + large.head_dim // 2))
-        heads = torch.arange(small.num_attention_heads, device=device)
-        own_group, group = _queries_per_key(small), _queries_per_key(large)
-        copies = _needed_copies(small, group)
-        rank = heads % own_group
-        query_heads = (heads // own_group * copies + rank // group) * group + rank % group
-        key_heads = torch.arange(small.num_key_value_heads * copies, device=device)
-
-        def rows(of: Tensor) -> Tensor:
-            return (of[:, None] * large.head_dim + within).flatten()
-
-        return cls(
-            math.sqrt(small.hidden_size / large.hidden_size),
-            math.sqrt(wide),
-            copies,
-            query_heads,
-            rows(query_heads),
-            rows(key_heads),
-        )
-
-
-def _write_layer(layer: Any, small: Any, places: _Places) -> None:
-    """Put a small layer into a large one, whose output projections are zero."""
-    for name in ("input_layernorm", "post_attention_layernorm"):
-        _write_gain(getattr(layer, name).weight, getattr(small, name).weight, places.scale)
-    narrow, attention = small.self_attn, layer.self_attn
-    width = narrow.q_proj.in_features
-    queries = attention.q_proj.weight
-    queries.view(-1, attention.head_dim, queries.shape[1])[places.query_heads, :, :width] = 0
-    queries[places.query_rows, :width] = (narrow.q_proj.weight * places.stretch).to(queries.dtype)
+def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> None:
+    """Put small heads into large ones, whose output weights are zero. small, large: the configurations."""
+    width, wide = small.hidden_size, large.head_dim // small.head_dim
+    pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * wide
+    within = torch.cat((pairs, pairs + large.head_dim // 2))  # places of a small head's dimensions
+    heads = torch.arange(small.num_attention_heads, device=within.device)
+    own_group, group = _queries_per_key(small), _queries_per_key(large)
+    copies = _needed_copies(small, group)  # large key-value heads for each small one
+    rank = heads % own_group
+    places = (heads // own_group * copies + rank // group) * group + rank % group  # of small query heads
+    queries = attention.q_proj.weight.unflatten(0, (-1, large.head_dim))
+    queries[places, :, :width] = 0
+    weight = narrow.q_proj.weight.unflatten(0, (-1, small.head_dim)) * math.sqrt(wide)
+    queries[places[:, None], within, :width] = weight.to(queries.dtype)
     for name in ("k_proj", "v_proj"):
-        weight = getattr(narrow, name).weight.unflatten(0, (-1, narrow.head_dim))
-        copied = weight.repeat_interleave(places.copies, 0).flatten(0, 1)
-        getattr(attention, name).weight[places.key_rows, :width] = copied.to(queries.dtype)
-    attention.o_proj.weight[:width, places.query_rows] = narrow.o_proj.weight.to(queries.dtype)
-    for name in ("gate_proj", "up_proj", "down_proj"):
-        weight = getattr(small.mlp, name).weight
-        getattr(layer.mlp, name).weight[: weight.shape[0], : weight.shape[1]] = weight
+        weight = getattr(narrow, name).weight.unflatten(0, (-1, small.head_dim)).repeat_interleave(copies, 0)
+        rows = getattr(attention, name).weight.unflatten(0, (-1, large.head_dim))
+        rows[: len(weight), within, :width] = weight.to(rows.dtype)
+    outputs = attention.o_proj.weight.unflatten(1, (-1, large.head_dim))
+    outputs[:width, places[:, None], within] = narrow.o_proj.weight.unflatten(1, (-1, small.head_dim)).to(
+        outputs.dtype
+    )
 
 
-def _write_gain(gain: Tensor, small: Tensor, scale: float) -> None:
+def _write_gain(gain: Tensor, small: Tensor) -> None:
     """A norm's gain: 0 for all that is not the small model's, so that nothing of it is read."""
     gain.zero_()
-    gain[: len(small)] = small * scale
+    gain[: len(small)] = small * math.sqrt(len(small) / len(gain))
 
 
 def _write_ends(large: Any, small: Any) -> None:
@@ -259,7 +211,7 @@ def _write_ends(large: Any, small: Any) -> None:
     least = mark / scale / math.sqrt(_largest_square(small) + small.config.rms_norm_eps)
     push = math.sqrt(PUSH / least)
     gain = large.model.norm.weight
-    _write_gain(gain, small.model.norm.weight, scale)
+    _write_gain(gain, small.model.norm.weight)
     gain[width] = push
     head = large.get_output_embeddings().weight
     head[:, :width] = small.get_output_embeddings().weight[read_as]

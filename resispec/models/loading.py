@@ -1,7 +1,13 @@
-"""Pairs of models: read from folders or the hub, or made of what a program has at hand; saving."""
+"""Pairs of models: read from folders or the hub, or made of a program's modules; their vocabularies; saving.
+
+Models round the rows of their embeddings up to different numbers: Qwen2.5 7B has 152,064, 0.5B has 151,936,
+and their tokenizer knows 151,665. The law of a target is what it is, whole. That of a draft may be any law
+over the target's ids: it is 0 where the draft has no row, and cut and renormalised where it has more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,16 +19,17 @@ from resispec.errors import InvalidInput
 from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, find_dtype, found_device, read_checkpoint
 from resispec.models.pair import Pair
-from resispec.models.tokenizer import NoTokenizer, TransformersTokenizer
-from resispec.models.vocabulary import sharing
+from resispec.models.tokenizer import TransformersTokenizer
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer as FastTokenizer
+    from tokenizers import Tokenizer
 
 transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 
 LOADED = {"cpu": "float32", "cuda": "bfloat16"}
 """The precision in which `as_pair` loads two names, by the type of the device."""
+MOST_PADDING = 1024
+"""Rows that only pad, at most: numbers of rows are rounded up to multiples of 64 to 512."""
 
 
 def load_pair(
@@ -42,13 +49,14 @@ def load_pair(
     check_device(device)
     precision = find_dtype(dtype)
     module, tokenizer = read_checkpoint(target, target_revision, precision, device)
-    target_model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
+    model, shared_tokenizer = TransformersModel(module), TransformersTokenizer(tokenizer)
     if draft is None:
-        return Pair(target_model, None, shared_tokenizer)
+        return Pair(model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, precision, device)
-    names, tokenizers = (f"target {target}", f"draft {draft}"), (tokenizer, draft_tokenizer)
-    draft_model = sharing(target_model, TransformersModel(module), names, tokenizers)
-    return Pair(target_model, draft_model, shared_tokenizer)
+    draft_model = TransformersModel(module)
+    names, least = (f"target {target}", f"draft {draft}"), min(model.vocab_size, draft_model.vocab_size)
+    check_tokenizers(names, (tokenizer, draft_tokenizer), least)
+    return Pair(model, draft_model.in_vocabulary(model.vocab_size), shared_tokenizer)
 
 
 def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
@@ -56,9 +64,10 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
 
     Names are of folders or of the hub, as for `load_pair`. Two names bring their tokenizer and are loaded on
     CUDA where there is a device, in bfloat16, otherwise on the CPU in float32; a name beside a model is
-    loaded as that one is. Modules are set to evaluation. tokenizer: of transformers, or a `Tokenizer`.
-    Vocabularies may differ by padding, see `sharing`.
-    Raises InvalidInput for anything else, for models on different devices, and as `load_pair` and `Pair`.
+    loaded as that one is. Modules are set to evaluation. tokenizer: of transformers, or what does as a
+    `TransformersTokenizer` does. That ids of two modules mean the same is taken on trust.
+    Raises InvalidInput for anything else, for models on different devices or of numbers of tokens that differ
+    by more than padding, and as `load_pair` and `Pair`.
     """
     if isinstance(tokenizer, PreTrainedTokenizerBase):
         tokenizer = TransformersTokenizer(tokenizer)
@@ -66,13 +75,20 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         device = found_device("auto")
         pair = load_pair(str(target), str(draft), device, LOADED[device])
         return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
-    models = _as_model("target", target, draft), _as_model("draft", draft, target)
-    devices = [model.device for model in models]
-    if devices[0] != devices[1]:
-        raise InvalidInput(f"target on {devices[0]} and draft on {devices[1]}; allowed: one device for both")
-    if all(isinstance(model, TransformersModel) for model in models):
-        models = models[0], sharing(*models, ("target", "draft"))
-    return Pair(*models, NoTokenizer() if tokenizer is None else tokenizer)
+    first, second = _as_model("target", target, draft), _as_model("draft", draft, target)
+    if first.device != second.device:
+        raise InvalidInput(
+            f"target on {first.device} and draft on {second.device}; allowed: one device for both"
+        )
+    if isinstance(first, TransformersModel) and isinstance(second, TransformersModel):
+        sizes = first.vocab_size, second.vocab_size
+        if abs(sizes[0] - sizes[1]) > MOST_PADDING:
+            raise InvalidInput(
+                f"target has {sizes[0]} tokens and draft {sizes[1]}; allowed: models that share a "
+                f"tokenizer, whose numbers of tokens differ by padding alone, up to {MOST_PADDING}"
+            )
+        second = second.in_vocabulary(first.vocab_size)
+    return Pair(first, second, tokenizer)
 
 
 def _as_model(role: str, model: Any, beside: Any) -> Any:
@@ -94,7 +110,25 @@ def _as_model(role: str, model: Any, beside: Any) -> Any:
     return model
 
 
-def save_model(model: Any, tokenizer: FastTokenizer, eos_token: str, folder: Path) -> None:
+def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int) -> None:
+    """Raise InvalidInput, with the first id that differs, unless all agree on every id below `size`.
+
+    names: of the models, for the message. tokenizers: of transformers.
+    """
+    tokens = [{index: token for token, index in one.get_vocab().items()} for one in tokenizers]
+    for name, others in zip(names[1:], tokens[1:], strict=True):
+        for index in range(size):
+            found, other = (
+                repr(known[index]) if index in known else "absent" for known in (tokens[0], others)
+            )
+            if found != other:
+                raise InvalidInput(
+                    f"{names[0]} and {name} have different tokenizers: token {index} is {found} in the one "
+                    f"and {other} in the other; allowed: models that share one"
+                )
+
+
+def save_model(model: Any, tokenizer: Tokenizer, eos_token: str, folder: Path) -> None:
     """Write a model folder that `load_pair` and every other user of transformers can open."""
     model.save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos_token).save_pretrained(folder)

@@ -76,40 +76,36 @@ def shortened(own: Head, module: Any, features: Tensor) -> Head:
 
 
 @torch.inference_mode()
-def check_logits(name: str, model: Model, module: Any) -> Tensor:
-    """Raise InvalidInput unless `model` gives a small tree the logits that `module` gives to its paths.
+def check_logits(model: Any, module: Any) -> Tensor:
+    """Raise InvalidInput unless a `TransformersModel` gives a small tree the logits of its module.
 
-    model: a session and a head made of `module`, a causal language model of transformers; messages call it
-    `name`. Three of the tree's four tokens share their parent, which is cached, so that a model also shows
-    itself which does not heed the mask or the positions, as where attention is biased by distance (ALiBi).
+    Three of the tree's four tokens share their parent, which is cached, so that a model also shows itself
+    which does not heed the mask or the positions, as where attention is biased by distance (ALiBi).
     Where layers see a window, a second look at one of a single token shows that both mean the same by it.
     Takes three short forwards a look. Returns the features (4, H).
     """
     configs = [config for part in module.modules() if (config := getattr(part, "config", None))]
     windows = [(config, window) for config in configs if (window := getattr(config, "sliding_window", None))]
     try:
-        gap, features = _gap(model, module)
-        gaps = [gap]
+        looks = [_gap(model, module)]
+        for config, _ in windows:
+            config.sliding_window = 1
         if windows:
-            try:
-                for config, _ in windows:
-                    config.sliding_window = 1
-                gaps.append(_gap(model, module)[0])
-            finally:
-                for config, window in windows:
-                    config.sliding_window = window
+            looks.append(_gap(model, module))
     except Exception as error:  # a kind of model that nobody has tried can raise anything
-        raise InvalidInput(
-            f"{name}: a tree of four tokens cannot be forwarded: {type(error).__name__}: {first_line(error)}"
-        ) from error
+        message = f"a tree of four tokens cannot be forwarded: {type(error).__name__}: {first_line(error)}"
+        raise InvalidInput(f"{model.name}: {message}") from error
+    finally:
+        for config, window in windows:
+            config.sliding_window = window
     allowed = max(LEAST_ALLOWED, ROUNDING_EPS * torch.finfo(module.dtype).eps)
-    wrong = [gap for gap in gaps if not gap <= allowed]
-    if wrong:
-        raise InvalidInput(
-            f"{name}: logits in a tree differ from the model's own by {wrong[0]:.2g} of their size; "
-            f"allowed in {str(module.dtype).removeprefix('torch.')}: {allowed:.2g}"
-        )
-    return features
+    for gap, _ in looks:
+        if not gap <= allowed:
+            raise InvalidInput(
+                f"{model.name}: logits in a tree differ from the model's own by {gap:.2g} of their size; "
+                f"allowed in {str(module.dtype).removeprefix('torch.')}: {allowed:.2g}"
+            )
+    return looks[0][1]
 
 
 def _gap(model: Model, module: Any) -> tuple[float, Tensor]:

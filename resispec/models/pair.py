@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from resispec.errors import InvalidInput
-from resispec.models.base import Model, Tokenizer
+from resispec.models.base import Model
 from resispec.models.eagle import EagleModel
-from resispec.models.eagle3 import Eagle3Model
+from resispec.models.tokenizer import TransformersTokenizer
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target, its draft where there is one, and the tokenizer that they share."""
+    """A target, its draft where there is one, and the tokenizer that they share, if it is known."""
 
     target: Model
     draft: Model | EagleModel | None
-    tokenizer: Tokenizer
+    tokenizer: TransformersTokenizer | None
 
     def __post_init__(self) -> None:
         if self.draft is not None and self.draft.vocab_size != self.target.vocab_size:
@@ -36,7 +36,7 @@ class Pair:
     def end_token_ids(self) -> frozenset[int]:
         """The tokens that end a sequence: those that the target's files name, or else the tokenizer's."""
         named = getattr(self.target, "end_token_ids", ())
-        return frozenset(named) or frozenset({self.tokenizer.eos_token_id} - {None})
+        return frozenset(named) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
     def draft_model(self) -> Model:
         """The independent draft model. Raises InvalidInput when the pair has none."""
@@ -63,10 +63,4 @@ class Pair:
 
         Raises InvalidInput as `eagle_model`.
         """
-        drafter = self.eagle_model()
-        return drafter.head if isinstance(drafter, Eagle3Model) else self.target.head
-
-    @property
-    def num_draftable(self) -> int:
-        """Tokens that can be drafted: all of them, or those of the drafter's own vocabulary."""
-        return self.draft.num_draftable if isinstance(self.draft, Eagle3Model) else self.target.vocab_size
+        return self.eagle_model().head or self.target.head

@@ -19,14 +19,14 @@ _ON_THAT_DAY = "".join([
 
 
 class TransformersTokenizer:
-    """A `Tokenizer` around a transformers tokenizer."""
+    """Text to token ids and back, by a tokenizer of transformers."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.inner = tokenizer
         self.eos_token_id: int | None = tokenizer.eos_token_id
 
     def encode(self, text: str) -> list[int]:
-        """See `Tokenizer.encode`."""
+        """Token ids of a text, with the special tokens that the model expects."""
         return list(self.inner.encode(text, verbose=False))
 
     def encode_chat(self, text: str) -> list[int]:
@@ -53,7 +53,7 @@ class TransformersTokenizer:
         return list(self.inner.encode(chat, add_special_tokens=False, verbose=False))
 
     def decode(self, token_ids: list[int]) -> str:
-        """See `Tokenizer.decode`."""
+        """Text of token ids."""
         return str(self.inner.decode(token_ids))
 
     def beginning(self, text: str, count: int) -> str:
@@ -63,15 +63,3 @@ class TransformersTokenizer:
         """
         token_ids = self.inner.encode(text, add_special_tokens=False, verbose=False)[:count]
         return str(self.inner.decode(token_ids, clean_up_tokenization_spaces=False)).rstrip("\ufffd")
-
-
-class NoTokenizer:
-    """The tokenizer of a pair that has none: texts are refused."""
-
-    eos_token_id: int | None = None
-
-    def _refuse(self, *_: Any) -> Any:
-        """Raises InvalidInput: a text needs a tokenizer."""
-        raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
-
-    encode = encode_chat = decode = beginning = _refuse

@@ -5,6 +5,8 @@ import torch
 import transformers
 from toy_architectures import (
     LLAMA,
+    PROMPT,
+    TOPOLOGY,
     WINDOW,
     build,
     check_logits_are_own,
@@ -14,10 +16,10 @@ from toy_architectures import (
     made,
     own_logits,
 )
-from toys import save_tiny_pair
+from toys import save_tiny_pair, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import TransformersModel, features_of, load_pair
+from resispec.models import DTYPES, TransformersModel, features_of, load_pair
 
 # A plain one, a scale behind the head, a projection before it, a wide head, windows everywhere and in turn.
 SIX = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
@@ -61,7 +63,31 @@ def test_the_module_stays_as_it_is():
     assert model.head(features_of(model, tokens)).dtype == torch.float64
 
 
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_tree_forward_on_cuda(dtype):
+    model = TransformersModel(tiny_llama().module.to("cuda", DTYPES[dtype]))
+    tokens = torch.arange(10, 10 + TOPOLOGY.num_nodes)
+    session = model.session(64, drafted=TOPOLOGY.num_nodes)
+    session.extend(torch.tensor(PROMPT).cuda())
+    features = session.forward(tokens.cuda(), TOPOLOGY.depths.cuda(), TOPOLOGY.ancestors.cuda())
+    for logits, seen in zip(model.head(features).float().cpu(), TOPOLOGY.ancestors, strict=True):
+        expected = own_logits(tiny_llama().module, PROMPT + tokens[seen].tolist())[-1]
+        error = (logits - expected).abs().max() / expected.abs().max()
+        assert error < (1e-3 if dtype == "float32" else 0.1)
+
+
 # What is refused
+
+
+def test_a_full_cache_says_so():
+    session = tiny_llama().session(4, drafted=2)
+    with pytest.raises(IndexError, match="index 6 is out of bounds"):
+        session.extend(torch.arange(5))
+    drafted = torch.arange(3)
+    with pytest.raises(IndexError, match="holds 2 rows of a step; 3"):
+        session.forward(drafted, drafted, torch.ones(3, 3, dtype=torch.bool).tril())
 
 
 class Louder(transformers.LlamaForCausalLM):

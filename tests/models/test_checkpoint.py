@@ -125,20 +125,33 @@ def test_what_is_wrong_with_a_model_folder_is_said_in_one_line(
     assert "LOAD REPORT" not in "".join(capfd.readouterr())
 
 
-def test_weights_in_a_pickle_of_tensors_are_read(good_folder, tmp_path):
-    shutil.copytree(good_folder, tmp_path / "model")
-    pickled()(tmp_path / "model")
-    found, expected = (
-        load_pair(str(folder), None).target.module for folder in (tmp_path / "model", good_folder)
-    )
-    assert all(
-        torch.equal(found.state_dict()[name], weight) for name, weight in expected.state_dict().items()
-    )
+def test_a_folder_loads_in_the_precision_that_is_asked_for(good_folder, tmp_path):
+    for dtype in (torch.float32, torch.bfloat16):
+        pair = load_pair(str(good_folder), None, dtype=str(dtype).removeprefix("torch."))
+        assert pair.target.module.dtype == dtype and pair.target.context == 256 and pair.draft is None
+        assert pair.tokenizer.decode(pair.tokenizer.encode("abc def")) == "abc def"
+    missing = str(tmp_path / "nothing")
+    for options, message in (
+        ({"target": missing}, f"model folder {missing} does not exist"),
+        ({"target": "owner/unreachable"}, "ways out"),
+        ({"dtype": "int8"}, "unknown dtype 'int8'; allowed: float32, bfloat16, float16"),
+        ({"device": "cuda:99"}, "device 'cuda:99' cannot be used; this machine has cpu"),
+    ):
+        with pytest.raises(InvalidInput, match=message) as caught:
+            load_pair(**{"target": str(good_folder), "draft": None, **options})
+        assert "\n" not in str(caught.value)
 
 
-def test_old_weights_that_follow_from_the_configuration_are_passed_over(good_folder, tmp_path):
+def test_a_pickle_of_tensors_is_read_and_old_weights_that_follow_from_the_configuration_are_not(
+    good_folder, tmp_path
+):
     shutil.copytree(good_folder, tmp_path / "model")
     weights = load_file(good_folder / "model.safetensors")
     weights["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
     save_file(weights, tmp_path / "model" / "model.safetensors", metadata={"format": "pt"})
-    assert load_pair(str(tmp_path / "model"), None).target.vocab_size == 64
+    pickled()(tmp_path / "model")
+    found, expected = (
+        load_pair(str(folder), None).target.module.state_dict()
+        for folder in (tmp_path / "model", good_folder)
+    )
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from toys import save_tiny_pair, tiny_eagle, tiny_eagle3
 
 from resispec.errors import InvalidInput
-from resispec.models import Eagle3Model, EagleModel, features_of, load_eagle_pair, save_eagle
+from resispec.models import EagleModel, features_of, load_eagle_pair, save_eagle
 from resispec.models.eagle_files import load_eagle
 
 TOKENS = tuple(range(1, 64, 4))
@@ -89,15 +89,16 @@ def test_official_checkpoints_load(load, tmp_path, kind, safetensors):
     assert set(found) == OFFICIAL[kind] | {"embed_tokens.weight"} and isinstance(pair.draft, EagleModel)
     for name, weight in weights.items():
         assert torch.equal(found[name], weight.float() if weight.is_floating_point() else weight), name
-    assert (pair.draft.vocab_size, pair.draft.hidden_size, pair.draft.context) == (64, 32, 256)
+    assert (pair.draft.vocab_size, pair.draft.context) == (64, 256)
     if kind == "eagle3":
-        assert isinstance(pair.draft, Eagle3Model) and pair.draft.taps == (1, 2, 3)
+        assert pair.draft.taps == (1, 2, 3)
         finite = pair.eagle_head()(torch.ones(1, 32)).isfinite()[0]
-        assert finite.nonzero()[:, 0].tolist() == list(TOKENS) and pair.num_draftable == 16
+        assert finite.nonzero()[:, 0].tolist() == list(TOKENS) and pair.draft.num_draftable == 16
         assert features_of(pair.target, [1, 2]).shape == (2, 128)
 
 
-def test_a_bias_and_the_embeddings_may_be_absent(load, tmp_path):
+def test_a_bias_the_embeddings_and_the_drafter_may_be_absent(load, target, tmp_path):
+    assert load_eagle_pair(target, None).draft is None
     weights = published("eagle", tiny_eagle(vocab=64, bias=False))
     del weights["embed_tokens.weight"]
     write(tmp_path / "drafter", "eagle", weights)
@@ -105,10 +106,6 @@ def test_a_bias_and_the_embeddings_may_be_absent(load, tmp_path):
     found = pair.draft.module.state_dict()
     assert set(found) == OFFICIAL["eagle"] - {"fc.bias"} | {"embed_tokens.weight"}
     assert torch.equal(found["embed_tokens.weight"], pair.target.module.get_input_embeddings().weight)
-
-
-def test_a_drafter_without_a_name_is_none(target):
-    assert load_eagle_pair(target, None).draft is None
 
 
 def test_the_rotary_frequencies_are_the_configurations_in_full_precision(load, tmp_path):
@@ -134,7 +131,7 @@ def test_a_drafter_of_the_whole_vocabulary_reads_no_map(load, tmp_path):
     for maps, size in (({}, "absent"), (zeros, 64), (zeros, None)):
         write(tmp_path / "drafter", "eagle3", rest | maps, draft_vocab_size=size)
         pair = load()
-        assert pair.num_draftable == 64 and pair.eagle_head()(torch.ones(1, 32)).isfinite().all()
+        assert pair.draft.num_draftable == 64 and pair.eagle_head()(torch.ones(1, 32)).isfinite().all()
 
 
 def test_a_drafter_may_be_narrower_than_its_target_and_then_has_its_own_embeddings(load, tmp_path):
@@ -155,10 +152,14 @@ def test_a_drafter_may_be_narrower_than_its_target_and_then_has_its_own_embeddin
             load()
 
 
-@pytest.mark.parametrize("changes", [{TAPS: [0, 1, 3]}, {"eagle_config": {TAPS: [-1, 0, 2]}}])
-def test_the_tapped_layers_are_the_configurations(load, tmp_path, changes):
-    write(tmp_path / "drafter", "eagle3", **changes)
-    assert load().draft.taps == (0, 1, 3)
+def test_the_tapped_layers_are_the_configurations_and_a_mask_follows_from_the_map(load, tmp_path):
+    weights = published("eagle3")
+    del weights["t2d"]
+    for changes in ({TAPS: [0, 1, 3]}, {"eagle_config": {TAPS: [-1, 0, 2]}}):
+        write(tmp_path / "drafter", "eagle3", weights, **changes)
+        drafter = load().draft
+        assert drafter.taps == (0, 1, 3)
+        assert drafter.module.t2d.nonzero()[:, 0].tolist() == list(TOKENS)
 
 
 @pytest.mark.parametrize("kind", OFFICIAL)
@@ -176,77 +177,58 @@ def test_a_saved_drafter_has_the_published_layout_and_comes_back(load, tmp_path,
     assert saved.get("bias") is (True if kind == "eagle" else None)
     assert saved.get("draft_vocab_size") == SIZES[kind].get("draft_vocab_size")
     again = load_eagle(str(tmp_path / "again"), pair.target)
-    assert getattr(again, "taps", None) == ((0, 1, 3) if kind == "eagle3" else None)
+    assert again.taps == ((0, 1, 3) if kind == "eagle3" else ())
     found, expected = again.module.state_dict(), pair.draft.module.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
 
 
 def changed(name, place, value):
-    def change(weights):
-        weights[name] = weights[name].clone()
-        weights[name][place] = value
-
-    return change
+    return lambda weights: weights[name].__setitem__(place, value)
 
 
 def updated(**tensors):
     return lambda weights: weights.update({name.replace("__", "."): value for name, value in tensors.items()})
 
 
-BAD_WEIGHTS = {
-    "missing": ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
-    "extra": ("eagle", updated(lm_head__weight=torch.ones(64, 32)), "Unexpected .* .lm_head.weight"),
-    "shape": ("eagle", updated(fc__weight=torch.ones(32, 32)), "mismatch for fc.weight: .*32, 32.*32, 64"),
-    "no tensors": ("eagle", updated(fc__weight=[1.0]), "is no EAGLE checkpoint; expected tensors by name"),
-    "no map": ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
-    "floats": ("eagle3", updated(d2t=torch.zeros(16)), r"d2t is \(16,\) torch.float32; allowed"),
-    "size": ("eagle3", updated(d2t=torch.zeros(9, dtype=torch.int64)), r"d2t is \(9,\) torch.int64"),
-    "high": ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
-    "low": ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
-    "twice": ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),
-    "mask": ("eagle3", changed("t2d", 2, True), "t2d is not the mask of the tokens that d2t reaches"),
-    "mask size": ("eagle3", updated(t2d=torch.ones(9)), "t2d is not the mask"),
-}  # fmt: skip
+WRONG_WEIGHTS = [
+    ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
+    ("eagle", updated(lm_head__weight=torch.ones(64, 32)), "Unexpected .* .lm_head.weight"),
+    ("eagle", updated(fc__weight=torch.ones(32, 32)), "mismatch for fc.weight: .*32, 32.*32, 64"),
+    ("eagle", updated(fc__weight=[1.0]), "is no EAGLE checkpoint; expected tensors by name"),
+    ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
+    ("eagle3", updated(d2t=torch.zeros(16)), r"d2t is \(16,\) torch.float32; allowed"),
+    ("eagle3", updated(d2t=torch.zeros(9, dtype=torch.int64)), r"d2t is \(9,\) torch.int64"),
+    ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
+    ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
+    ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),
+    ("eagle3", changed("t2d", 2, True), "t2d is not the mask of the tokens that d2t reaches"),
+    ("eagle3", updated(t2d=torch.ones(9)), "t2d is not the mask"),
+]
+WRONG_CONFIG = [
+    ("eagle", {"hidden_size": 64}, "has hidden_size 64; its target has 32"),
+    ("eagle", {"vocab_size": 50}, "has vocab_size 50; its target has 64"),
+    ("eagle", {"intermediate_size": 24}, "mismatch for .*gate_proj.weight: .*48, 32.*24, 32"),
+    ("eagle", {"num_hidden_layers": 2}, "num_hidden_layers 2; an EAGLE drafter has 1"),
+    ("eagle", {"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
+    ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
+    ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
+    ("eagle3", {"draft_vocab_size": 8}, r"d2t is \(16,\) torch.int64; allowed: \(8,\) whole numbers"),
+    ("eagle3", {"norm_before_residual": True}, "has norm_before_residual True; allowed: false"),
+    ("eagle3", {TAPS: [0, 1]}, r"reads layers \[0, 1\] of a target with 4; allowed: 3 numbers"),
+    ("eagle3", {TAPS: [0, 1, 4]}, "allowed: 3 numbers from 0 to 3"),
+    ("eagle3", {TAPS: "all"}, "reads layers 'all' of a target with 4"),
+    ("eagle3", {"eagle_config": {TAPS: [0, 1, 3]}}, "allowed: 3 numbers from -1 to 2"),
+]
 
 
-@pytest.mark.parametrize("name", BAD_WEIGHTS)
-def test_wrong_weights_are_refused_in_one_line(load, tmp_path, name):
-    kind, change, message = BAD_WEIGHTS[name]
-    weights = published(kind)
-    change(weights)
-    write(tmp_path / "drafter", kind, weights)
-    with pytest.raises(InvalidInput, match=message) as caught:
-        load()
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_mask_follows_from_the_map(load, tmp_path):
-    weights = published("eagle3")
-    del weights["t2d"]
-    write(tmp_path / "drafter", "eagle3", weights)
-    assert load().draft.module.t2d.nonzero()[:, 0].tolist() == list(TOKENS)
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "message"),
-    [
-        ("eagle", {"hidden_size": 64}, "has hidden_size 64; its target has 32"),
-        ("eagle", {"vocab_size": 50}, "has vocab_size 50; its target has 64"),
-        ("eagle", {"intermediate_size": 24}, "mismatch for .*gate_proj.weight: .*48, 32.*24, 32"),
-        ("eagle", {"num_hidden_layers": 2}, "num_hidden_layers 2; an EAGLE drafter has 1"),
-        ("eagle", {"hidden_size": "absent", "vocab_size": "absent"}, "lacks hidden_size, vocab_size"),
-        ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
-        ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
-        ("eagle3", {"draft_vocab_size": 8}, r"d2t is \(16,\) torch.int64; allowed: \(8,\) whole numbers"),
-        ("eagle3", {"norm_before_residual": True}, "has norm_before_residual True; allowed: false"),
-        ("eagle3", {TAPS: [0, 1]}, r"reads layers \[0, 1\] of a target with 4; allowed: 3 numbers"),
-        ("eagle3", {TAPS: [0, 1, 4]}, "allowed: 3 numbers from 0 to 3"),
-        ("eagle3", {TAPS: "all"}, "reads layers 'all' of a target with 4"),
-        ("eagle3", {"eagle_config": {TAPS: [0, 1, 3]}}, "allowed: 3 numbers from -1 to 2"),
-    ],
-)  # fmt: skip
-def test_a_wrong_configuration_is_refused_in_one_line(load, tmp_path, kind, changes, message):
-    write(tmp_path / "drafter", kind, **changes)
+@pytest.mark.parametrize(("kind", "change", "message"), [*WRONG_WEIGHTS, *WRONG_CONFIG])
+def test_wrong_weights_and_configurations_are_refused_in_one_line(load, tmp_path, kind, change, message):
+    weights, changes = {name: tensor.clone() for name, tensor in published(kind).items()}, {}
+    if callable(change):
+        change(weights)
+    else:
+        changes = change
+    write(tmp_path / "drafter", kind, weights, **changes)
     with pytest.raises(InvalidInput, match=message) as caught:
         load()
     assert "\n" not in str(caught.value)

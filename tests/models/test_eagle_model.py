@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from slow_llama import attended, fed_forward, normed, within
 from toys import TableModel, ToyTokenizer, eagle3_pair, tiny_eagle, tiny_eagle3, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import Eagle3Model, EagleModel, Pair, features_of, unrolled, usual_taps
+from resispec.models import EagleModel, Pair, features_of, unrolled, usual_taps
 from resispec.trees import from_child_counts
 
 TOKENS = tuple(range(1, 64, 4))
@@ -14,34 +13,60 @@ SHAPE = from_child_counts([[2], [2, 1]])
 TRUE = 9
 
 
+def normed(rows, weight, eps=1e-6):
+    """RMS norm of rows (K, H)."""
+    return rows * (rows.square().mean(-1, keepdim=True) + eps).rsqrt() * weight
+
+
+def layer_output(module, prefix, hidden, read, positions, visible):
+    """A Llama layer behind its first norm, in float64 by definition, on rows (K, H) that read (K, I)."""
+    config = module.config
+    width, num_keys = config.hidden_size // config.num_attention_heads, config.num_key_value_heads
+    weights = {name: weight.double() for name, weight in module.state_dict().items()}
+    queries, keys, values = (
+        (read @ weights[f"{prefix}.self_attn.{kind}_proj.weight"].T).unflatten(1, (-1, width))
+        for kind in "qkv"
+    )
+    angles = positions[:, None, None] / 10_000.0 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    turned = [
+        torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
+        for a, b in (rows.chunk(2, -1) for rows in (queries, keys))
+    ]
+    queries = turned[0].unflatten(1, (num_keys, -1))  # those that share a key, which follow each other
+    scores = torch.einsum("qkgd,rkd->kgqr", queries, turned[1]) / width**0.5
+    shares = scores.masked_fill(~visible.bool(), -torch.inf).softmax(-1)
+    mixed = torch.einsum("kgqr,rkd->qkgd", shares, values).flatten(1)
+    hidden = hidden + mixed @ weights[f"{prefix}.self_attn.o_proj.weight"].T
+    read = normed(hidden, weights[f"{prefix}.post_attention_layernorm.weight"])
+    gate, up, down = (weights[f"{prefix}.mlp.{kind}_proj.weight"].T for kind in ("gate", "up", "down"))
+    return hidden + (torch.nn.functional.silu(read @ gate) * (read @ up)) @ down
+
+
 def eagle_reference(module, tokens, features, positions, visible):
-    """EAGLE-1's drafter written out in float64, from the paper's description; (K, H)."""
-    weights, layer = (within(module.state_dict(), prefix) for prefix in ("", "layers.0."))
+    """EAGLE-1's drafter from the paper's description; (K, H)."""
+    weights = {name: weight.double() for name, weight in module.state_dict().items()}
     inputs = torch.cat((weights["embed_tokens.weight"][tokens], features.double()), -1)
     hidden = inputs @ weights["fc.weight"].T + weights.get("fc.bias", 0.0)
-    hidden = hidden + attended(module.config, within(layer, "self_attn."), hidden, positions, visible)
-    read = normed(hidden, layer["post_attention_layernorm.weight"], module.config.rms_norm_eps)
-    return hidden + fed_forward(within(layer, "mlp."), read)
+    return layer_output(module, "layers.0", hidden, hidden, positions, visible)
 
 
 def eagle3_reference(module, tokens, features, positions, visible):
-    """EAGLE-3's layer written out in float64; features: the target's, or its own outputs and zeros."""
-    layer, eps = within(module.state_dict(), "midlayer."), module.config.rms_norm_eps
-    fused = features[:, 32:].double() @ module.fc.weight.detach().double().T
-    hidden = torch.where((features[:, 32:] != 0).any(1, keepdim=True), fused, features[:, :32].double())
-    embeddings = module.embed_tokens.weight.detach().double()[tokens]
-    embedded = normed(embeddings, layer["input_layernorm.weight"], eps)
-    both = torch.cat((embedded, normed(hidden, layer["hidden_norm.weight"], eps)), -1)
-    hidden = hidden + attended(module.config, within(layer, "self_attn."), both, positions, visible)
-    read = normed(hidden, layer["post_attention_layernorm.weight"], eps)
-    return hidden + fed_forward(within(layer, "mlp."), read)
+    """EAGLE-3's layer; features: the target's, or its own outputs and zeros."""
+    weights = {name: weight.double() for name, weight in module.state_dict().items()}
+    is_true = (features[:, 32:] != 0).any(1, keepdim=True)
+    hidden = torch.where(
+        is_true, features[:, 32:].double() @ weights["fc.weight"].T, features[:, :32].double()
+    )
+    both = (weights["embed_tokens.weight"][tokens], "input_layernorm"), (hidden, "hidden_norm")
+    read = torch.cat([normed(rows, weights[f"midlayer.{name}.weight"]) for rows, name in both], -1)
+    return layer_output(module, "midlayer", hidden, read, positions, visible)
 
 
 def drafter(kind):
     """A drafter, its session and reference, and the width of the target's features."""
     if kind == "eagle3":
         module = tiny_eagle3(TOKENS)
-        return module, Eagle3Model(module).session(64, drafted=SHAPE.num_nodes), eagle3_reference, 4 * 32
+        return module, EagleModel(module).session(64, drafted=SHAPE.num_nodes), eagle3_reference, 4 * 32
     module = tiny_eagle(bias=kind == "eagle")
     return module, EagleModel(module).session(64, drafted=SHAPE.num_nodes), eagle_reference, 32
 
@@ -74,8 +99,8 @@ def test_the_head_gives_the_drafters_tokens_their_places_in_the_targets_vocabula
     module = tiny_eagle3(TOKENS)
     rows = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
     weights = {name: weight.detach().double() for name, weight in module.named_parameters()}
-    own = normed(rows.double(), weights["norm.weight"], 1e-6) @ weights["lm_head.weight"].T
-    found = Eagle3Model(module).head(rows)
+    own = normed(rows.double(), weights["norm.weight"]) @ weights["lm_head.weight"].T
+    found = EagleModel(module).head(rows)
     assert found.shape == (5, 64) and torch.allclose(found[:, list(TOKENS)].double(), own, atol=1e-4)
     outside = sorted(set(range(64)) - set(TOKENS))
     assert torch.equal(found[:, outside], torch.full((5, len(outside)), -torch.inf))
@@ -90,7 +115,7 @@ def test_unrolled_rows_are_those_of_drafting():
     steps = list(unrolled(module, tokens, features, 3))
     assert [len(step[0]) for step in steps] == [6, 5, 4]
     for row in range(4):
-        session = Eagle3Model(module).session(16, drafted=3)
+        session = EagleModel(module).session(16, drafted=3)
         found = session.extend(tokens[0, 1 : row + 2], features[0, : row + 1])[-1:]
         assert torch.allclose(steps[0][0, row], found[0], atol=1e-5)
         for depth in (1, 2):
@@ -130,8 +155,8 @@ def test_a_pair_says_what_kind_of_draft_it_has_and_whose_head_reads_it():
     target, drafter = tiny_llama(), EagleModel(tiny_eagle())
     first, third = Pair(target, drafter, ToyTokenizer()), eagle3_pair()
     assert first.eagle_model() is drafter and Pair(target, target, ToyTokenizer()).draft_model() is target
-    assert first.eagle_head() == target.head and first.num_draftable == 64
-    assert third.eagle_head() == third.draft.head and third.num_draftable == 22
+    assert first.eagle_head() == target.head and first.draft.num_draftable == 64
+    assert third.eagle_head() == third.draft.head and third.draft.num_draftable == 22
     for draft, ask, message in (
         (drafter, Pair.draft_model, "this pair's draft is an EAGLE drafter"),
         (target, Pair.eagle_model, "this pair has an independent draft model"),

@@ -8,8 +8,7 @@ import torch
 from experiments.cell import build
 from experiments.grid import cells_of
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
-from resispec.drafters.eagle import fill, filled
-from resispec.drafters.eagle_trees import Growth, connect
+from resispec.drafters.eagle_trees import FixedTree, Growth
 from resispec.errors import InvalidInput
 from resispec.models import Warp
 from resispec.trees import chain, from_child_counts
@@ -44,6 +43,10 @@ def growth(logits, temperature=1.0):
     return drafter, Growth(drafter, lambda features: features, logits[:1], Warp(temperature=temperature))
 
 
+def grow(tree, growing):
+    return tree.connect(*tree.grow(growing, torch.Generator()))
+
+
 def path_of(grown, node):
     parent = grown.topology.parents[node]
     return () if node == 0 else (*path_of(grown, parent), int(grown.tokens[node - 1]))
@@ -69,7 +72,7 @@ def test_the_dynamic_tree_drawn_by_hand():
     kept: 1 .6, 2 .3, 13 .3, 22 .21, 222 .147, and of the two of .12 the one of the earlier level
     """
     drafter, growing = growth(HAND + torch.tensor([0, 1e-4, 0, 0]))  # 11 before 12
-    grown = connect(*DynamicTree(total_token=7, depth=2, top_k=2).grow(growing))
+    grown = grow(DynamicTree(total_token=7, depth=2, top_k=2), growing)
     assert paths(grown) == [(1,), (2,), (1, 3), (1, 1), (2, 2), (2, 2, 2)]
     assert grown.topology.parents == (-1, 0, 0, 1, 1, 2, 5)
     assert drafter.forwarded == [[1, 2], [3, 2]]
@@ -83,10 +86,10 @@ def test_the_dynamic_tree_drawn_by_hand():
 
 def test_depth_counts_forwards_of_the_beam():
     _, growing = growth(HAND)
-    grown = connect(*DynamicTree(total_token=100, depth=0, top_k=3).grow(growing))
+    grown = grow(DynamicTree(total_token=100, depth=0, top_k=3), growing)
     assert paths(grown) == [(1,), (2,), (3,)] and grown.nodes.tolist() == [0]
     drafter, growing = growth(HAND)
-    grown = connect(*DynamicTree(total_token=100, depth=4, top_k=1).grow(growing))
+    grown = grow(DynamicTree(total_token=100, depth=4, top_k=1), growing)
     assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)]
     assert sum(drafter.forwarded, []) == [1, 3, 0, 1]
 
@@ -114,7 +117,7 @@ def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
     for seed in range(4):
         logits = 3 * torch.randn(20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         _, growing = growth(logits)
-        grown = connect(*tree.grow(growing))
+        grown = grow(tree, growing)
         assert sorted(paths(grown)) == sorted(path for path, _ in published(logits, tree))
         assert len(set(paths(grown))) == grown.topology.num_nodes - 1
         for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
@@ -139,7 +142,7 @@ def test_ties_at_the_cut_do_not_break_the_tree(kind):
         "half": (torch.eye(6).roll(1, 1) * 30).half(),
     }[kind]
     for total_token in range(2, 14):
-        grown = connect(*DynamicTree(total_token, depth=3, top_k=3).grow(growth(logits)[1]))
+        grown = grow(DynamicTree(total_token, depth=3, top_k=3), growth(logits)[1])
         kept = set(paths(grown))
         assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
         assert all(path[:-1] in kept or len(path) == 1 for path in kept)
@@ -151,7 +154,7 @@ def test_a_law_of_nan_is_not_a_tree():
     logits = torch.eye(6).roll(1, 1)
     logits[1] = torch.nan
     with pytest.raises(FloatingPointError, match="NaN"):
-        connect(*DynamicTree(8, 1, 3).grow(growth(logits)[1]))
+        grow(DynamicTree(8, 1, 3), growth(logits)[1])
 
 
 def test_the_fixed_tree_is_eagle_1s():
@@ -167,7 +170,7 @@ def test_the_fixed_tree_is_eagle_1s():
     )
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)
-    grown = filled(EAGLE1, fill(EAGLE1, growing, Reading.POINT_MASS, torch.Generator()))
+    grown = grow(FixedTree(EAGLE1, Reading.POINT_MASS), growing)
     order = logits.argsort(-1, descending=True)
     found = []
     for path in paths(grown):

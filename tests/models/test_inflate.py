@@ -1,22 +1,74 @@
-"""Inflated Llamas: the law of a small one in every precision, at the cost of a large one."""
+"""Inflated Llamas: the law of a small one at the cost of a large one; named shapes, and the command."""
 
 from __future__ import annotations
 
 import copy
+import json
+import sys
 from dataclasses import asdict, replace
 
 import pytest
 import torch
 from torch import Tensor
-from toy_inflated import HEADS, LARGE, VOCAB, large_of, llama, pairs, tokens
+from toys import ToyTokenizer, save_tiny_pair
 
+from experiments.cli import run_single
+from experiments.inflate import run_inflating
+from resispec import embedded
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
+from resispec.embedded.pairs import inflated_fingerprint
+from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
+from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape, find_shape
 from resispec.errors import InvalidInput
-from resispec.models import Pair, build_llama
-from resispec.models.inflate import distance, inflate
+from resispec.models import Pair, TransformersModel, build_llama, load_pair
+from resispec.models.inflate import distance, inflate, inflate_pair
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
+
+VOCAB = 60
+HEADS = {
+    "32 in 64": ((2, 2, 32), Shape(192, 100, 3, 3, 3, 200)),
+    "32 in 128": ((2, 2, 32), Shape(384, 100, 2, 3, 3, 200)),
+    "16 in 32, grouped in both": ((4, 2, 16), Shape(128, 64, 4, 4, 2, 200)),
+    "grouped in the small one alone": ((4, 1, 16), Shape(160, 64, 2, 5, 5, 61)),
+    "in larger groups": ((4, 2, 8), Shape(96, 64, 3, 12, 3, 200)),
+    "in smaller groups": ((6, 1, 8), Shape(128, 64, 3, 8, 4, 60)),
+}
+"""By name, (query heads, key-value heads, dimensions of each) and what they are inflated to."""
+LARGE = Shape(384, 100, 3, 3, 3, 200)
+TOY = PairShape(Shape(384, 100, 3, 6, 6, 200), Shape(128, 64, 2, 4, 4, 200))
+
+
+def llama(heads: int, shared: int, width: int, tied: bool = False, seed: int = 0):
+    """An untrained Llama whose laws are far from uniform and whose norms have gains of their own."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module = build_llama(
+            vocab_size=VOCAB, hidden_size=heads * width, intermediate_size=48, num_hidden_layers=2,
+            num_attention_heads=heads, num_key_value_heads=shared, max_position_embeddings=256,
+            tie_word_embeddings=tied, eos_token_id=None,
+        ).eval()  # fmt: skip
+        with torch.no_grad():
+            for name, parameter in module.named_parameters():
+                gain = 0.5 + torch.rand_like(parameter)
+                parameter.mul_(gain if "norm" in name else 6 if "layers" in name else 20)
+    return module
+
+
+def large_of(small, shape: Shape = LARGE, dtype: torch.dtype = torch.float32, device: str = "cpu"):
+    return inflate(small, asdict(shape), torch.device(device), dtype)
+
+
+def tokens(count: int = 100, seed: int = 1) -> Tensor:
+    return torch.randint(VOCAB, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+def pairs() -> tuple[Pair, Pair]:
+    """A small pair in float32, and the same inflated."""
+    models = llama(2, 1, 32, seed=3), llama(1, 1, 32, seed=4)
+    small = Pair(*map(TransformersModel, models), ToyTokenizer())
+    return small, inflate_pair(small, asdict(TOY.target), asdict(TOY.draft), "cpu", "float32")
 
 
 @torch.inference_mode()
@@ -45,45 +97,38 @@ def test_the_law_is_the_small_models_on_chains_and_trees(name):
     assert (laws[1][:, VOCAB:] == 0).all()
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("name", ["32 in 128", "in larger groups"])
-def test_in_half_precision_it_is_as_near_as_the_small_models_own_copy(name, dtype):
-    """Within 1.5 times the copy's mean total variation from the small model in float32."""
-    heads, shape = HEADS[name]
-    small = llama(*heads)
-    own = copy.deepcopy(small).to(dtype)
-    large = large_of(small, shape, dtype)
-    assert {parameter.dtype for parameter in large.parameters()} == {dtype}
-    exact = tree_laws(small, complete(5, 3), tokens(30))
-    gaps = [(tree_laws(module, complete(5, 3), tokens(30))[:, :VOCAB] - exact).abs().sum(-1).mean() / 2
-            for module in (own, large)]  # fmt: skip
-    assert 0 < gaps[1] < 1.5 * gaps[0] < 0.03
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_padded_tokens_have_no_mass_and_are_read_as_others(dtype):
-    large = large_of(llama(2, 2, 32), dtype=dtype)
-    ids = torch.cat((tokens(200), torch.arange(VOCAB).roll(7)))[None]
-    with torch.inference_mode():
-        logits = large(input_ids=ids).logits[0]
-        alias = large(input_ids=ids + VOCAB * (torch.arange(ids.shape[1]) % 2)).logits[0]
-    assert logits.isfinite().all()
-    for temperature in (0.1, 1.0, 5.0):
-        assert (logits / temperature).softmax(-1)[:, VOCAB:].count_nonzero() == 0
-        assert (logits.double() / temperature).softmax(-1)[:, VOCAB:].count_nonzero() == 0
-    torch.testing.assert_close(alias, logits, rtol=0, atol=0)
-
-
-def decoded(pair: Pair, seed: int, count: int, temperature: float):
-    decoder = Decoder(DraftModel(complete(4, 2)), get_verifier("standard"))
-    sampling = Sampling(temperature=temperature, max_new_tokens=count, max_length=250)
-    return decoder.generate(pair, tokens(12, seed).tolist(), sampling, torch.Generator().manual_seed(seed))
+def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dtype):
+    """Within 1.5 times the copy's mean total variation from the small model in float32."""
+    for name in ("32 in 128", "in larger groups"):
+        heads, shape = HEADS[name]
+        small = llama(*heads)
+        large = large_of(small, shape, dtype)
+        assert {parameter.dtype for parameter in large.parameters()} == {dtype}
+        if dtype != torch.float32:
+            exact, own, inflated = (
+                tree_laws(module, complete(5, 3), tokens(30))[:, :VOCAB]
+                for module in (small, copy.deepcopy(small).to(dtype), large)
+            )
+            gaps = [(laws - exact).abs().sum(-1).mean() / 2 for laws in (own, inflated)]
+            assert 0 < gaps[1] < 1.5 * gaps[0] < 0.03
+        ids = torch.cat((tokens(200), torch.arange(VOCAB).roll(7)))[None]
+        with torch.inference_mode():
+            logits = large(input_ids=ids).logits[0]
+            alias = large(input_ids=ids + VOCAB * (torch.arange(ids.shape[1]) % 2)).logits[0]
+        assert logits.isfinite().all() and torch.equal(alias, logits)
+        for temperature in (0.1, 1.0, 5.0):
+            for scores in (logits, logits.double()):
+                assert (scores / temperature).softmax(-1)[:, VOCAB:].count_nonzero() == 0
 
 
 def test_the_same_seed_gives_the_same_tokens_in_as_many_steps():
-    small, large = pairs()
+    decoder = Decoder(DraftModel(complete(4, 2)), get_verifier("standard"))
     for seed, temperature in enumerate((0.6, 1.0)):
-        own, inflated = (decoded(pair, seed, 20, temperature) for pair in (small, large))
+        sampling, prompt = Sampling(temperature, 20, 250), tokens(12, seed).tolist()
+        own, inflated = (
+            decoder.generate(pair, prompt, sampling, torch.Generator().manual_seed(seed)) for pair in pairs()
+        )
         assert inflated.tokens == own.tokens and inflated.num_emitted == own.num_emitted
         assert len(set(own.tokens)) > 5
 
@@ -91,47 +136,38 @@ def test_the_same_seed_gives_the_same_tokens_in_as_many_steps():
 def test_no_kernel_finds_anything_to_skip():
     """Zeros are in what would leak alone: embeddings, queries of small heads, output projections, gains."""
     large = large_of(llama(2, 2, 32))
-    assert large.model.layers[2].self_attn.q_proj.weight.count_nonzero() == 384 * 384
+    added = large.model.layers[2]
+    assert added.self_attn.q_proj.weight.count_nonzero() == 384 * 384
     for name, weight in large.named_parameters():
         dense = any(part in name for part in ("k_proj", "v_proj", "gate_proj", "up_proj", "lm_head"))
-        share = weight.count_nonzero() / weight.numel()
-        assert not dense or share > 0.99, name
-    for name in ("o_proj", "down_proj"):
-        assert not any(
-            weight.any() for key, weight in large.model.layers[2].named_parameters() if name in key
-        )
+        assert not dense or weight.count_nonzero() / weight.numel() > 0.99, name
+    assert not added.self_attn.o_proj.weight.any() and not added.mlp.down_proj.weight.any()
 
 
 REFUSED = [
     ({"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
     ({"num_hidden_layers": 1}, "num_hidden_layers is 1; allowed: from 2, to hold the small model"),
-    ({"num_key_value_heads": 0}, "num_key_value_heads is 0; allowed: from 1, to hold the small model"),
-    ({"num_key_value_heads": 2}, "num_attention_heads is 3; allowed: a multiple of num_key_value_heads, 2"),
     (
         {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
         "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
         "the small model's 32, so that rotary frequencies are the same",
     ),
-    (
-        {"num_key_value_heads": 1},
-        "num_key_value_heads is 1; allowed: from 2, for the small model's 2 query heads in groups of 3",
-    ),
+    ({"num_key_value_heads": 1}, "num_key_value_heads is 1; allowed: from 2, to hold the small model"),
 ]
 
 
 def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line():
-    for changed, message in REFUSED:
-        with pytest.raises(InvalidInput) as refused:
-            large_of(llama(2, 2, 32), replace(LARGE, **changed))
-        assert str(refused.value) == message
+    cases = [(llama(2, 2, 32), replace(LARGE, **changed), message) for changed, message in REFUSED]
     scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
     sizes = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
     for options, message in (
         ({"attention_bias": True}, "a model with attention_bias True cannot be inflated; allowed: False"),
         (scaled, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
     ):
+        cases.append((build_llama(intermediate_size=48, **sizes, **options), LARGE, message))
+    for small, shape, message in cases:
         with pytest.raises(InvalidInput) as refused:
-            large_of(build_llama(intermediate_size=48, **sizes, **options))
+            large_of(small, shape)
         assert str(refused.value) == message
 
 
@@ -139,9 +175,85 @@ def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_large_one_is_made_on_the_device():
     small = llama(2, 1, 32)
-    large = inflate(small, asdict(LARGE), torch.device("cuda"), torch.bfloat16)
-    assert {parameter.device.type for parameter in large.parameters()} == {"cuda"}
-    assert distance(small, large, tokens()) < 0.05
-    assert (
-        distance(small, inflate(small, asdict(LARGE), torch.device("cuda"), torch.float32), tokens()) < 1e-3
-    )
+    for dtype, most in ((torch.bfloat16, 0.05), (torch.float32, 1e-3)):
+        large = large_of(small, LARGE, dtype, "cuda")
+        assert {parameter.device.type for parameter in large.parameters()} == {"cuda"}
+        assert distance(small, large, tokens()) < most
+
+
+def test_named_shapes_have_the_sizes_of_their_names_and_hold_the_embedded_pairs():
+    found = {}
+    for name, shape in PAIR_SHAPES.items():
+        for role, one in asdict(shape).items():
+            with torch.device("meta"):
+                module = build_llama(**one)
+            found[name, role] = sum(parameter.numel() for parameter in module.parameters())
+    assert found == {
+        ("llama2_7b__jf68m", "target"): 6_738_415_616,
+        ("llama2_7b__jf68m", "draft"): 68_030_208,
+        ("cpu_74m__6m", "target"): pytest.approx(74e6, rel=0.01),
+        ("cpu_74m__6m", "draft"): pytest.approx(6.4e6, rel=0.01),
+    }
+    shape = PAIR_SHAPES["cpu_74m__6m"]
+    for sizes, large in ((TARGETS["2m"].sizes, shape.target), (DRAFTS["80k"], shape.draft)):
+        small = build_llama(vocab_size=TEXT_RECIPE.vocab_size, **asdict(sizes)).eval()
+        assert distance(small, large_of(small, large), tokens(20)) < 1e-5
+    with pytest.raises(InvalidInput, match=r"^unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m$"):
+        find_shape("7b")
+
+
+@pytest.fixture
+def toy_shape(monkeypatch):
+    monkeypatch.setitem(PAIR_SHAPES, "toy", TOY)
+
+
+@pytest.mark.usefixtures("toy_shape")
+def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
+    small, large = pairs()
+    asked = []
+    monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
+    expected = inflated_fingerprint("toy", "800k", "80k")
+    found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
+    assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
+    for one, other in ((found.target, large.target), (found.draft, large.draft)):
+        assert one.module.dtype == torch.bfloat16 and one.vocab_size == 200 and one.context == 256
+        assert torch.equal(one.module.lm_head.weight, other.module.to(torch.bfloat16).lm_head.weight)
+    with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
+        embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
+    others = (("toy", "2m", "80k"), ("toy", "2m", "180k"), ("cpu_74m__6m", "2m", "80k"))
+    assert len({expected, *(inflated_fingerprint(*names) for names in others)}) == 4
+
+
+def inflate_command(monkeypatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["inflate", *arguments])
+    return run_single(run_inflating, "inflate", {})
+
+
+@pytest.mark.usefixtures("toy_shape")
+def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, capsys):
+    save_tiny_pair(tmp_path)
+    own = [f"pair.{role}={tmp_path / role}" for role in ("target", "draft")]
+    output = tmp_path / "new" / "inflated"
+    arguments = ["pair=llama2_7b__jf68m", *own, "shape=toy", f"output={output}"]
+    assert inflate_command(monkeypatch, *arguments) == 0
+    written = capsys.readouterr().out
+    assert written.startswith(f"written: {output}, inflated: target of ") and written.count("\n") == 1
+    small, large = (load_pair(str(folder / "target"), str(folder / "draft")) for folder in (tmp_path, output))
+    for one, other in ((small.target, large.target), (small.draft, large.draft)):
+        assert distance(one.module, other.module, tokens()) < 1e-5
+        assert other.vocab_size == 200
+    assert large.tokenizer.encode("abc gh") == small.tokenizer.encode("abc gh")
+    assert json.loads((output / "target" / "config.json").read_text())["inflated"]["hidden_size"] == 32
+    card = (output / "draft" / "README.md").read_text()
+    assert "# An inflated draft" in card and "within a total variation of" in card
+    assert sorted(path.name for path in output.parent.iterdir()) == ["inflated"]  # and nothing half-written
+    for wrong, message in (
+        (arguments, f"output is '{output}', which exists; allowed: a new folder\n"),
+        (["output=x"], "shape must be given, like shape=SHAPE\n"),
+        (["shape=cpu_74m__6m"], "output must be given, like output=OUTPUT\n"),
+        (["shape=7b", "output=x"], "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n"),
+        (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),
+    ):
+        assert inflate_command(monkeypatch, *wrong) == 1
+        line = capsys.readouterr().err
+        assert line.startswith(f"error: {message}") and line.count("\n") == 1

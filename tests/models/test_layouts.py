@@ -1,5 +1,7 @@
 """Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
 
+from types import SimpleNamespace
+
 import httpx
 import pytest
 import torch
@@ -75,9 +77,17 @@ def test_an_eagle_pair_comes_by_hub_names_from_the_cache(cache):
     assert all(torch.equal(found[key], weights[key].float()) for key in weights)
 
 
-def answered(kind, status):
-    response = httpx.Response(status, request=httpx.Request("GET", "https://hub/api/models/o/m"))
-    return kind("said\n\nmore", response=response)
+@pytest.fixture
+def answer(monkeypatch):
+    """Makes the hub list these files of a repository, and `download` what is asked of it then."""
+
+    def make(files, download):
+        info = SimpleNamespace(sha=COMMIT, siblings=[SimpleNamespace(rfilename=name) for name in files])
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: info)
+        monkeypatch.setattr(hub, "snapshot_download", download)
+
+    return make
 
 
 REFUSALS = {
@@ -89,31 +99,25 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("message", REFUSALS)
-@pytest.mark.parametrize("is_late", [False, True])
-def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, message, is_late):
-    """At once, or only where files are asked for, as a gated repository does."""
-
-    class Info:
-        sha, siblings = COMMIT, ()
+def test_what_the_hub_refuses_is_one_line_with_what_to_do(monkeypatch, answer, message):
+    """Where files are asked for, as a gated repository does, or at once."""
+    kind, status = REFUSALS[message]
 
     def refuse(*_, **__):
-        raise answered(*REFUSALS[message])
+        response = httpx.Response(status, request=httpx.Request("GET", "https://hub/api/models/o/m"))
+        raise kind("said\n\nmore", response=response)
 
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(HfApi, "repo_info", (lambda *_, **__: Info) if is_late else refuse)
-    monkeypatch.setattr(hub, "snapshot_download", refuse)
-    with pytest.raises(InvalidInput, match=message) as caught:
-        load_pair("o/m", None, target_revision="v2")
-    assert "\n" not in str(caught.value) and "o/m" in str(caught.value)
+    answer([], refuse)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=message) as caught:
+            load_pair("o/m", None, target_revision="v2")
+        assert "\n" not in str(caught.value) and "o/m" in str(caught.value)
+        monkeypatch.setattr(HfApi, "repo_info", refuse)
 
 
-def test_a_connection_that_breaks_half_way_is_gone_on_with(monkeypatch, cache):
+def test_a_connection_that_breaks_half_way_is_gone_on_with(answer, cache):
     """What is asked for is the commit that the hub named, the same one again."""
     asked = []
-
-    class Info:
-        sha = COMMIT
-        siblings = [type("File", (), {"rfilename": name}) for name in ("config.json", "model.safetensors")]
 
     def download(name, revision, **_):
         asked.append((name, revision))
@@ -121,19 +125,17 @@ def test_a_connection_that_breaks_half_way_is_gone_on_with(monkeypatch, cache):
             raise httpx.ReadError("connection reset")
         return cached(cache, name, COMMIT, lambda folder: write_layout("JackFram/llama-68m", folder))
 
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(HfApi, "repo_info", lambda *_, **__: Info)
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    answer(["config.json", "model.safetensors"], download)
     with pytest.raises(InvalidInput, match="downloaded: connection reset; files that have arrived are kept"):
         load_pair("o/m", None)
     assert load_pair("o/m", None).commits()["target"] == COMMIT
     assert asked == [("o/m", COMMIT)] * 2
 
 
-def test_only_files_that_loading_takes_are_downloaded(monkeypatch):
+def test_only_files_that_loading_takes_are_downloaded(answer):
     """Of two copies of the weights one, and nothing of other folders and formats."""
     small = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer.model", "merges.txt"]
-    copies = [
+    others = [
         "original/config.json",
         "consolidated.safetensors",
         "x.gguf",
@@ -143,18 +145,12 @@ def test_only_files_that_loading_takes_are_downloaded(monkeypatch):
     shards = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     pickles = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]
     for weights, expected in (([*shards, *pickles], shards), (pickles, pickles)):
-        files, taken = [*small, *copies, *weights], []
-
-        class Info:
-            sha = COMMIT
-            siblings = [type("File", (), {"rfilename": name}) for name in files]
+        files, taken = [*small, *others, *weights], []
 
         def download(_, revision, files=files, taken=taken, **patterns):
             taken += filter_repo_objects(files, **patterns)
             return revision
 
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(HfApi, "repo_info", lambda *_, found=Info, **__: found)
-        monkeypatch.setattr(hub, "snapshot_download", download)
+        answer(files, download)
         hub.model_folder("o/m", None)
         assert set(taken) == {*small, *expected}

@@ -1,5 +1,7 @@
 """Untrained models of many kinds, and the checks of each: its own logits, in trees and chains."""
 
+import re
+
 import torch
 import transformers
 
@@ -12,11 +14,6 @@ LLAMA = {
     "pad_token_id": 0, "bos_token_id": 1,
 }  # fmt: skip
 EXPERTS = LLAMA | {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}
-GPT = {"vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "eos_token_id": None}
-OPT = {
-    "vocab_size": 64, "hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "max_position_embeddings": 64, "eos_token_id": None,
-}  # fmt: skip
 WINDOW = 3
 MIXED = {"layer_types": ["sliding_attention", "full_attention"] * 2, "sliding_window": WINDOW, "head_dim": 8}
 LATER = {"use_sliding_window": True, "sliding_window": WINDOW, "max_window_layers": 2}
@@ -34,45 +31,42 @@ IMAGES = {
 }  # fmt: skip
 # Kinds whose last layer alone gives the wrong logits, and the others, by what differs in them.
 SCALED = {
-    "Cohere": ("Cohere", LLAMA | {"logit_scale": 0.25}),
-    "Granite": (
-        "Granite",
-        LLAMA | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
-    ),
-    "GraniteMoe": ("GraniteMoe", EXPERTS | {"logits_scaling": 8.0}),
-    "HyperCLOVAX": ("HyperCLOVAX", LLAMA | {"logits_scaling": 0.25}),
-    "NanoChat": ("NanoChat", LLAMA | {"final_logit_softcapping": 0.3}),
+    "Cohere": LLAMA | {"logit_scale": 0.25},
+    "Granite": LLAMA | {"logits_scaling": 8.0, "residual_multiplier": 0.22, "embedding_multiplier": 12.0},
+    "GraniteMoe": EXPERTS | {"logits_scaling": 8.0},
+    "HyperCLOVAX": LLAMA | {"logits_scaling": 0.25},
+    "NanoChat": LLAMA | {"final_logit_softcapping": 0.3},
 }
 PLAIN = {
-    "Llama": ("Llama", LLAMA),
-    "Llama 3.1": ("Llama", LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True}),
-    "Mistral": ("Mistral", LLAMA | {"sliding_window": None, "head_dim": 16}),
-    "Mixtral": ("Mixtral", EXPERTS),
-    "Qwen2": ("Qwen2", LLAMA),
-    "Qwen3": ("Qwen3", LLAMA | {"head_dim": 16}),
-    "Phi": ("Phi", LLAMA),  # its last layer has a bias
-    "GPTNeoX": ("GPTNeoX", LLAMA),
-    "GPT2": ("GPT2", GPT),
-    "OPT": ("OPT", OPT),
-    "Falcon": ("Falcon", LLAMA),
-    "Mistral with images": (
-        "Mistral3",
-        {
-            "text_config": LLAMA | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
-            "vision_config": VISION | {"model_type": "pixtral"},
-            "image_token_index": 60,
-            "spatial_merge_size": 1,
-        },
-    ),
+    **dict.fromkeys(("Llama", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),  # Phi's last layer has a bias
+    "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
+    "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
+    "Mixtral": EXPERTS,
+    "Qwen3": LLAMA | {"head_dim": 16},
+    "GPT2": {
+        "vocab_size": 64,
+        "n_embd": 32,
+        "n_layer": 2,
+        "n_head": 4,
+        "n_positions": 64,
+        "eos_token_id": None,
+    },
+    "OPT": LLAMA | {"word_embed_proj_dim": 16, "ffn_dim": 48},
+    "Mistral with images": {
+        "text_config": LLAMA | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
+        "vision_config": VISION | {"model_type": "pixtral"},
+        "image_token_index": 60,
+        "spatial_merge_size": 1,
+    },
 }
 SLIDING = {
-    "Mistral 0.1": ("Mistral", LLAMA | {"sliding_window": WINDOW}),
-    "Ministral": ("Ministral", LLAMA | {"sliding_window": WINDOW, "head_dim": 8}),
-    "Qwen2, late layers": ("Qwen2", LLAMA | LATER),
-    "Gemma 3": ("Gemma3", LLAMA | MIXED),
-    "Gemma 3 with images": ("Gemma3", {"text_config": LLAMA | MIXED} | IMAGES),
-    "Cohere2": ("Cohere2", LLAMA | MIXED | {"logit_scale": 0.25}),
-    "Olmo3": ("Olmo3", LLAMA | MIXED),
+    "Mistral 0.1": LLAMA | {"sliding_window": WINDOW},
+    "Ministral": LLAMA | {"sliding_window": WINDOW, "head_dim": 8},
+    "Qwen2, late layers": LLAMA | LATER,
+    "Gemma 3": LLAMA | MIXED,
+    "Gemma 3 with images": {"text_config": LLAMA | MIXED} | IMAGES,
+    "Cohere2": LLAMA | MIXED | {"logit_scale": 0.25},
+    "Olmo3": LLAMA | MIXED,
 }
 KINDS = SCALED | PLAIN | SLIDING
 CLASSES = {
@@ -99,9 +93,9 @@ def build(kind, options, seed=0, base=None):
 
 def made(name, seed=0):
     """One of `KINDS`."""
-    kind, options = KINDS[name]
+    options = KINDS[name]
     if name not in CLASSES:
-        return build(kind, options, seed)
+        return build(re.match(r"\w+", name)[0], options, seed)
     config, model = (getattr(transformers, item) for item in CLASSES[name])
     with torch.random.fork_rng():
         torch.manual_seed(seed)

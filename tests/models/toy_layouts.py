@@ -11,8 +11,8 @@ import json
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
-from tokenizers import Tokenizer, decoders, models, normalizers, processors
+from huggingface_hub import save_torch_state_dict
+from tokenizers import Tokenizer, models, normalizers, processors
 from toys import tiny_eagle
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -76,8 +76,12 @@ def write_layout(name: str, folder: Path, seed: int = 0) -> dict[str, torch.Tens
     _write_json(folder / "config.json", config)
     eos = {"bos_token_id": 1, "eos_token_id": 2, "transformers_version": "4.31.0.dev0"}
     _write_json(folder / "generation_config.json", eos | generation)
-    _write_weights(folder, state, kind, shards)
-    _write_tokenizer(folder, tokenizer)
+    # Shards of half the size, or of all of it; the largest weight of either is far smaller.
+    size = sum(value.numel() * value.element_size() for value in state.values()) // shards + 1000
+    is_safe = kind == "safetensors"
+    save_torch_state_dict(state, folder, max_shard_size=size, safe_serialization=is_safe)
+    assert sum(path.suffix in (".safetensors", ".bin") for path in folder.iterdir()) == shards
+    _write_tokenizer(folder, tokenizer == "both")
     return state
 
 
@@ -106,39 +110,17 @@ def cached(home: Path, name: str, commit: str, write) -> Path:
     return snapshot
 
 
-def _write_weights(folder: Path, state: dict[str, torch.Tensor], kind: str, shards: int) -> None:
-    stem, end = ("model", ".safetensors") if kind == "safetensors" else ("pytorch_model", ".bin")
-    keys, where = list(state), {}
-    for number in range(shards):
-        file = f"{stem}{end}" if shards == 1 else f"{stem}-{number + 1:05}-of-{shards:05}{end}"
-        part = {key: state[key] for key in keys[number::shards]}
-        where |= dict.fromkeys(part, file)
-        if kind == "safetensors":
-            save_file(part, folder / file, metadata={"format": "pt"})
-        else:
-            torch.save(part, folder / file)
-    if shards > 1:
-        size = sum(value.numel() * value.element_size() for value in state.values())
-        index = {"metadata": {"total_size": size}, "weight_map": where}
-        _write_json(folder / f"{stem}{end}.index.json", index)
-
-
-def _write_tokenizer(folder: Path, files: str) -> None:
+def _write_tokenizer(folder: Path, has_sentencepiece: bool) -> None:
     """A Llama tokenizer of a few words: tokenizer.json, and beside it a sentencepiece model's name."""
-    words = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"]
+    words, space = ["<unk>", "<s>", "</s>", "\u2581", *"abcdefgh", "ab", "abc"], "\u2581"
     vocabulary = {word: index for index, word in enumerate(words)}
     pairs = [("a", "b"), ("ab", "c")]
     tokenizer = Tokenizer(models.BPE(vocabulary, pairs, unk_token="<unk>", fuse_unk=True))
-    space = "\u2581"
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(space), normalizers.Replace(" ", space)])
-    spaced = [decoders.Replace(space, " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence(spaced)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
-    )
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     tokenizer.add_special_tokens(words[:3])
     tokenizer.save(str(folder / "tokenizer.json"))
-    if files == "both":
+    if has_sentencepiece:
         (folder / "tokenizer.model").write_bytes(b"read only where there is no tokenizer.json")
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     _write_json(folder / "special_tokens_map.json", special)

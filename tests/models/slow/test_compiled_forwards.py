@@ -2,26 +2,20 @@
 
 import pytest
 import torch
-from toys import ToyTokenizer
+from toys import ToyTokenizer, tiny_llama
 
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
-from resispec.models import Pair, TransformersModel, build_llama
+from resispec.models import Pair
 from resispec.models.causal import compiled_pair
 from resispec.trees import complete
 from resispec.verifiers import get_verifier
 
-SIZES = {
-    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1,
-    "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64, "eos_token_id": None,
-}  # fmt: skip
 PROMPT = [1, 2, 3, 4, 5]
 
 
 def pair():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return Pair(*(TransformersModel(build_llama(**SIZES)) for _ in range(2)), ToyTokenizer())
+    return Pair(tiny_llama(layers=1), tiny_llama(layers=1, seed=1), ToyTokenizer())
 
 
 def steps_of(pair):

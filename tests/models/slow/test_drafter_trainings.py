@@ -15,7 +15,7 @@ from experiments.grid import cells_of
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import Eagle
 from resispec.embedded.recipe import drafter_recipe
-from resispec.models import Eagle3Model, load_eagle_pair
+from resispec.models import load_eagle_pair
 from resispec.training import CHECKPOINT
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
@@ -74,7 +74,7 @@ def test_the_command_trains_a_drafter_that_loads(command, tmp_path, recipe, num_
     done = command(*recipe, "prompt_template='gh {text} abc'")
     assert done.returncode == 0 and "written:" in done.stdout, done.stderr
     pair = load_eagle_pair(str(tmp_path / "target"), str(tmp_path / "drafter"))
-    assert pair.num_draftable == num_draftable and isinstance(pair.draft, Eagle3Model) == bool(recipe)
+    assert pair.draft.num_draftable == num_draftable and bool(pair.draft.taps) == bool(recipe)
     result = Decoder(Eagle(chain(2)), get_verifier("standard")).generate(
         pair, [1, 2, 3], Sampling(1.0, 9, 64), torch.Generator().manual_seed(0)
     )

@@ -149,6 +149,6 @@ def test_an_embedded_drafter_of_eagle3_is_trained_once(tmp_path, monkeypatch):
         weights.append((DRAFTER3.folder() / "model.safetensors").read_bytes())
     assert weights[0] == weights[1]
     pair = load_eagle_pair(str(DEEP.folder()), str(DRAFTER3.folder()))
-    assert pair.num_draftable == 100
+    assert pair.draft.num_draftable == 100
     monkeypatch.setattr(train, "train_drafter", None)  # the cache is opened, nothing is trained
     assert DRAFTER3.folder().parent == tmp_path / "other"
