@@ -14,7 +14,7 @@ from analysis.artefact import listed
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import candidates, settings, texts_of
 from experiments.auditing import evidence
-from experiments.auditing.evidence import Audit, Candidate
+from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin
@@ -46,7 +46,7 @@ def run_false_alarms(_config: DictConfig) -> None:
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
 
 
-def p_values(audit: Audit) -> Iterator[dict[str, object]]:
+def p_values(audit: JudgedVerifier) -> Iterator[dict[str, object]]:
     """A row for every statistic."""
     found = audit.evidence
     kinds = {
@@ -62,7 +62,7 @@ def p_values(audit: Audit) -> Iterator[dict[str, object]]:
             yield {"verifier": audit.name, "draws": str(audit.draws), "kind": kind, "p_value": one.p_value}
 
 
-def table_of(frame: pd.DataFrame, audits: list[Audit], source: str) -> Table:
+def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> Table:
     """The table: of every kind of statistic how many p-values lie below what share should."""
     groups = [*frame.groupby("kind", sort=False), ("all", frame)]
     shown = pd.DataFrame(

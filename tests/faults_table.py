@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import settings, texts_of
-from experiments.auditing.evidence import Audit, Candidate
+from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin
@@ -54,7 +54,7 @@ def run_faults(_config: DictConfig) -> None:
         raise InvalidInput(f"exact, and yet found biased: {', '.join(accused)}")
 
 
-def row_of(fault: Fault, audit: Audit) -> dict[str, object]:
+def row_of(fault: Fault, audit: JudgedVerifier) -> dict[str, object]:
     """A tidy row: the truth, the verdict, and what of the evidence would have been enough alone."""
     caught = caught_by(audit)
     return {
@@ -68,7 +68,7 @@ def row_of(fault: Fault, audit: Audit) -> dict[str, object]:
     }
 
 
-def caught_by(audit: Audit) -> dict[str, str]:
+def caught_by(audit: JudgedVerifier) -> dict[str, str]:
     """The kinds of evidence that show a fault, each with how much of it is needed."""
     evidence, found = audit.evidence, {}
     if evidence.enumerated_error is not None and not evidence.enumerated_error <= TOLERANCE:

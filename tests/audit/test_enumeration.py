@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,6 @@ from resispec.audit.as_sibling_rule import FirstToken
 from resispec.audit.battery import (
     TREES,
     pair_of_laws,
-    supported_draws,
     worst_error,
     worst_tree_error,
     worst_wide_error,
@@ -125,11 +125,8 @@ def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
 
 
 def test_a_law_that_is_nan_is_the_worst_error():
-    class Nan:
-        def law(self, target_probs, draft_probs, siblings, draws):  # noqa: ARG002 - the contract's
-            return Law(torch.full(siblings.shape, math.nan, dtype=target_probs.dtype), target_probs)
-
-    assert worst_error(Nan(), Draws.IID, repeats=1, most_siblings=1).error == math.inf
+    rule = SimpleNamespace(law=lambda p, _, siblings, __: Law(siblings * torch.nan * p[..., :1], p))
+    assert worst_error(rule, Draws.IID, repeats=1, most_siblings=1).error == math.inf
 
 
 def test_a_tree_of_one_level_is_a_rule_and_the_chain_law_a_product():
@@ -167,8 +164,3 @@ def test_enumeration_refuses_what_is_no_law():
         emitted_law(STANDARD, p, law(1.5, -0.5), 1, Draws.IID)
     with pytest.raises(InvalidInput, match="3 distinct siblings of 2 tokens"):
         emitted_law(STANDARD, p, p, 3, Draws.WITHOUT_REPLACEMENT)
-
-
-def test_supported_draws_are_those_that_do_not_raise():
-    assert supported_draws(get_rule("kseq")) == (Draws.IID,)
-    assert supported_draws(STANDARD) == tuple(Draws)
