@@ -85,12 +85,11 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
     """
     if math.isnan(deviation_sum) or math.isnan(variance_sum):
         raise FloatingPointError("a z-score's terms are NaN; laws are finite and sum to 1")
-    rounding = 1e-6 * n
-    if variance_sum > 0:
-        z = deviation_sum / math.sqrt(variance_sum)
-    else:
-        z = 0.0 if abs(deviation_sum) <= rounding else math.copysign(math.inf, deviation_sum)
     error = math.sqrt(max(0.0, variance_sum))
+    if error:
+        z = deviation_sum / error
+    else:
+        z = 0.0 if abs(deviation_sum) <= 1e-6 * n else math.copysign(math.inf, deviation_sum)
     return Statistic(deviation_sum, z, math.erfc(abs(z) / math.sqrt(2)), n, error)
 
 
@@ -192,7 +191,7 @@ def equal_share(rate: float, num_statistics: int) -> float:
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
-    """Judge a verifier by what was measured.
+    """Judge a verifier by what was measured; how often an exact one is accused: `Evidence.false_alarm_rate`.
 
     biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite one; counts of
     tokens less likely than LEAST_P; or, of an `outcomes` that verdicts follow, an enumerated error above
@@ -202,9 +201,6 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
     item is missing.
     no bias seen: otherwise; its reason says what was walked, what would have shown and what could hide.
-
-    Enumeration raises no false alarms; for the rest see `Evidence.false_alarm_rate`.
-
     required: the fields of Evidence that `no bias seen` needs; leave out what a decoder cannot have (no draft
     law: only "z_scores").
     """
