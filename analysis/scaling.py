@@ -127,7 +127,7 @@ def bound(rollouts: np.ndarray, trees: np.ndarray) -> Interval:
         return ABSENT
     import torch  # for ceilings alone
 
-    from resispec.audit.path_bound import path_bound
+    from resispec.audit.ceiling import path_bound
 
     found = path_bound(torch.from_numpy(rollouts), torch.from_numpy(trees))
     margin = 1.96 * found.accepted_error

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +13,7 @@ from analysis.artefact import listed
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import candidates, settings, texts_of
 from experiments.auditing import evidence
-from experiments.auditing.evidence import Audit, Candidate
+from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin
@@ -46,36 +45,30 @@ def run_false_alarms(_config: DictConfig) -> None:
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
 
 
-def p_values(audit: Audit) -> Iterator[dict[str, object]]:
+def p_values(audit: JudgedVerifier) -> list[dict[str, object]]:
     """A row for every statistic."""
     found = audit.evidence
-    kinds = {
-        "total variation": list(found.total_variations.values()),
-        "acceptance above its ceiling": list(found.excesses.values()),
-    }
-    for kind, groups in (("decoding", found.z_scores), ("simulation", found.simulations)):
-        for statistics in groups.values():
-            for name, statistic in statistics.items():
-                kinds.setdefault(f"{kind}, {name}", []).append(statistic)
-    for kind, statistics in kinds.items():
-        for one in statistics:
-            yield {"verifier": audit.name, "draws": str(audit.draws), "kind": kind, "p_value": one.p_value}
+    every = [
+        *(("total variation", one) for one in found.total_variations.values()),
+        *(("acceptance above its ceiling", one) for one in found.excesses.values()),
+        *((f"decoding, {name}", one) for tree in found.z_scores.values() for name, one in tree.items()),
+        *(
+            (f"simulation, {name}", one)
+            for scene in found.simulations.values()
+            for name, one in scene.items()
+        ),
+    ]
+    labels = {"verifier": audit.name, "draws": str(audit.draws)}
+    return [labels | {"kind": kind, "p_value": one.p_value} for kind, one in every]
 
 
-def table_of(frame: pd.DataFrame, audits: list[Audit], source: str) -> Table:
+def table_of(frame: pd.DataFrame, audits: list[JudgedVerifier], source: str) -> Table:
     """The table: of every kind of statistic how many p-values lie below what share should."""
-    groups = [*frame.groupby("kind", sort=False), ("all", frame)]
-    shown = pd.DataFrame(
-        [
-            {
-                "statistic": kind,
-                "number": str(len(part)),
-                **{f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS},
-                "least p": f"{part.p_value.min():.1g}",
-            }
-            for kind, part in groups
-        ]
-    )
+    shown = []
+    for kind, part in [*frame.groupby("kind", sort=False), ("all", frame)]:
+        shares = {f"p < {level:g}": f"{100 * (part.p_value < level).mean():.2f} %" for level in LEVELS}
+        row = {"statistic": kind, "number": str(len(part)), **shares}
+        shown.append(row | {"least p": f"{part.p_value.min():.1g}"})
     accused = sum(found.judgement.finding is not Finding.NO_BIAS_SEEN for found in audits)
     bound = max(found.evidence.false_alarm_rate for found in audits)
     notes = (
@@ -84,9 +77,8 @@ def table_of(frame: pd.DataFrame, audits: list[Audit], source: str) -> Table:
         f"biased, inconsistent or undecided. With it an audit of one kind of draws accuses an exact one "
         f"with probability below {bound:.0e}, by a union bound.",
     )
-    return plain(
-        "false_alarms", frame, "p-values of exact verifiers", notes, shown=shown.set_index("statistic")
-    )
+    texts = pd.DataFrame(shown).set_index("statistic")
+    return plain("false_alarms", frame, "p-values of exact verifiers", notes, shown=texts)
 
 
 if __name__ == "__main__":

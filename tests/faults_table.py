@@ -15,11 +15,11 @@ from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
 from experiments.audit import settings, texts_of
-from experiments.auditing.evidence import Audit, Candidate
+from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin
-from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Finding
+from resispec.audit.verdict import LEAST_P, LIMIT, TOLERANCE, Evidence, Finding
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import Verifier, as_verifier
@@ -48,30 +48,29 @@ def run_faults(_config: DictConfig) -> None:
     sys.stdout.write(markdown(table) + "\n")
     write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
     accused = [
-        row["fault"] for row in rows if row["total_variation"] == 0 and row["verdict"] == Finding.BIASED
+        row["fault"] for row in rows if not row["total_variation"] and row["verdict"] == Finding.BIASED
     ]
     if accused:
         raise InvalidInput(f"exact, and yet found biased: {', '.join(accused)}")
 
 
-def row_of(fault: Fault, audit: Audit) -> dict[str, object]:
+def row_of(fault: Fault, audit: JudgedVerifier) -> dict[str, object]:
     """A tidy row: the truth, the verdict, and what of the evidence would have been enough alone."""
-    caught = caught_by(audit)
     return {
         "fault": fault.name,
         "where": str(fault.where),
         "total_variation": fault.total_variation,
         "vocab": fault.vocab,
         "verdict": str(audit.judgement.finding),
-        "caught_by": "; ".join(f"{what} ({needed})" for what, needed in caught.items()),
+        "caught_by": "; ".join(f"{what} ({needed})" for what, needed in caught_by(audit.evidence).items()),
         "smallest_seen": audit.evidence.smallest_seen,
     }
 
 
-def caught_by(audit: Audit) -> dict[str, str]:
+def caught_by(evidence: Evidence) -> dict[str, str]:
     """The kinds of evidence that show a fault, each with how much of it is needed."""
-    evidence, found = audit.evidence, {}
-    if evidence.enumerated_error is not None and not evidence.enumerated_error <= TOLERANCE:
+    found = {}
+    if not evidence.enumerated_error <= TOLERANCE:
         found["enumeration"] = f"TV {evidence.enumerated_error:.2g}"
     for name, deviation in evidence.total_variations.items():
         if not deviation.z <= LIMIT:
@@ -104,8 +103,7 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
             "what shows it alone": [text or "–" for text in frame.caught_by],
         }
     )
-    biased = frame[frame.total_variation > 0]
-    large = biased[biased.total_variation >= 0.02]
+    biased, large = frame[frame.total_variation > 0], frame[frame.total_variation >= 0.02]
     large_ones, all_ones, innocents = (
         ", ".join(f"{int((part.verdict == finding).sum())} {finding}" for finding in Finding)
         for part in (large, biased, frame[frame.total_variation == 0])
@@ -117,13 +115,8 @@ def table_of(frame: pd.DataFrame, pair: str, source: str) -> Table:
         "True TV: by enumeration on the laws of tests/faults/truth.py, of faults of the loop by simulation. "
         "Outcomes and tokens: about as many as the statistic needs to reach its limit.",
     )
-    return plain(
-        "faults",
-        frame,
-        "Planted faults, and what the audit says",
-        notes,
-        shown=shown.set_index(["fault", "lives in"]),
-    )
+    texts = shown.set_index(["fault", "lives in"])
+    return plain("faults", frame, "Planted faults, and what the audit says", notes, shown=texts)
 
 
 if __name__ == "__main__":

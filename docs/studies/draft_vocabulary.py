@@ -22,7 +22,7 @@ from tqdm import tqdm
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, run_bench
 from resispec.audit.ceiling import ceiling
-from resispec.audit.z_score import Terms, cut, join, step_terms
+from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
 from resispec.drafters import Eagle, NoDraft, Reading
@@ -73,7 +73,7 @@ def decoded(pair: Pair, prompts: Sequence[list[int]]) -> tuple[float, float]:
             on_step=lambda step, kept=steps: kept.append(step_terms(step)),
         )
         emitted += found.num_emitted
-        terms.append(cut(join(steps), len(found.tokens)))
+        terms.append(join(steps, len(found.tokens)))
     return sum(emitted) / len(emitted), join(terms).scores()["surprisal"].z
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import product
-from statistics import mean
 from typing import Any
 
 from torch import Generator
@@ -15,17 +13,16 @@ from torch import Generator
 from experiments.auditing.material import Material
 from experiments.cell import build
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import MOST_SIBLINGS, supported_draws, trees_of, worst_of
-from resispec.audit.estimate import Tuples, estimate, pool
-from resispec.audit.guarded_rule import CheckedRule
+from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, supported_draws, worst_of
 from resispec.audit.remeasure import remeasured, simulated
+from resispec.audit.row_checks import CheckedRule
 from resispec.audit.simulation_cases import scenes
-from resispec.audit.verdict import Evidence, Judgement, Statistic, judge
-from resispec.audit.z_score import Terms, cut, join, step_terms
+from resispec.audit.verdict import Evidence, Judgement, Statistics, judge
+from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
-from resispec.trees import Topology, complete, parallel_chains
+from resispec.trees import complete, parallel_chains
 from resispec.verifiers import Draws, Verifier, as_verifier
 
 DECODED_SIBLINGS = 3  # of the root of the trees that are decoded with
@@ -59,7 +56,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Audit:
+class JudgedVerifier:
     """The evidence about one verifier with one kind of draws, and its judgement.
 
     acceptance, ceiling: means over the recorded laws.
@@ -84,64 +81,43 @@ def blamed(name: str) -> Iterator[None]:
         raise InvalidInput(f"verifier {name!r} raised {type(error).__name__}: {first_line(error)}") from error
 
 
-def audit(candidate: Candidate, draws: Draws, material: Material) -> Audit:
+def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerifier:
     """Collect the evidence about one verifier with one kind of draws, and judge it.
 
     Raises InvalidInput, naming the verifier, for a law that is none, and for whatever else its code raises.
     """
-    verifier = candidate.build()
     with blamed(candidate.name):
-        return _audit(candidate.name, verifier, draws, material)
-
-
-def _audit(name: str, verifier: Verifier, draws: Draws, material: Material) -> Audit:
-    rule = CheckedRule(rule_of(verifier), name)
-    is_chain = not supported_draws(rule)
-    max_siblings = 1 if is_chain else MOST_SIBLINGS
-    estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
-    nodes = {kind: some.narrowed(max_siblings) for kind, some in material.nodes.items()}
-    ceilings = {kind: some.ceilings(draws) for kind, some in nodes.items()}
-
-    def deviations(kind: str, times: int) -> dict[str, Statistic]:
-        """Means over nodes: the total variation, and the acceptance above its ceiling."""
-        size = times * nodes[kind].num_tuples
-        estimates = [
-            estimate(rule, p, q, Tuples(width, draws, size), estimating)
-            for (p, q), width in zip(nodes[kind].laws, nodes[kind].siblings, strict=True)
-        ]
-        excesses = [one.excess(bound) for one, bound in zip(estimates, ceilings[kind], strict=True)]
-        variations = [one.total_variation for one in estimates]
-        return {"total variation": pool(variations), "excess": pool(excesses)}
-
-    estimated = {kind: remeasured(partial(deviations, kind)) for kind in nodes}
-    simulated_scenes = scenes(max_siblings)
-    z_scores, lengths = dict[str, Mapping[str, Statistic]](), [1]
-    for topology in decoded_trees(max_siblings):
-        decoder = Decoder(DraftModel(topology, draws), verifier)
-        z_scores[f"{topology.num_levels} levels"] = remeasured(
-            lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
+        verifier = candidate.build()
+        rule = CheckedRule(rule_of(verifier), candidate.name)
+        is_chain = not supported_draws(rule)
+        max_siblings, trees = (1, CHAINS) if is_chain else (MOST_SIBLINGS, TREES)
+        estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
+        estimates = {
+            kind: nodes.estimates(rule, draws, max_siblings, estimating)
+            for kind, nodes in material.nodes.items()
+        }
+        z_scores, lengths = dict[str, Statistics](), [1]
+        width = min(DECODED_SIBLINGS, max_siblings)
+        for topology in (complete(3, width), parallel_chains(width, 8)):  # bushy; a few paths of nine levels
+            decoder = Decoder(DraftModel(topology, draws), verifier)
+            z_scores[f"{topology.num_levels} levels"] = remeasured(
+                lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
+            )
+        simulated_scenes = scenes(max_siblings)
+        evidence = Evidence(
+            enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
+            total_variations={kind: found["total variation"] for kind, (found, _) in estimates.items()},
+            simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
+            z_scores=z_scores,
+            excesses={kind: found["excess"] for kind, (found, _) in estimates.items()},
+            levels={
+                "enumerated": max(topology.num_levels for topology, _ in trees),
+                "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
+                "decoded": max(lengths),
+            },
         )
-    evidence = Evidence(
-        enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
-        total_variations={kind: found["total variation"] for kind, found in estimated.items()},
-        simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
-        z_scores=z_scores,
-        excesses={kind: found["excess"] for kind, found in estimated.items()},
-        levels={
-            "enumerated": max(topology.num_levels for topology, _ in trees_of(is_chain)),
-            "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
-            "decoded": max(lengths),
-        },
-    )
-    highest = mean(ceilings["recorded"])
-    acceptance = highest + evidence.excesses["recorded"].value
-    return Audit(name, draws, evidence, judge(evidence), acceptance, highest)
-
-
-def decoded_trees(max_siblings: int) -> tuple[Topology, ...]:
-    """The topologies that verifiers decode with: a bushy one of three levels, and a few paths of nine."""
-    width = min(DECODED_SIBLINGS, max_siblings)
-    return complete(3, width), parallel_chains(width, 8)
+    excess, ceiling = evidence.excesses["recorded"].value, estimates["recorded"][1]
+    return JudgedVerifier(candidate.name, draws, evidence, judge(evidence), ceiling + excess, ceiling)
 
 
 def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list[int]) -> Terms:
@@ -149,17 +125,16 @@ def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list
 
     Random numbers are fresh for every number of times. lengths: gets the number of tokens of every step.
     """
-    observed: list[Terms] = []
-
-    def observe(step: Step) -> None:
-        observed.append(step_terms(step))
-        lengths.append(step.verdict.num_emitted)
-
-    every: list[Terms] = []
+    every = list[Terms]()
     first = STREAMS * material.seed + times - 1  # seeds of rounds: 0 for one time, 3 to 6 for four
     for turn, (index, prompt) in product(range(first, first + times), enumerate(material.prompts)):
-        observed.clear()
+        steps = list[Terms]()
         generator = Generator(material.pair.target.device).manual_seed(turn * len(material.prompts) + index)
-        result = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=observe)
-        every.append(cut(join(observed), len(result.tokens)))
+
+        def record(step: Step, steps: list[Terms] = steps) -> None:
+            steps.append(step_terms(step))
+
+        result = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=record)
+        lengths += result.num_emitted
+        every.append(join(steps, len(result.tokens)))
     return join(every)

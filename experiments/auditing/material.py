@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from experiments.cell import build
 from experiments.worker import encode
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
+from resispec.audit.estimate import Tuples, estimate, pool
+from resispec.audit.remeasure import remeasured
 from resispec.audit.simulation_cases import wide_laws
+from resispec.audit.verdict import Statistics
 from resispec.decode import Sampling
 from resispec.models import Pair, features_of
-from resispec.verifiers import Draws
+from resispec.verifiers import Draws, SiblingRule
 
 POSITION = 40  # of a prompt whose next token's laws are recorded; the last one of a shorter prompt
 
@@ -32,15 +36,21 @@ class Nodes:
     siblings: Sequence[int]
     num_tuples: int
 
-    def narrowed(self, max_siblings: int) -> Nodes:
-        """These nodes with at most so many siblings."""
-        return replace(self, siblings=[min(width, max_siblings) for width in self.siblings])
+    def estimates(
+        self, rule: SiblingRule, draws: Draws, max_siblings: int, generator: Generator
+    ) -> tuple[Statistics, float]:
+        """Means over nodes: total variation, acceptance above its ceiling ("excess"); and the ceiling's."""
+        widths = [min(width, max_siblings) for width in self.siblings]
+        nodes = [(p, q, width) for (p, q), width in zip(self.laws, widths, strict=True)]
+        bounds = [float(ceiling(*node, draws)) for node in nodes]
 
-    def ceilings(self, draws: Draws) -> list[float]:
-        """The highest acceptance that an exact rule can have at every node."""
-        return [
-            float(ceiling(p, q, width, draws)) for (p, q), width in zip(self.laws, self.siblings, strict=True)
-        ]
+        def measure(times: int) -> Statistics:
+            size = times * self.num_tuples
+            found = [estimate(rule, p, q, Tuples(width, draws, size), generator) for p, q, width in nodes]
+            excesses = [one.excess(bound) for one, bound in zip(found, bounds, strict=True)]
+            return {"total variation": pool([one.total_variation for one in found]), "excess": pool(excesses)}
+
+        return remeasured(measure), mean(bounds)
 
 
 @dataclass(frozen=True)

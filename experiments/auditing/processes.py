@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from multiprocessing import forkserver
 from operator import methodcaller
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from experiments.auditing.evidence import Audit, Candidate, audit
+from experiments.auditing.evidence import Candidate, JudgedVerifier, audit
 from experiments.auditing.material import Material, gather
 from experiments.scheduler import follow_parent
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 
-Result = TypeVar("Result")
-_SETTING: list[tuple[Mapping[str, Any], Sequence[str]]] = []
+_SETTING: list[Any] = []
+"""A process's arguments of `gather`."""
 
 
-def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Sequence[str]) -> list[Audit]:
+def audit_all(
+    chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Sequence[str]
+) -> list[JudgedVerifier]:
     """Audit every verifier with all its kinds of draws in processes of their own: two on a CPU, one on a GPU.
 
     Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
@@ -39,12 +41,10 @@ def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Seq
     signal.signal(signal.SIGINT, handler)
     pool = ProcessPoolExecutor(2 if config["device"] == "cpu" else 1, context, _prepare, (config, texts))
     try:
-        kinds = _each(pool, methodcaller("supported"), [(one, one) for one in chosen])
-        rows = [
-            (one, (one, draws)) for one, supported in zip(chosen, kinds, strict=True) for draws in supported
-        ]
-        with tqdm(desc="audit", unit="row", total=len(rows), dynamic_ncols=True) as bar:
-            return _each(pool, _audit_row, rows, bar.update)
+        kinds = [*_each(pool, methodcaller("supported"), [(one,) for one in chosen])]
+        rows = [(one, draws) for one, supported in zip(chosen, kinds, strict=True) for draws in supported]
+        audits = _each(pool, _audit_row, rows)
+        return [*tqdm(audits, desc="audit", unit="row", total=len(rows), dynamic_ncols=True)]
     except BaseException:
         for process in multiprocessing.active_children():
             process.kill()
@@ -54,34 +54,28 @@ def audit_all(chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Seq
 
 
 def _each(
-    pool: ProcessPoolExecutor,
-    function: Callable[[Any], Result],
-    work: Sequence[tuple[Candidate, Any]],
-    tick: Callable[[], object] = lambda: None,
-) -> list[Result]:
-    """The function's results for every candidate's item, in the pool's processes; `tick` after each."""
-    results = []
-    for candidate, future in [(candidate, pool.submit(function, item)) for candidate, item in work]:
+    pool: ProcessPoolExecutor, function: Callable[..., Any], work: Sequence[tuple[Any, ...]]
+) -> Iterator[Any]:
+    """The function's results in the pool's processes. work: its arguments, a candidate first."""
+    for (candidate, *_), future in [(item, pool.submit(function, *item)) for item in work]:
         try:
-            results.append(future.result())
+            yield future.result()
         except BrokenProcessPool as error:
             who = f"verifier {candidate.name!r}, or one that was audited beside it"
             raise InvalidInput(f"{who}, ended its process") from error
-        tick()
-    return results
 
 
 def _prepare(config: Mapping[str, Any], texts: Sequence[str]) -> None:
     follow_parent()
     torch.set_num_threads(1)
-    _SETTING.append((config, texts))
+    _SETTING[:] = config, texts
 
 
 @cache
 def _material() -> Material:
-    return gather(*_SETTING[0])
+    return gather(*_SETTING)
 
 
 @torch.inference_mode()
-def _audit_row(row: tuple[Candidate, Draws]) -> Audit:
-    return audit(*row, _material())
+def _audit_row(candidate: Candidate, draws: Draws) -> JudgedVerifier:
+    return audit(candidate, draws, _material())

@@ -11,35 +11,37 @@ import torch
 
 from analysis import labels
 from analysis.table import Table, plain
-from experiments.auditing.evidence import Audit
+from experiments.auditing.evidence import JudgedVerifier
 from experiments.provenance import origin
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.verdict import LEAST_P, MIN_VARIANCE, TOLERANCE
 
 COLUMNS = {
-    "verifier": "verifier",
-    "draws": "draws",
-    "enumerated_error": "enumerated (error)",
-    "tv_wide": "TV, V = 32,000 (z)",
-    "tv_siblings": "TV, 8 siblings (z)",
-    "tv_recorded": "TV, pair (z)",
-    "least_p": "simulated, least p",
-    "z_surprisal": "z surprisal",
-    "z_overdraft": "z overdraft",
-    "acceptance": "acceptance",
-    "ceiling": "ceiling",
-    "verdict": "verdict",
+    "verifier": "{verifier}",
+    "draws": "{draws}",
+    "enumerated (error)": "{found} ({enumerated_error:.1e})",
+    "TV, V = 32,000 (z)": "{tv_wide:.4f} ({tv_wide_z:.1f})",
+    "TV, 8 siblings (z)": "{tv_siblings:.4f} ({tv_siblings_z:.1f})",
+    "TV, pair (z)": "{tv_recorded:.4f} ({tv_recorded_z:.1f})",
+    "simulated, least p": "{least_p:.1g}",
+    "z surprisal": "{surprisal}",
+    "z overdraft": "{overdraft}",
+    "acceptance": "{acceptance:.3f}",
+    "ceiling": "{ceiling:.3f}",
+    "verdict": "**{verdict}**",
 }
+"""Headers, and how a row is printed below each."""
 NODES = {"V = 32,000": "wide", "8 siblings": "siblings", "recorded": "recorded"}
 """Names of the nodes of `Material` in columns."""
 
 
-def table_of(audits: Sequence[Audit], config: Mapping[str, Any], pair: str) -> Table:
+def table_of(audits: Sequence[JudgedVerifier], config: Mapping[str, Any], pair: str) -> Table:
     """The table, a row for every verifier and kind of draws."""
-    frame = pd.DataFrame([_row(audit) for audit in audits])
+    rows = [_row(audit) for audit in audits]
+    frame = pd.DataFrame(rows)
     kinds = ("enumerated", "simulated", "decoded")
     levels = ", ".join(f"levels 1 to {frame[f'levels_{kind}'].min()} {kind}" for kind in kinds)
-    shown = pd.DataFrame([_printed(row) for row in frame.to_dict("records")], columns=list(COLUMNS.values()))
+    shown = [{header: text.format(**_words(row), **row) for header, text in COLUMNS.items()} for row in rows]
     notes = (
         f"Profile: {config['profile']}. {origin(torch.device(config['device']))} Made by: make audit. "
         f"Nodes of 1 to {MOST_SIBLINGS} siblings, of one for verifiers of chains.",
@@ -58,10 +60,10 @@ def table_of(audits: Sequence[Audit], config: Mapping[str, Any], pair: str) -> T
         f"{frame.false_alarm_rate.max():.1e} a row.",
     )
     caption = f"Audit: which verifiers are exact? Pair: {pair}."
-    return plain("audit", frame, caption, notes, shown=shown.set_index(["verifier", "draws"]))
+    return plain("audit", frame, caption, notes, shown=pd.DataFrame(shown).set_index(["verifier", "draws"]))
 
 
-def _row(audit: Audit) -> dict[str, Any]:
+def _row(audit: JudgedVerifier) -> dict[str, Any]:
     """The tidy row of one verifier with one kind of draws; of z-scores the furthest of the decoded trees."""
     evidence = audit.evidence
     scores = {
@@ -89,15 +91,7 @@ def _row(audit: Audit) -> dict[str, Any]:
     }
 
 
-def _printed(row: Mapping[str, Any]) -> list[str]:
-    """A row as printed, in the order of COLUMNS."""
-    return [
-        row["verifier"],
-        row["draws"],
-        f"{'exact' if row['enumerated_error'] <= TOLERANCE else 'biased'} ({row['enumerated_error']:.1e})",
-        *(f"{row[column]:.4f} ({row[f'{column}_z']:.1f})" for column in COLUMNS if column.startswith("tv_")),
-        f"{row['least_p']:.1g}",
-        *(labels.number(row[column], ".1f") for column in COLUMNS if column.startswith("z_")),
-        *(f"{row[name]:.3f}" for name in ("acceptance", "ceiling")),
-        f"**{row['verdict']}**",
-    ]
+def _words(row: Mapping[str, Any]) -> dict[str, str]:
+    """The words of COLUMNS that are no fields of a row."""
+    words = {name: labels.number(row[f"z_{name}"], ".1f") for name in ("surprisal", "overdraft")}
+    return words | {"found": "exact" if row["enumerated_error"] <= TOLERANCE else "biased"}

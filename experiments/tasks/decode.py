@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from experiments.tasks.base import Row, Workload, identity, share
-from resispec.audit.z_score import Terms, cut, join, step_terms
+from resispec.audit.z_score import Terms, join, step_terms
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,9 @@ class Decode:
 
 def _statistics(observed: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
     """The fields of `AuditRow`, of the first `num_tokens` tokens; NaN becomes None, since JSON has no NaN."""
-    terms = cut(join(observed), num_tokens)
     return {
-        field.name: [None if value != value else value for value in getattr(terms, field.name).tolist()]
-        for field in fields(terms)
+        name: [None if value != value else value for value in values.tolist()]
+        for name, values in join(observed, num_tokens)._asdict().items()
     }
 
 

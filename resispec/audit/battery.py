@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -70,6 +71,12 @@ class Worst:
     target_probs: Tensor
     draft_probs: Tensor
 
+    @classmethod
+    def of(cls, law: Tensor, wanted: Tensor, *case: Any) -> Worst:
+        """The case of an emitted law and of the one that it should be; the rest are the other fields."""
+        error = total_variation(law, wanted)
+        return cls(math.inf if math.isnan(error) else error, *case)
+
 
 def worst_error(
     rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3, most_siblings: int = MOST_SIBLINGS
@@ -85,7 +92,7 @@ def worst_error(
             for vocab in _vocabularies(num_siblings, draws):
                 p, q = pair_of_laws(kind, vocab, generator)
                 law = emitted_law(rule, p, q, num_siblings, draws)
-                cases.append(_case(law, p, kind, f"{num_siblings} siblings", p, q))
+                cases.append(Worst.of(law, p, kind, f"{num_siblings} siblings", p, q))
     return max(cases, key=_error)
 
 
@@ -98,15 +105,11 @@ def _vocabularies(num_siblings: int, draws: Draws) -> range:
 
 
 def worst_tree_error(
-    verifier: Verifier,
-    draws: Draws,
-    seed: int = 0,
-    repeats: int = 1,
-    trees: Sequence[tuple[Topology, int]] = TREES,
+    verifier: Verifier, draws: Draws, seed: int = 0, trees: Sequence[tuple[Topology, int]] = TREES
 ) -> Worst:
     """The worst error over whole trees: the law of the first D tokens for bigram pairs on `trees`."""
     cases = []
-    for kind, generator in _rounds(seed, repeats):
+    for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
             if draws.are_distinct and max(map(len, topology.children)) > vocab:
                 continue
@@ -114,7 +117,8 @@ def worst_tree_error(
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
             law = tree_law(verifier, topology, target, draft, draws)
             name = f"tree of {topology.num_nodes} nodes, {topology.num_levels} levels"
-            cases.append(_case(law, chain_law(target, topology.num_levels), kind, name, target, draft))
+            wanted = chain_law(target, topology.num_levels)
+            cases.append(Worst.of(law, wanted, kind, name, target, draft))
     return max(cases, key=_error)
 
 
@@ -133,7 +137,7 @@ def worst_wide_error(rule: SiblingRule, draws: Draws, num_siblings: int, seed: i
         _, weights = drafted_tuples(q, num_siblings, draws, drafted)
         if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many
             law = emitted_law(rule, p, q, num_siblings, draws, drafted)
-            cases.append(_case(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q))
+            cases.append(Worst.of(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q))
     return max(cases, key=_error, default=Worst(0.0, "nearly equal", "none", p, q))
 
 
@@ -146,12 +150,7 @@ def worst_of(rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool
     cases = [worst_wide_error(rule, draws, 1 if is_chain else 2, seed)]
     if isinstance(verifier, TopDown):
         cases.append(worst_error(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS))
-    return max(*cases, worst_tree_error(verifier, draws, seed, trees=trees_of(is_chain)), key=_error)
-
-
-def trees_of(is_chain: bool) -> tuple[tuple[Topology, int], ...]:
-    """The topologies on which verifiers of chains, or of trees, are enumerated, each with its vocabulary."""
-    return CHAINS if is_chain else TREES
+    return max(*cases, worst_tree_error(verifier, draws, seed, CHAINS if is_chain else TREES), key=_error)
 
 
 def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
@@ -163,17 +162,18 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
     for num_siblings in (1, 2):
-        if is_defined(rule, draws, num_siblings):
-            law = emitted_law(rule, p, q, num_siblings, draws)
-            error = total_variation(law, p)
-            if not error <= TOLERANCE:
-                name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
-                shown = ", ".join(f"{chance:.3f}" for chance in law.tolist())
-                return (
-                    f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
-                    f"draft's {SHOWN_LAWS[1]}, it emits the tokens with probabilities ({shown}), a total "
-                    f"variation of {error:.3f} from the target; see docs/exactness.md"
-                )
+        if not is_defined(rule, draws, num_siblings):
+            continue
+        law = emitted_law(rule, p, q, num_siblings, draws)
+        error = total_variation(law, p)
+        if not error <= TOLERANCE:
+            name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
+            shown = ", ".join(f"{chance:.3f}" for chance in law.tolist())
+            return (
+                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
+                f"draft's {SHOWN_LAWS[1]}, it emits the tokens with probabilities ({shown}), a total "
+                f"variation of {error:.3f} from the target; see docs/exactness.md"
+            )
     return None
 
 
@@ -242,11 +242,6 @@ def _rounds(seed: int, repeats: int) -> Iterator[tuple[str, Generator]]:
     for repeat in range(repeats):
         for index, kind in enumerate(KINDS):
             yield kind, torch.Generator().manual_seed(1000 * seed + 10 * repeat + index)
-
-
-def _case(law: Tensor, wanted: Tensor, kind: str, name: str, p: Tensor, q: Tensor) -> Worst:
-    error = total_variation(law, wanted)
-    return Worst(math.inf if math.isnan(error) else error, kind, name, p, q)
 
 
 def _error(worst: Worst) -> float:

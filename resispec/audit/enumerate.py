@@ -39,16 +39,13 @@ def emitted_law(
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
-    vocab = len(target_probs)
-    check_siblings(num_siblings, vocab, draws)
+    check_siblings(num_siblings, len(target_probs), draws)
     siblings, weights = drafted_tuples(draft_probs, num_siblings, draws, drafted)
     total = torch.zeros_like(target_probs)
-    rows = max(1, MAX_ELEMENTS // vocab)
-    for tokens, weight in zip(siblings.split(rows), weights.split(rows), strict=True):
-        shape = (len(tokens), vocab)
-        total += weight @ emitted(
-            rule.law(target_probs.expand(shape), draft_probs.expand(shape), tokens, draws), tokens
-        )
+    at_a_time = max(1, MAX_ELEMENTS // len(target_probs))
+    for tokens, weight in zip(siblings.split(at_a_time), weights.split(at_a_time), strict=True):
+        p, q = (probs.expand(len(tokens), -1) for probs in (target_probs, draft_probs))
+        total += weight @ emitted(rule.law(p, q, tokens, draws), tokens)
     return total
 
 
@@ -73,7 +70,8 @@ def tree_law(
     target_rows, draft_rows: (V, V), the next token's law after every token (bigram models); the root's token
     is 0. Where a step emits fewer than D tokens the rest is fresh sampling from the target, as later steps
     would be. Returns (V, ..., V), D times. An exact verifier gives `chain_law(target_rows, D)`.
-    Raises FloatingPointError for a drafted tree, however unlikely, whose chances to stop are no law.
+    Raises FloatingPointError for a drafted tree, however unlikely, whose chances to stop are no law: the
+    emitted law hardly shows it.
     """
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
@@ -87,7 +85,12 @@ def tree_law(
     depths, ancestors = topology.depths.tolist(), topology.ancestors
     for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
         outcomes = verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row])
-        check_chances_to_stop(outcomes.stop)
+        total, least = float(outcomes.stop.sum(dtype=torch.float64)), float(outcomes.stop.min())
+        if not (abs(total - 1) <= RETURNED and least >= -RETURNED):
+            raise FloatingPointError(
+                f"the chances to stop in a verified tree sum to {total:.9g}, the least is {least:.6g}; "
+                f"allowed: a sum of 1 within {RETURNED:g}, entries that are not negative"
+            )
         for node, (depth, mass) in enumerate(zip(depths, weight * outcomes.stop, strict=True)):
             prefix = 0
             for token in row[ancestors[node]][1:].tolist():  # ancestors come before their descendants
@@ -97,19 +100,6 @@ def tree_law(
     for more in stopped[1:]:
         law = (law.view(-1, vocab, 1) * target_rows).flatten() + more
     return law.view([vocab] * topology.num_levels)
-
-
-def check_chances_to_stop(stop: Tensor) -> None:
-    """Raise FloatingPointError unless the chances (N,) of stopping at a tree's nodes are a law.
-
-    Of a tree that is hardly ever drafted the emitted law would not show it.
-    """
-    total = float(stop.sum(dtype=torch.float64))
-    if not (abs(total - 1) <= RETURNED and float(stop.min()) >= -RETURNED):
-        raise FloatingPointError(
-            f"the chances to stop in a verified tree sum to {total:.9g}, the least is "
-            f"{float(stop.min()):.6g}; allowed: a sum of 1 within {RETURNED:g}, entries that are not negative"
-        )
 
 
 def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:

@@ -13,22 +13,17 @@ and the residual after it is an average over the tokens that can be rejected.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.estimate import Estimate
+from resispec.audit.estimate import EstimatedLaw
 from resispec.distributions import draw, normalise
 from resispec.verifiers.resispec import ResiSpec
 
-
-class Proxy(Protocol):
-    """Chooses the fixed proxy of one step."""
-
-    def __call__(self, target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
-        """The proxy k (..., V) for the current target R (..., V) and the draft's law Q (..., V)."""
+Proxy = Callable[[Tensor, Tensor, Generator], Tensor]
+"""Chooses the fixed proxy k (..., V) of one step, given its target R and the draft's law Q (..., V)."""
 
 
 def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
@@ -54,15 +49,18 @@ def draft_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
     return draft
 
 
-def reconstruct(target_probs: Tensor, proxies: Sequence[Tensor]) -> Tensor:
-    """The appendix's p_hat (..., V) for given proxies k_1, ..., k_n (..., V), in the target's precision."""
+def reconstruct(
+    target_probs: Tensor, draft_probs: Tensor, proxy: Proxy, num_candidates: int, generator: Generator
+) -> Tensor:
+    """The appendix's p_hat (..., V), a proxy k_i after the other, in the target's precision."""
     current, reach = target_probs, torch.ones_like(target_probs[..., :1])
     total = torch.zeros_like(target_probs)
-    for proxy in proxies:
-        kept = torch.minimum(proxy, current)
+    for _ in range(num_candidates):
+        chosen = proxy(current, draft_probs, generator)
+        kept = torch.minimum(chosen, current)
         total = total + reach * kept
         reach = reach * (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
-        current = normalise((current - proxy).clamp_min(0), current)
+        current = normalise((current - chosen).clamp_min(0), current)
     return total + reach * current
 
 
@@ -75,31 +73,20 @@ def paper_kl(
     The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says
     nothing about exactness.
     """
-    current, proxies = target_probs, []
-    for _ in range(num_candidates):
-        proxies.append(proxy(current, draft_probs, generator))
-        current = normalise((current - proxies[-1]).clamp_min(0), current)
-    return _kl(reconstruct(target_probs, proxies), target_probs)
+    law = reconstruct(target_probs, draft_probs, proxy, num_candidates, generator)
+    present = law > 0  # 0 log 0 = 0
+    ratio = torch.where(present, law, 1.0) / torch.where(present, target_probs, 1.0)
+    return (law * ratio.log()).sum(-1)
 
 
-def true_kl(law: Tensor, target_probs: Tensor) -> Tensor:
-    """D_KL(law || p) (...) in float64, of the marginal that is really emitted; infinite where law > 0 = p.
-
-    law: (..., V), from `emitted_law` (exact) or `Estimate.law`. The estimate's noise raises the figure by
-    about sum_v se(v)^2 / (2 p(v)), so for a sampled law report `kl_bound` beside it.
-    """
-    return _kl(law.double(), target_probs.double())
-
-
-def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
+def kl_bound(estimate: EstimatedLaw, num_errors: float = 0.0) -> float:
     """A lower bound of D_KL(law || p): the divergence of the masses of the estimate's set.
 
     Merging tokens can only lower a divergence: KL(law || p) >= a log(a / b) + (1 - a) log((1 - a) / (1 - b)),
     a = law(S), b = p(S). num_errors: how many standard errors `a` is moved toward `b` first; 2 makes it a
     bound with confidence, 0 the plug-in value.
     """
-    law, target = estimate.excess_set.law, estimate.excess_set.target
-    margin = num_errors * estimate.excess_set.error
+    law, target, margin = estimate.mass, estimate.target, num_errors * estimate.mass_error
     law = min(1.0, max(target, law - margin)) if law >= target else max(0.0, min(target, law + margin))
     total = 0.0
     for mass, reference in ((law, target), (1 - law, 1 - target)):
@@ -108,10 +95,3 @@ def kl_bound(estimate: Estimate, num_errors: float = 0.0) -> float:
         elif mass > estimate.rounding:  # the laws sum to 1 but for rounding: less is no evidence
             total = math.inf
     return total
-
-
-def _kl(law: Tensor, target_probs: Tensor) -> Tensor:
-    """sum law log(law / p) with 0 log 0 = 0."""
-    present = law > 0
-    ratio = torch.where(present, law, 1.0) / torch.where(present, target_probs, 1.0)
-    return (law * ratio.log()).sum(-1)

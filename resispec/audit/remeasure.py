@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Generator
 
 from resispec.audit.simulate import Scene, simulate
-from resispec.audit.verdict import AGAINST_OUTCOMES, CERTAIN_P, LEAST_P, SUSPICIOUS_P, Statistic
+from resispec.audit.verdict import AGAINST_OUTCOMES, CERTAIN_P, LEAST_P, SUSPICIOUS_P, Statistic, Statistics
 from resispec.verifiers.base import Draws, Verifier
 
 AGAIN = 4
@@ -16,7 +16,7 @@ LONGER = 16
 """Sample-size factor of the tokens where verdicts do not follow `outcomes`."""
 
 
-def remeasured(measure: Callable[[int], Mapping[str, Statistic]]) -> Mapping[str, Statistic]:
+def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
     """The result of `measure(1)` or, where one statistic of it looks suspicious, that of `measure(AGAIN)`.
 
     measure: takes how many times as much is to be measured, and uses fresh random numbers in every call. The
@@ -36,13 +36,13 @@ def simulated(
     Where verdicts do not follow `outcomes`, the tokens may still be right: they are simulated for longer, to
     tell an inconsistent verifier from a biased one.
     """
-    first = simulate(verifier, scenes, draws, num_turns, generator)
-    results = {}
+    results = simulate(verifier, scenes, draws, num_turns, generator)
     for scene in scenes:
+        first = results[scene.name]
 
-        def measure(times: int, scene: Scene = scene) -> Mapping[str, Statistic]:
+        def measure(times: int, scene: Scene = scene, first: Statistics = first) -> Statistics:
             if times == 1:
-                return first[scene.name]
+                return first
             return simulate(verifier, [scene], draws, times * num_turns, generator)[scene.name]
 
         counts = dict(remeasured(measure))

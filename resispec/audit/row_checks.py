@@ -1,13 +1,15 @@
-"""Shared by the audits: checks of probability rows, and what a `Law` emits."""
+"""Shared by the audits: what a `Law` emits, and checks of probability rows and of what a rule returns."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from resispec.distributions import sum_tolerance
 from resispec.errors import InvalidInput
-from resispec.verifiers.base import Law, is_first
+from resispec.verifiers.base import Draws, Law, SiblingRule, check_shapes, is_first
 
 RETURNED = 1e-4
 """Distance that sums of returned masses may have from 1: they may have been computed in float32."""
@@ -37,26 +39,56 @@ def check_rows(
     tolerance = sum_tolerance(rows) if tolerance is None else tolerance
     bad = ~((rows >= 0) & (rows < torch.inf))
     if bool(bad.any()):
-        *place, entry = first_row(bad)
+        *row, entry = bad.nonzero()[0].tolist()
         raise InvalidInput(
-            f"{where(tuple(place))}{name} hold {float(rows[(*place, entry)]):.6g} at entry {entry}; "
+            f"{named(row)}{name} hold {float(rows[(*row, entry)]):.6g} at entry {entry}; "
             "allowed: finite values, not negative"
         )
     total = rows.sum(-1, dtype=torch.float64)
     short = (total < 1 - tolerance) & is_whole
-    if bool((short | (total > 1 + tolerance)).any()):
-        row = first_row(short | (total > 1 + tolerance))
-        at_most = "" if is_whole is True or short[row] else "at most "
+    bad = short | (total > 1 + tolerance)
+    if bool(bad.any()):
+        row = bad.nonzero()[0].tolist()
+        at_most = "" if is_whole is True or short[tuple(row)] else "at most "
         raise InvalidInput(
-            f"{where(row)}{name} sum to {float(total[row]):.9g}; allowed: {at_most}1 within {tolerance:g}"
+            f"{named(row)}{name} sum to {float(total[tuple(row)]):.9g}; "
+            f"allowed: {at_most}1 within {tolerance:g}"
         )
 
 
-def first_row(bad: Tensor) -> tuple[int, ...]:
-    """Index of the first true entry of a bool tensor; () for a scalar."""
-    return tuple(bad.nonzero()[0].tolist())
+def named(row: list[int]) -> str:
+    """`row 3: ` or `row (1, 2): `, and nothing for the row [] of a single law."""
+    return f"row {row[0] if len(row) == 1 else tuple(row)}: " if row else ""
 
 
-def where(row: tuple[int, ...]) -> str:
-    """`row 3: ` or `row (1, 2): `, and nothing for a single law."""
-    return f"row {row[0] if len(row) == 1 else row}: " if row else ""
+@dataclass(frozen=True)
+class CheckedRule:
+    """Wraps a rule for audits (it synchronises with the host; decode with the rule itself).
+
+    name: how messages call the rule.
+    """
+
+    rule: SiblingRule
+    name: str
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`.
+
+        Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule returns
+        wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes what it was given.
+        """
+        given = {"target_probs": target_probs, "draft_probs": draft_probs, "siblings": siblings}
+        p, q, tokens = (tensor.clone(memory_format=torch.contiguous_format) for tensor in given.values())
+        try:
+            law = self.rule.law(p, q, tokens, draws)
+            for copy, (name, tensor) in zip((p, q, tokens), given.items(), strict=True):
+                if not torch.equal(copy, tensor):
+                    row = (copy != tensor).any(-1).nonzero()[0].tolist()
+                    raise InvalidInput(f"{named(row)}the rule changed its input {name} in place")
+            check_shapes(law, target_probs, siblings)
+            check_rows("entries of select", law.select, RETURNED, is_whole=False)
+            # Where a sibling is selected for certain there is no residual to speak of.
+            check_rows("entries of residual", law.residual, RETURNED, 1 - law.select.sum(-1) > RETURNED)
+        except InvalidInput as error:
+            raise InvalidInput(f"rule {self.name!r}: {error}") from error
+        return law

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Generator, Tensor
@@ -23,9 +24,6 @@ from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one
 from resispec.trees import Topology
 from resispec.verifiers.base import Draws, Verifier
-
-PIECE = 2048
-"""Tokens whose laws are looked at together."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,11 @@ class Scene:
     draft_rows: Tensor
     classes: Tensor
     trees_per_turn: int = 1
+
+    @cached_property
+    def member(self) -> Tensor:
+        """(V, K) float64: whether a token is in a class, so that a product with it is a sum over classes."""
+        return one_hot(self.classes).double()
 
     def drafted(self, draws: Draws, generator: Generator) -> Tensor:
         """The tokens (N,) of a new tree."""
@@ -73,130 +76,99 @@ def simulate(
     "verdicts": the stopping node and the final token;
     "verdict surprisal", "verdict rank": the final token's z-scores under its law at that node.
     """
-    records = [_Record(verifier, scene, draws) for scene in scenes]
+    drawn: list[list[tuple[Tensor, Verdict]]] = [[] for _ in scenes]
     for _ in range(num_turns):
-        for record in records:
-            for _ in range(record.scene.trees_per_turn):
-                tokens = record.scene.drafted(draws, generator)
-                verdict = verifier.verify(*record.scene.given(tokens, draws), generator)
-                record.trees.append(tokens)
-                record.verdicts.append(verdict)
+        for scene, pairs in zip(scenes, drawn, strict=True):
+            for _ in range(scene.trees_per_turn):
+                tokens = scene.drafted(draws, generator)
+                pairs.append((tokens, verifier.verify(*scene.given(tokens, draws), generator)))
     beside = Generator().manual_seed(0)  # the verifier's stream of random numbers is left alone
-    return {record.scene.name: record.results(beside) for record in records}
+    results = {}
+    for scene, pairs in zip(scenes, drawn, strict=True):
+        trees, verdicts = zip(*pairs, strict=True)
+        of_verdicts = _verdict_counts(verifier, scene, draws, trees, verdicts, beside)
+        of_tokens = _token_counts(scene, verdicts, beside)
+        siblings = _sibling_counts(scene, draws, torch.stack(trees))
+        results[scene.name] = {"siblings": siblings, **of_tokens, **of_verdicts}
+    return results
 
 
-@dataclass
-class _Record:
-    """The trees (N,) and verdicts of one scene."""
-
-    verifier: Verifier
-    scene: Scene
-    draws: Draws
-    trees: list[Tensor] = field(default_factory=list)
-    verdicts: list[Verdict] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._num_classes = int(self.scene.classes.max()) + 1
-        # (V, K): the sum over a class is a product with this.
-        self._member = one_hot(self.scene.classes, self._num_classes).double()
-
-    def results(self, beside: Generator) -> dict[str, Statistic]:
-        """The statistics of `simulate`."""
-        nodes, final, chances, laws = self._judged()
-        cells = nodes * self._num_classes + self.scene.classes[final]
-        share = torch.rand(len(cells), generator=beside, dtype=torch.float64)
-        chance = chances.gather(1, cells[:, None])[:, 0]
-        below = chances.cumsum(1).gather(1, cells[:, None])[:, 0] - chance
-        place = below + share * chance  # uniform on (0, 1) where the verdicts follow `outcomes`
-        before, after = self._tokens(beside)
-        return {
-            "siblings": self._siblings(),
-            "tokens": self._token_counts(before, after),
-            **self._token_scores(before, after),
-            "turns": _turns(place - place.mean()),
-            "verdicts": chi_square(chances, cells),
-            "verdict surprisal": _squared(*surprisal_terms(laws, final)),
-            "verdict rank": _squared(*rank_terms(laws, final)),
-        }
-
-    def _judged(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Stopping nodes and final tokens (n,), and their laws under `outcomes`.
-
-        The chances of all pairs of a node and a class of tokens (n, N x K); the final token's law at the node
-        that was stopped at (n, V).
-        """
-        nodes = [(0, *verdict.path)[-1] for verdict in self.verdicts]
-        known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}  # the same tree is drafted many times
-        chances, laws = [], []
-        for tokens, node in zip(self.trees, nodes, strict=True):
-            key = tuple(tokens.tolist())
-            if key not in known:
-                outcomes = self.verifier.outcomes(*self.scene.given(tokens, self.draws))
-                final = outcomes.final.double()
-                cells = (outcomes.stop.double()[:, None] * (final @ self._member)).flatten()
-                known[key] = cells / cells.sum(), final / final.sum(-1, keepdim=True)
-            chances.append(known[key][0])
-            laws.append(known[key][1][node])
-        final_tokens = torch.tensor([verdict.tokens[-1] for verdict in self.verdicts])
-        return torch.tensor(nodes), final_tokens, torch.stack(chances), torch.stack(laws)
-
-    def _siblings(self) -> Statistic:
-        """Every sibling, by its rank under its parent, against its law given the earlier ones."""
-        tokens, scene = torch.stack(self.trees), self.scene
-        widest = max(map(len, scene.topology.children))
-        laws, cells = [], []
-        for parents, children in scene.topology.families:
-            probs = scene.draft_rows[tokens[:, parents].flatten() % len(scene.draft_rows)]
-            drawn = tokens[:, children].flatten(0, 1)
-            for rank, law in enumerate(self.draws.laws(probs, drawn)):
-                laws.append(_block(law.double() @ self._member, torch.full((len(law),), rank), widest))
-                cells.append(rank * self._num_classes + scene.classes[drawn[:, rank]])
-        if not laws:
-            return chi_squared(0.0, 0, 0)
-        return chi_square(torch.cat(laws), torch.cat(cells))
-
-    def _tokens(self, beside: Generator) -> tuple[Tensor, Tensor]:
-        """The first D tokens of every step, each behind the one before it: (n D,) both.
-
-        How many a step emits depends on what they are. So a step that emitted fewer is continued by fresh
-        draws from the target; otherwise the counts would be biased under an exact verifier, too.
-        """
-        scene = self.scene
-        num_rows, before, after = len(scene.target_rows), [], []
-        for verdict in self.verdicts:
-            tokens = [0, *verdict.tokens]
-            while len(tokens) <= scene.topology.num_levels:
-                tokens.append(draw_one(scene.target_rows[tokens[-1] % num_rows], beside))
-            before += tokens[:-1]
-            after += tokens[1:]
-        return torch.tensor(before), torch.tensor(after)
-
-    def _token_scores(self, before: Tensor, after: Tensor) -> dict[str, Statistic]:
-        """The z-scores of decoding, over every token; in pieces, since laws of wide scenes are large."""
-        terms: dict[str, list[Tensor]] = {"surprisal": [], "overdraft": [], "rank": []}
-        for row, token in zip(before.split(PIECE), after.split(PIECE), strict=True):
-            target, draft = (
-                rows[row % len(rows)].double() for rows in (self.scene.target_rows, self.scene.draft_rows)
-            )
-            terms["surprisal"].append(torch.stack(surprisal_terms(target, token)))
-            terms["overdraft"].append(torch.stack(overdraft_terms(target, draft, token)))
-            terms["rank"].append(torch.stack(rank_terms(target, token)))
-        return {f"token {name}": _squared(*torch.cat(parts, 1)) for name, parts in terms.items()}
-
-    def _token_counts(self, before: Tensor, after: Tensor) -> Statistic:
-        """Every token against its law after the one before it."""
-        num_rows = len(self.scene.target_rows)
-        row = before % num_rows
-        laws = (self.scene.target_rows.double() @ self._member)[row]
-        cells = row * self._num_classes + self.scene.classes[after]
-        return chi_square(_block(laws / laws.sum(1, keepdim=True), row, num_rows), cells)
+def _sibling_counts(scene: Scene, draws: Draws, trees: Tensor) -> Statistic:
+    """Every sibling of trees (n, N), by its rank under its parent, against its law given the earlier ones."""
+    widest = max(map(len, scene.topology.children))
+    laws, cells = [], []
+    for parents, children in scene.topology.families:
+        probs = scene.draft_rows[trees[:, parents].flatten() % len(scene.draft_rows)]
+        drawn = trees[:, children].flatten(0, 1)
+        for rank, law in enumerate(draws.laws(probs, drawn)):
+            laws.append(_block(law.double() @ scene.member, torch.full((len(law),), rank), widest))
+            cells.append(rank * scene.member.shape[1] + scene.classes[drawn[:, rank]])
+    return chi_square(torch.cat(laws), torch.cat(cells)) if laws else chi_squared(0.0, 0, 0)
 
 
-def _turns(place: Tensor) -> Statistic:
-    """Correlation of every verdict's place (n,), less the mean, with that of the verdict before it."""
-    spread = float(place.square().mean())
-    turns = float((place[1:] * place[:-1]).sum()) / (spread * math.sqrt(len(place) - 1))
-    return chi_squared(turns**2, 1, len(place) - 1)
+def _token_counts(scene: Scene, verdicts: Sequence[Verdict], beside: Generator) -> dict[str, Statistic]:
+    """The first D tokens of every step, each against its law after the one before it.
+
+    How many a step emits depends on what they are. So a step that emitted fewer is continued by fresh draws
+    from the target; otherwise the counts would be biased under an exact verifier, too.
+    """
+    num_rows, before, after = len(scene.target_rows), list[int](), list[int]()
+    for verdict in verdicts:
+        tokens = [0, *verdict.tokens]
+        while len(tokens) <= scene.topology.num_levels:
+            tokens.append(draw_one(scene.target_rows[tokens[-1] % num_rows], beside))
+        before += tokens[:-1]
+        after += tokens[1:]
+    rows, emitted = torch.tensor(before) % num_rows, torch.tensor(after)
+    laws = (scene.target_rows.double() @ scene.member)[rows]
+    blocks = _block(laws / laws.sum(1, keepdim=True), rows, num_rows)
+    # What occurs again and again is looked at once.
+    (row, token), counts = torch.stack((rows, emitted)).unique(dim=1, return_counts=True)
+    target, draft = scene.target_rows[row].double(), scene.draft_rows[row].double()
+    return {
+        "tokens": chi_square(blocks, rows * scene.member.shape[1] + scene.classes[emitted]),
+        "token surprisal": _squared(surprisal_terms(target, token), counts),
+        "token overdraft": _squared(overdraft_terms(target, draft, token), counts),
+        "token rank": _squared(rank_terms(target, token), counts),
+    }
+
+
+def _verdict_counts(
+    verifier: Verifier,
+    scene: Scene,
+    draws: Draws,
+    trees: Sequence[Tensor],
+    verdicts: Sequence[Verdict],
+    beside: Generator,
+) -> dict[str, Statistic]:
+    """Stopping nodes and final tokens against `outcomes`, and every verdict against the one before it."""
+    nodes = [(0, *verdict.path)[-1] for verdict in verdicts]
+    final = torch.tensor([verdict.tokens[-1] for verdict in verdicts])
+    known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}  # the same tree is drafted many times
+    chances, laws = [], []
+    for tokens, node in zip(trees, nodes, strict=True):
+        key = tuple(tokens.tolist())
+        if key not in known:
+            outcomes = verifier.outcomes(*scene.given(tokens, draws))
+            rows = outcomes.final.double()
+            cells = (outcomes.stop.double()[:, None] * (rows @ scene.member)).flatten()
+            known[key] = cells / cells.sum(), rows / rows.sum(-1, keepdim=True)
+        chances.append(known[key][0])
+        laws.append(known[key][1][node])
+    chance, law = torch.stack(chances), torch.stack(laws)  # (n, N K) of nodes with classes, (n, V)
+    cells = torch.tensor(nodes) * scene.member.shape[1] + scene.classes[final]
+    share = torch.rand(len(cells), generator=beside, dtype=torch.float64)
+    own = chance.gather(1, cells[:, None])[:, 0]
+    place = chance.cumsum(1).gather(1, cells[:, None])[:, 0] - own + share * own
+    place -= place.mean()  # uniform where the verdicts follow `outcomes`
+    follows = float((place[1:] * place[:-1]).sum())
+    turns = follows / (float(place.square().mean()) * math.sqrt(len(place) - 1))
+    return {
+        "turns": chi_squared(turns**2, 1, len(place) - 1),
+        "verdicts": chi_square(chance, cells),
+        "verdict surprisal": _squared(surprisal_terms(law, final)),
+        "verdict rank": _squared(rank_terms(law, final)),
+    }
 
 
 def _block(laws: Tensor, place: Tensor, count: int) -> Tensor:
@@ -205,7 +177,9 @@ def _block(laws: Tensor, place: Tensor, count: int) -> Tensor:
     return (where[:, :, None] * laws[:, None]).flatten(1)
 
 
-def _squared(deviation: Tensor, variance: Tensor) -> Statistic:
-    """A z-score as a chi-square: terms (n,) of deviations, and their variances."""
-    score = z_score(float(deviation.sum()), float(variance.sum()), len(deviation))
+def _squared(terms: tuple[Tensor, Tensor], counts: Tensor | None = None) -> Statistic:
+    """A z-score as a chi-square, of deviations and variances (n,), each one once or `counts` (n,) times."""
+    counts = torch.ones_like(terms[0]) if counts is None else counts
+    deviation, variance = (float((term * counts).sum()) for term in terms)
+    score = z_score(deviation, variance, int(counts.sum()))
     return chi_squared(score.z**2, 1, score.n)

@@ -38,13 +38,8 @@ def scenes(max_siblings: int) -> list[Scene]:
     single = [_single("single, 16 tokens", *few), _single("single, 300 tokens", *wide_laws(300))]
     deep_chain = _deep("deep chain", chain(5))
     if max_siblings == 1:
-        return [
-            _narrow("far", chain(3), 4, 0.0),
-            _narrow("near", chain(2), 3, 0.8),
-            deep_chain,
-            _wide(chain(2)),
-            *single,
-        ]
+        pairs = [_narrow("far", chain(3), 4, 0.0), _narrow("near", chain(2), 3, 0.8)]
+        return [*pairs, deep_chain, _wide(chain(2)), *single]
     return [
         _narrow("far", from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
         _narrow("near", complete(3, 2), 3, 0.8),

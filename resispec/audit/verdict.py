@@ -34,7 +34,6 @@ MIN_VARIANCE: Mapping[str, float] = {"surprisal": 100.0, "overdraft": 25.0, "ran
 """Least variance of a sum that is judged: below it one rare token makes a large z out of nothing."""
 AGAINST_OUTCOMES = ("verdicts", "verdict surprisal", "verdict rank")
 """Statistics of `simulate` that compare `verify` with `outcomes`, whose law need not be the target's."""
-TOKENS_MAY_BE_RIGHT = "`verify` does not draw from the law that `outcomes` says; the tokens may be right"
 REQUIRED = ("enumerated_error", "total_variations", "simulations", "z_scores", "excesses")
 """Evidence that must be there to say that no bias is seen."""
 
@@ -86,12 +85,11 @@ def z_score(deviation_sum: float, variance_sum: float, n: int) -> Statistic:
     """
     if math.isnan(deviation_sum) or math.isnan(variance_sum):
         raise FloatingPointError("a z-score's terms are NaN; laws are finite and sum to 1")
-    rounding = 1e-6 * n
-    if variance_sum > 0:
-        z = deviation_sum / math.sqrt(variance_sum)
-    else:
-        z = 0.0 if abs(deviation_sum) <= rounding else math.copysign(math.inf, deviation_sum)
     error = math.sqrt(max(0.0, variance_sum))
+    if error:
+        z = deviation_sum / error
+    else:
+        z = 0.0 if abs(deviation_sum) <= 1e-6 * n else math.copysign(math.inf, deviation_sum)
     return Statistic(deviation_sum, z, math.erfc(abs(z) / math.sqrt(2)), n, error)
 
 
@@ -193,7 +191,7 @@ def equal_share(rate: float, num_statistics: int) -> float:
 
 
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
-    """Judge a verifier by what was measured.
+    """Judge a verifier by what was measured; how often an exact one is accused: `Evidence.false_alarm_rate`.
 
     biased: a z-score whose sum has at least MIN_VARIANCE and |z| above LIMIT, or an infinite one; counts of
     tokens less likely than LEAST_P; or, of an `outcomes` that verdicts follow, an enumerated error above
@@ -203,26 +201,22 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     undecided: otherwise, when no z-score has MIN_TOKENS tokens, one has less than MIN_VARIANCE, or a required
     item is missing.
     no bias seen: otherwise; its reason says what was walked, what would have shown and what could hide.
-
-    Enumeration raises no false alarms; for the rest see `Evidence.false_alarm_rate`.
-
     required: the fields of Evidence that `no bias seen` needs; leave out what a decoder cannot have (no draft
     law: only "z_scores").
     """
-    of_outcomes = [*_enumerated(evidence), *_too_high(evidence)]
+    of_outcomes = [*_too_high(evidence)]
     of_tokens = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
     inconsistent = [*_unlikely(evidence, against_outcomes=True)]
+    undecided = [*_scored(evidence, weak=True)]
+    if evidence.z_scores and evidence.num_tokens < MIN_TOKENS:
+        undecided.insert(0, f"{evidence.num_tokens} audited tokens; at least {MIN_TOKENS} are needed")
     missing = [name for name in required if getattr(evidence, name) in (None, {})]
-    is_short = evidence.z_scores and evidence.num_tokens < MIN_TOKENS
-    undecided = [
-        *([f"{evidence.num_tokens} audited tokens; at least {MIN_TOKENS} are needed"] if is_short else []),
-        *_scored(evidence, weak=True),
-        *(f"no evidence: {name.replace('_', ' ')}" for name in missing),
-    ]
+    undecided += [f"no evidence: {name.replace('_', ' ')}" for name in missing]
     is_biased = of_tokens or (of_outcomes and not inconsistent)
+    right = "`verify` does not draw from the law that `outcomes` says; the tokens may be right"
     return first_with_reasons(
         (Finding.BIASED, [*of_outcomes, *of_tokens, *inconsistent] if is_biased else []),
-        (Finding.INCONSISTENT, inconsistent and [*inconsistent, *of_outcomes, TOKENS_MAY_BE_RIGHT]),
+        (Finding.INCONSISTENT, inconsistent and [*inconsistent, *of_outcomes, right]),
         (Finding.UNDECIDED, undecided),
         (Finding.NO_BIAS_SEEN, [_nothing_seen(evidence)]),
     )
@@ -230,41 +224,32 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
 
 def _nothing_seen(evidence: Evidence) -> str:
     """The reason that no bias is seen: the ground covered, what would have shown, and what could hide."""
-    parts, mistakes, smallest = [], [], evidence.smallest_seen
+    parts, hidden, smallest = [], [], evidence.smallest_seen
     if evidence.enumerated_error is not None:
         parts.append(f"exact where enumerated (error {evidence.enumerated_error:.1e})")
     audited = f" ({evidence.num_tokens} audited tokens)" if evidence.z_scores else ""
     parts.append(f"no deviation in {evidence.num_statistics} statistics{audited}")
-    if evidence.levels:
-        walked = (f"{kind} on levels 1 to {deepest}" for kind, deepest in evidence.levels.items())
-        parts.append(", ".join(walked))
-        mistakes.append(f"begins below level {min(evidence.levels.values())}")
+    if levels := evidence.levels:
+        parts.append(", ".join(f"{kind} on levels 1 to {deepest}" for kind, deepest in levels.items()))
+        hidden.append(f"begins below level {min(levels.values())}")
     if not math.isnan(smallest):
         parts.append(f"a total variation above {smallest:.2g} at one node would have shown")
-        mistakes.append("is rarer than that")
-    verdicts = [
-        counts[name].n
-        for counts in evidence.simulations.values()
-        for name in AGAINST_OUTCOMES
-        if name in counts
-    ]
-    if verdicts:
-        mistakes.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
-    return "; ".join([*parts, f"what {' or '.join(mistakes)} could hide"] if mistakes else parts)
-
-
-def _enumerated(evidence: Evidence) -> Iterator[str]:
-    error = evidence.enumerated_error
-    if error is not None and not error <= TOLERANCE:  # NaN is not below the tolerance
-        yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
+        hidden.append("is rarer than that")
+    if verdicts := [counts["verdicts"].n for counts in evidence.simulations.values() if "verdicts" in counts]:
+        hidden.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
+    return "; ".join([*parts, f"what {' or '.join(hidden)} could hide"] if hidden else parts)
 
 
 def _too_high(evidence: Evidence) -> Iterator[str]:
-    kinds = {
-        "total variation": evidence.total_variations,
-        "acceptance above its ceiling": evidence.excesses,
-    }
-    for kind, statistics in kinds.items():
+    """Measurements of the law that `outcomes` says that lie above their limits, or are NaN."""
+    error = evidence.enumerated_error
+    if error is not None and not error <= TOLERANCE:
+        yield f"enumerated total variation {error:.3g}; an exact rule stays below {TOLERANCE:g}"
+    kinds = (
+        ("total variation", evidence.total_variations),
+        ("acceptance above its ceiling", evidence.excesses),
+    )
+    for kind, statistics in kinds:
         for name, found in statistics.items():
             if not found.z <= LIMIT:
                 yield f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
@@ -286,9 +271,8 @@ def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
     for decoding, scores in evidence.z_scores.items():
         for name, score in scores.items():
             variance, least = score.error**2, MIN_VARIANCE[name]
-            is_weak = variance < least
-            is_biased = math.isinf(score.z) or (not is_weak and not abs(score.z) <= LIMIT)
-            if is_weak if weak else is_biased:
+            is_biased = math.isinf(score.z) or (variance >= least and not abs(score.z) <= LIMIT)
+            if variance < least if weak else is_biased:
                 yield (
                     f"{name}{decoding and f': {decoding}'} z = {score.z:.1f} over {score.n} tokens, variance "
                     f"{variance:.3g}; allowed: |z| up to {LIMIT:g}, variance at least {least:g}"

@@ -5,18 +5,18 @@ f_t that is known before x_t is drawn, sum_t (f_t(x_t) - E_{p_t} f_t) has mean 0
 f_t, and
     z = sum_t (f_t(x_t) - E f_t) / sqrt(sum_t Var f_t)
 is close to a standard normal. Three choices of f:
-    surprisal  f_t(x) = -log p_t(x), whose mean is the entropy H(p_t): wrong temperatures, an argmax in place
-    of a draw; overdraft  f_t(x) = 1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the
-    draft shows here first; rank       f_t(x) = sum_{y < x} p_t(y) + p_t(x) / 2, mean 1/2: draws invert
-    cumulative sums, so uniforms that are used twice
-               prefer tokens by their index, which the other two hardly see.
+    surprisal  -log p_t(x), whose mean is the entropy H(p_t): shows wrong temperatures and an argmax in place
+               of a draw.
+    overdraft  1[q_t(x) > p_t(x)], where the draft's law q_t is known: a bias toward the draft shows first.
+    rank       sum_{y < x} p_t(y) + p_t(x) / 2, of mean 1/2: draws invert cumulative sums, so uniforms
+               that are used twice prefer tokens by their index, which the other two hardly see.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,8 +25,7 @@ from resispec.audit.verdict import Statistic, z_scores
 from resispec.decode import Step
 
 
-@dataclass(frozen=True)
-class Terms:
+class Terms(NamedTuple):
     """The terms of the statistics for K emitted tokens in order, each (K,) float64.
 
     overdraft and its variance are NaN where the draft's law is not known.
@@ -41,7 +40,7 @@ class Terms:
 
     def scores(self) -> dict[str, Statistic]:
         """The z-scores of statistics that have terms, by name. Raises FloatingPointError for a NaN law."""
-        return z_scores({name: terms.cpu().numpy() for name, terms in vars(self).items()})
+        return z_scores({name: terms.numpy() for name, terms in self._asdict().items()})
 
 
 def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,9 +50,7 @@ def surprisal_terms(target_probs: Tensor, tokens: Tensor) -> tuple[Tensor, Tenso
     0 deviates infinitely.
     """
     p = target_probs.double()
-    surprisal = -torch.where(
-        p > 0, p, 1.0
-    ).log()  # weighted by p below, so what stands where p = 0 does not matter
+    surprisal = -torch.where(p > 0, p, 1.0).log()  # weighted by p: what stands where p = 0 does not matter
     entropy = (p * surprisal).sum(-1)
     variance = (p * (surprisal - entropy[:, None]).square()).sum(-1)
     return -p.gather(-1, tokens[:, None])[:, 0].log() - entropy, variance
@@ -84,35 +81,29 @@ def step_terms(step: Step) -> Terms:
     """The terms of every token that one step emitted, in order, on the step's device, without waiting for it.
 
     The first token was emitted at the root, token k at the k-th node of the path; its law is the target's at
-    that node. The draft's law is known at nodes that have children. Drop what lies past `max_new_tokens` or
-    an end of sequence with `cut`.
+    that node. The draft's law is known at nodes that have children. `join` drops what lies past
+    `max_new_tokens` or an end of sequence.
     """
     nodes = [0, *step.verdict.path]
     children = step.draft.tree.topology.children
     drafted = [rank for rank, node in enumerate(nodes) if children[node]]
     tokens = torch.tensor(step.verdict.tokens, device=step.target_probs.device)
     target = step.target_probs[nodes]
-    surprisal = surprisal_terms(target, tokens)
-    overdraft = torch.full_like(surprisal[0], math.nan), torch.full_like(surprisal[0], math.nan)
+    overdraft = torch.full((2, len(nodes)), math.nan, dtype=torch.float64, device=tokens.device)
     if drafted:
         draft = step.draft.probs[[nodes[rank] for rank in drafted]]
-        for whole, part in zip(
-            overdraft, overdraft_terms(target[drafted], draft, tokens[drafted]), strict=True
-        ):
-            whole[drafted] = part
-    return Terms(*surprisal, *overdraft, *rank_terms(target, tokens))
+        overdraft[:, drafted] = torch.stack(overdraft_terms(target[drafted], draft, tokens[drafted]))
+    return Terms(*surprisal_terms(target, tokens), overdraft[0], overdraft[1], *rank_terms(target, tokens))
 
 
-def join(terms: Iterable[Terms]) -> Terms:
-    """Concatenate the terms of steps, of prompts or of cells, on the host; there may be none."""
-    none = torch.empty(0, dtype=torch.float64)
-    every = [Terms(*[none] * len(fields(Terms))), *terms]
-    return Terms(*(torch.cat([getattr(term, field.name).cpu() for term in every]) for field in fields(Terms)))
+def join(terms: Iterable[Terms], num_tokens: int | None = None) -> Terms:
+    """The terms of steps, of prompts or of cells, on the host, one after the other; there may be none.
 
-
-def cut(terms: Terms, num_tokens: int) -> Terms:
-    """The first `num_tokens` terms: those of the tokens that were returned.
-
-    When to stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
+    num_tokens: how many of them are kept, all by default: those of the tokens that were returned. When to
+    stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
     """
-    return Terms(*(getattr(terms, field.name)[:num_tokens] for field in fields(Terms)))
+    none = torch.empty(0, dtype=torch.float64)
+    every = [Terms(*[none] * len(Terms._fields)), *terms]
+    return Terms(
+        *(torch.cat([part.cpu() for part in parts])[:num_tokens] for parts in zip(*every, strict=True))
+    )

@@ -26,7 +26,7 @@ def small(monkeypatch):
     monkeypatch.setattr(evidence, "NUM_TURNS", 2)
     monkeypatch.setattr("resispec.audit.battery.KINDS", ("random",))
     monkeypatch.setattr("resispec.audit.battery.RESIDUAL_MASSES", (1e-1,))
-    monkeypatch.setattr("resispec.audit.battery.TREES", evidence.trees_of(is_chain=False)[:2])
+    monkeypatch.setattr("resispec.audit.battery.TREES", evidence.TREES[:2])
 
 
 @pytest.mark.usefixtures("small")

@@ -1,37 +1,32 @@
 """Enumeration against loops, frequencies and numbers by hand, and what is refused."""
 
-import itertools
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from accounts import law, rng, tuples
 from faults import FAULTS
+from faults.truth import bigrams
 
 from resispec.audit.as_sibling_rule import FirstToken
 from resispec.audit.battery import (
     TREES,
     pair_of_laws,
-    supported_draws,
     worst_error,
     worst_tree_error,
     worst_wide_error,
 )
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.audit.simulate import Scene
 from resispec.audit.verdict import TOLERANCE
-from resispec.core import Draws, Tree
+from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts
 from resispec.verifiers import Law, TopDown, as_verifier, get_rule, get_verifier
 
 STANDARD = get_rule("standard")
-
-
-def bigrams(vocab, seeds):
-    """Laws p and q after every token, (V, V) each."""
-    rows = (pair_of_laws("random", vocab, rng(seed)) for seed in seeds)
-    return tuple(map(torch.stack, zip(*rows, strict=True)))
 
 
 def test_the_three_token_example_by_hand():
@@ -59,18 +54,6 @@ def test_enumeration_agrees_with_loops(draws, kind):
             wanted[token] += weight * mass
         wanted += weight * (1 - conditional.select.sum()) * conditional.residual
     assert torch.allclose(emitted_law(rule, p, q, 3, draws), wanted, atol=1e-13)
-
-
-@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT, Draws.GREEDY])
-def test_weights_are_those_of_the_draws(draws):
-    """Frequencies of 20,000 drawn tuples, seeded; every one within 5 standard errors."""
-    q = law(0.5, 0.3, 0.15, 0.05)
-    drawn = draws.draw(q.expand(20000, -1), 2, rng(0))
-    every = torch.tensor(list(itertools.product(range(4), repeat=2)))
-    weights = draws.weights(q.expand(16, -1), every)
-    counts = (drawn[:, None] == every).all(-1).double().mean(0)
-    assert weights.sum().item() == pytest.approx(1)
-    assert ((counts - weights).abs() <= 5 * (weights * (1 - weights) / 20000).sqrt()).all()
 
 
 @pytest.mark.parametrize("draws", list(Draws))
@@ -125,15 +108,12 @@ def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
 
 
 def test_a_law_that_is_nan_is_the_worst_error():
-    class Nan:
-        def law(self, target_probs, draft_probs, siblings, draws):  # noqa: ARG002 - the contract's
-            return Law(torch.full(siblings.shape, math.nan, dtype=target_probs.dtype), target_probs)
-
-    assert worst_error(Nan(), Draws.IID, repeats=1, most_siblings=1).error == math.inf
+    rule = SimpleNamespace(law=lambda p, _, siblings, __: Law(siblings * torch.nan * p[..., :1], p))
+    assert worst_error(rule, Draws.IID, repeats=1, most_siblings=1).error == math.inf
 
 
 def test_a_tree_of_one_level_is_a_rule_and_the_chain_law_a_product():
-    p, q = bigrams(3, range(3))
+    p, q = bigrams(3)
     verifier = get_verifier("resispec")
     joint = tree_law(verifier, complete(2, 2), p, q, Draws.IID)
     assert torch.allclose(joint.sum(1), emitted_law(get_rule("resispec"), p[0], q[0], 2, Draws.IID))
@@ -143,19 +123,16 @@ def test_a_tree_of_one_level_is_a_rule_and_the_chain_law_a_product():
 
 def test_tree_law_is_what_verify_emits():
     """1,500 steps drafted and verified, the rest drawn from p; frequencies within 5 standard errors."""
-    (p, q), draws = bigrams(2, (4, 6)), Draws.WITHOUT_REPLACEMENT
+    (p, q), draws = bigrams(2), Draws.WITHOUT_REPLACEMENT
     topology, verifier, generator = from_child_counts([[2], [0, 2]]), get_verifier("resispec"), rng(0)
-    wanted = tree_law(verifier, topology, p, q, draws)
-    counts = torch.zeros_like(wanted)
+    scene, counts = Scene("it", topology, p, q, torch.arange(2)), torch.zeros(2, 2, 2)
     for _ in range(1500):
-        tokens = torch.zeros(5, dtype=torch.int64)
-        for parent, children in ((0, slice(1, 3)), (2, slice(3, 5))):
-            tokens[children] = draws.draw(q[tokens[parent]], 2, generator)
-        verdict = verifier.verify(Tree(topology, tokens, draws), p[tokens], q[tokens], generator)
-        emitted = list(verdict.tokens)
+        tokens = scene.drafted(draws, generator)
+        emitted = list(verifier.verify(*scene.given(tokens, draws), generator).tokens)
         while len(emitted) < 3:
             emitted.append(int(torch.multinomial(p[emitted[-1]], 1, generator=generator)))
         counts[tuple(emitted)] += 1 / 1500
+    wanted = tree_law(verifier, topology, p, q, draws)
     assert ((counts - wanted).abs() <= 5 * (wanted * (1 - wanted) / 1500).sqrt()).all()
 
 
@@ -167,8 +144,3 @@ def test_enumeration_refuses_what_is_no_law():
         emitted_law(STANDARD, p, law(1.5, -0.5), 1, Draws.IID)
     with pytest.raises(InvalidInput, match="3 distinct siblings of 2 tokens"):
         emitted_law(STANDARD, p, p, 3, Draws.WITHOUT_REPLACEMENT)
-
-
-def test_supported_draws_are_those_that_do_not_raise():
-    assert supported_draws(get_rule("kseq")) == (Draws.IID,)
-    assert supported_draws(STANDARD) == tuple(Draws)

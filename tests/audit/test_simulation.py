@@ -1,12 +1,12 @@
 """Simulation: what `verify` draws, counted against the laws that it should have."""
 
 import math
-from dataclasses import dataclass
 
 import pytest
 import torch
 from accounts import law, rng
 from faults import FAULTS
+from faults.parts import Remembering
 from scipy.stats import chi2, chisquare
 
 from resispec.audit.chi_square import chi_square, chi_squared
@@ -83,40 +83,30 @@ def test_who_goes_on_at_another_copy_than_it_says_is_inconsistent_and_not_biased
     assert judgement.finding is Finding.INCONSISTENT and "may be right" in judgement.reasons[-1]
 
 
-@dataclass
-class Alternating:
+def alternating(memory, verify, *given):
     """The standard verifier, but every second call repeats the random numbers of the call before."""
-
-    state: torch.Tensor | None = None
-
-    def verify(self, tree, target_probs, draft_probs, generator):
-        now = generator.get_state()
-        if self.state is not None:
-            generator.set_state(self.state)
-        found = get_verifier("standard").verify(tree, target_probs, draft_probs, generator)
-        self.state = now if self.state is None else None
-        generator.set_state(now)
-        torch.rand(8, generator=generator)
-        return found
-
-    def outcomes(self, tree, target_probs, draft_probs):
-        return get_verifier("standard").outcomes(tree, target_probs, draft_probs)
+    generator = given[-1]
+    now = generator.get_state()
+    is_second = "state" in memory
+    generator.set_state(memory.pop("state", now))
+    found = verify(*given)
+    if not is_second:
+        memory["state"] = now
+    generator.set_state(now)
+    torch.rand(8, generator=generator)
+    return found
 
 
 def test_verdicts_that_follow_one_another_are_caught_by_turns():
     laws = law(0.6, 0.3, 0.1).float()[None], law(0.1, 0.3, 0.6).float()[None]
-    found = simulate(Alternating(), [Scene("it", chain(1), *laws, torch.arange(3))], Draws.IID, 1000, rng(0))
+    scene = Scene("it", chain(1), *laws, torch.arange(3))
+    found = simulate(Remembering(step=alternating), [scene], Draws.IID, 1000, rng(0))
     assert found["it"]["turns"].p_value < LEAST_P <= found["it"]["verdicts"].p_value
 
 
 def test_siblings_that_are_drawn_otherwise_than_told_are_caught():
-    class Flat(type(Draws.IID)):
-        name = "flat"
-
-        def draw(self, draft_probs, count, generator):
-            return super().draw(draft_probs.sqrt(), count, generator)
-
-    found = simulate(get_verifier("standard"), scenes(8)[:1], Flat(), 300, rng(0))
+    draws = FAULTS["draft drawn at T = .7, told T = 1"].draws
+    found = simulate(get_verifier("standard"), scenes(8)[:1], draws, 700, rng(0))
     assert found["far"]["siblings"].p_value < LEAST_P
 
 
@@ -124,25 +114,19 @@ def test_the_random_stream_is_the_verifiers_alone():
     """Fewer steps are the beginning of more steps: nothing else draws from the generator in between."""
     drawn = []
 
-    class Spy(type(get_verifier("standard"))):
-        def verify(self, tree, target_probs, draft_probs, generator):
-            found = super().verify(tree, target_probs, draft_probs, generator)
-            drawn[-1].append((tuple(tree.tokens.tolist()), found))
-            return found
+    def spy(_, verify, tree, *given):
+        drawn[-1].append((tree.tokens.tolist(), verify(tree, *given)))
+        return drawn[-1][-1][1]
 
-    spy = Spy(get_verifier("standard").rule)
     for steps in (5, 9):
         drawn.append([])
-        simulate(spy, scenes(8)[:2], Draws.IID, steps, rng(0))
+        simulate(Remembering(step=spy), scenes(8)[:2], Draws.IID, steps, rng(0))
     assert drawn[0] == drawn[1][:10] and len(drawn[1]) == 18
 
 
 def test_scenes_suit_the_number_of_siblings():
-    assert [max(map(len, scene.topology.children)) for scene in scenes(1)] == [1] * 6
-    assert max(max(map(len, scene.topology.children)) for scene in scenes(8)) == 8
-    for scene in (*scenes(1), *scenes(8)):
-        for rows in (scene.target_rows, scene.draft_rows):
-            assert torch.allclose(rows.sum(-1), torch.ones(len(rows)), atol=1e-5)
-        assert len(scene.classes) == scene.target_rows.shape[1]
-        assert set(scene.classes.tolist()) == set(range(int(scene.classes.max()) + 1))
+    for most in (1, 8):
+        assert max(max(map(len, scene.topology.children)) for scene in scenes(most)) == most
+        for scene in scenes(most):
+            assert {*scene.classes.tolist()} == {*range(scene.member.shape[1])}
     assert scenes(8)[4].classes.max() == 8  # nine classes of a wide vocabulary

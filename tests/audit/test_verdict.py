@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,11 +12,10 @@ from accounts import law, rng
 from scipy.stats import norm
 from toys import table_pair
 
-from resispec.audit.battery import worst_error
 from resispec.audit.chi_square import chi_squared
 from resispec.audit.estimate import Tuples, estimate
-from resispec.audit.guarded_rule import CheckedRule
 from resispec.audit.remeasure import AGAIN, remeasured
+from resispec.audit.row_checks import CheckedRule
 from resispec.audit.verdict import (
     CERTAIN_P,
     LEAST_P,
@@ -28,7 +28,6 @@ from resispec.audit.verdict import (
     z_score,
 )
 from resispec.audit.z_score import (
-    cut,
     join,
     overdraft_terms,
     rank_terms,
@@ -71,14 +70,10 @@ def test_a_z_score_and_its_p_value():
 
 
 def test_one_hot_laws_deviate_by_nothing():
-    p = torch.eye(3)
-    deviation, variance = surprisal_terms(p, torch.arange(3))
-    assert deviation.abs().max() == 0 and variance.abs().max() == 0
-    for deviation, variance in (
-        overdraft_terms(p, torch.full((3, 3), 1 / 3), torch.arange(3)),
-        rank_terms(p, torch.arange(3)),
-    ):
-        assert deviation.abs().max() == 0 and variance.abs().max() == 0
+    p, tokens = torch.eye(3), torch.arange(3)
+    q = torch.full((3, 3), 1 / 3)
+    for terms in (surprisal_terms(p, tokens), overdraft_terms(p, q, tokens), rank_terms(p, tokens)):
+        assert torch.stack(terms).abs().max() == 0
 
 
 @pytest.mark.parametrize(
@@ -86,34 +81,26 @@ def test_one_hot_laws_deviate_by_nothing():
 )
 def test_step_terms_are_those_of_the_emitted_tokens(drafter):
     pair, steps = table_pair(vocab=4, seed=1, gap=0.3), []
-    result = Decoder(drafter, get_verifier("standard")).generate(
-        pair, [0], Sampling(0.7, 41, 64), rng(0), on_step=steps.append
-    )
-    terms = cut(join([step_terms(step) for step in steps]), 41)
+    decoder, sampling = Decoder(drafter, get_verifier("standard")), Sampling(0.7, 41, 64)
+    result = decoder.generate(pair, [0], sampling, rng(0), on_step=steps.append)
+    terms = join([step_terms(step) for step in steps], 41)
     p, q = (torch.softmax(model.logits / 0.7, -1) for model in (pair.target, pair.draft))
-    inner = [
-        rank < len(drafter.topology.levels) - 1 for step in steps for rank in range(step.verdict.num_emitted)
-    ]
     nodes = [node for step in steps for node in (0, *step.verdict.path)]
     for index, (before, token) in enumerate(itertools.pairwise((0, *result.tokens))):
         entropy = -sum(mass * math.log(mass) for mass in p[before].tolist())
         assert float(terms.surprisal[index]) == pytest.approx(-math.log(p[before, token]) - entropy)
-        over = float(p[before][q[before] > p[before]].sum())
-        if drafter.topology.num_nodes > 1 and inner[index] and nodes[index] != 1:  # node 1 has no children
-            assert float(terms.overdraft[index]) == pytest.approx(
-                float(q[before, token] > p[before, token]) - over
-            )
+        if drafter.topology.children[nodes[index]]:
+            over = float(p[before][q[before] > p[before]].sum())
+            deviation = float(q[before, token] > p[before, token]) - over
+            assert float(terms.overdraft[index]) == pytest.approx(deviation)
             assert float(terms.overdraft_variance[index]) == pytest.approx(over * (1 - over))
         else:
             assert math.isnan(terms.overdraft[index])
     scores = terms.scores()
     assert scores["surprisal"].n == 41 and abs(scores["surprisal"].z) < 4
     assert ("overdraft" in scores) == (drafter.topology.num_nodes > 1)
-
-
-def test_there_may_be_no_terms():
     none = join([])
-    assert none.scores() == {} and len(cut(none, 3).rank) == 0 and len(join([none, none]).surprisal) == 0
+    assert none.scores() == {} and len(join([none, terms]).surprisal) == 41
 
 
 # Verdicts
@@ -229,78 +216,44 @@ def test_what_looks_suspicious_is_measured_again_and_only_that_counts():
 # Checked rules
 
 
-class Returns:
-    """Returns a law that a function makes from the standard one."""
-
-    def __init__(self, change):
-        self.change = change
-
-    def law(self, target_probs, draft_probs, siblings, draws):
-        return self.change(get_rule("standard").law(target_probs, draft_probs, siblings, draws), target_probs)
+def changed(change):
+    """The standard rule with its law changed."""
+    rule = SimpleNamespace(law=lambda p, *given: change(get_rule("standard").law(p, *given), p))
+    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
+    return CheckedRule(rule, "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
 
 
 def put(tensor, row, value):
-    tensor = tensor.clone()
-    tensor[row, 0] = value
-    return tensor
+    return tensor.index_put((torch.tensor(row), torch.tensor(0)), torch.tensor(value, dtype=tensor.dtype))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda law, _: Law(put(law.select, 1, -0.1), law.residual),
-            "row 1: entries of select hold -0.1 at entry 0",
-        ),
+        (lambda law, _: Law(put(law.select, 1, -0.1), law.residual), "row 1: entries of select hold -0.1 at"),
         (
             lambda law, _: Law(law.select, put(law.residual, 2, math.nan)),
-            "row 2: entries of residual hold nan at entry 0",
+            "row 2: entries of residual hold",
         ),
-        (lambda law, _: Law(put(law.select, 0, 1.7), law.residual), "row 0: entries of select sum to"),
         (lambda law, _: Law(law.select * 0 + 1.0002, law.residual), "row 0: entries of select sum to 1.0002"),
         (lambda law, _: Law(law.select * 0, law.residual / 2), "row 0: entries of residual sum to 0.5"),
         (
             lambda law, _: Law(law.select, law.residual[..., :2]),
-            r"residual is \(3, 2\).*allowed: a tensor \(3, 3\)",
+            r"residual is \(3, 2\).*allowed: .*\(3, 3\)",
         ),
-        (
-            lambda law, _: Law(law.select.float(), law.residual),
-            "select is .*float32; allowed: a tensor .*float64",
-        ),
-        (lambda law, _: (law.select, law.residual), "select is tuple|select is NoneType"),
         (lambda law, p: (p.mul_(0.5), law)[1], "row 0: the rule changed its input target_probs in place"),
     ],
 )
 def test_checked_rules_name_the_rule_the_row_and_the_quantity(change, message):
-    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
-    with pytest.raises(InvalidInput, match=f"rule 'mine': ({message})"):
-        CheckedRule(Returns(change), "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
+    with pytest.raises(InvalidInput, match=f"rule 'mine': {message}"):
+        changed(change)
 
 
 def test_a_rule_may_compute_in_single_precision():
-    p, q = law(0.5, 0.3, 0.2).expand(3, -1), law(0.2, 0.4, 0.4).expand(3, -1)
-    rounded = Returns(lambda law, _: Law(law.select * 0 + 1 + 3.5e-8, law.residual * (1 - 4e-7)))
-    CheckedRule(rounded, "mine").law(p, q, torch.tensor([[1], [2], [2]]), Draws.IID)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ((law(0.5, 0.4), law(0.5, 0.5), torch.tensor([0])), "target probabilities sum to 0.9"),
-        ((law(0.5, 0.5), law(0.5, 0.6), torch.tensor([0])), "draft probabilities sum to 1.1"),
-        ((law(0.5, 0.5), law(math.nan, 0.5), torch.tensor([0])), "draft probabilities hold nan at entry 0"),
-        ((law(0.5, 0.5), law(0.5, 0.5), torch.tensor([2])), "sibling 2; allowed: tokens below 2"),
-        ((law(0.5, 0.5), law(0.5, 0.5).expand(2, -1), torch.tensor([1])), "inputs of shapes"),
-    ],
-)
-def test_checked_rules_refuse_what_is_no_law(inputs, message):
-    with pytest.raises(InvalidInput, match=f"rule 'mine': {message}"):
-        CheckedRule(get_rule("standard"), "mine").law(*inputs, Draws.IID)
+    changed(lambda law, _: Law(law.select * 0 + 1 + 3.5e-8, law.residual * (1 - 4e-7)))
 
 
 @pytest.mark.parametrize("draws", list(Draws))
-def test_our_rules_pass_the_checks(draws):
-    rule = CheckedRule(get_rule("standard"), "standard")
-    assert worst_error(rule, draws, repeats=1, most_siblings=2).error < 1e-12
+def test_our_rules_pass_the_checks_at_a_real_vocabulary(draws):
     p, q = (torch.softmax(4 * torch.randn(32000, generator=rng(seed)), -1) for seed in (0, 1))
-    estimate(rule, p, q, Tuples(3, draws, 8), rng(0))
+    estimate(CheckedRule(get_rule("standard"), "standard"), p, q, Tuples(3, draws, 8), rng(0))

@@ -1,25 +1,13 @@
 """Planted faults: verifiers, drafters and loops that are wrong in one small way, and innocent look-alikes.
 
 A module holds the faults of one kind, in its table FAULTS; here all of them stand by name. A fault is built
-on the exact parts by the smallest change: of the standard rule or a verifier's inputs (`parts`), of the walk
-down a tree (`walk`). `truth` computes its bias.
+on the exact parts by the smallest change (`parts`). `truth` computes its bias.
 """
 
-from faults import (
-    acceptance,
-    bonus,
-    depth,
-    drafting,
-    innocent,
-    laws,
-    randomness,
-    residual,
-    siblings,
-    trees,
-)
+from faults import drafting, innocent, inputs, randomness, rules, walks
 from faults.parts import Fault, Where
 
 __all__ = ["FAULTS", "Fault", "Where"]
 
-_KINDS = (acceptance, bonus, depth, drafting, innocent, laws, randomness, residual, siblings, trees)
+_KINDS = (rules, inputs, walks, drafting, randomness, innocent)
 FAULTS: dict[str, Fault] = {fault.name: fault for kind in _KINDS for fault in kind.FAULTS}

@@ -2,12 +2,18 @@
 
 import torch
 
-from faults.parts import drawing, only_top, tempered, top
+from faults.parts import Fault, Where, only_top, tempered, top
 from resispec.draws import Iid, PointMass, WithoutReplacement
+from resispec.verifiers import Standard
 
 
-class ToldAsIid(Iid):
-    """Draws of another kind that are told as independent ones from q."""
+def drawing(name, total_variation, draws):
+    """A fault of the drafter, whose siblings are drawn by `draws`."""
+    return Fault(name, Standard, Where.DRAFTER, total_variation, draws)
+
+
+class DistinctToldAsIndependent(Iid):
+    """Siblings are drawn without replacement, and the rule is told that they are independent draws."""
 
     are_independent = False
     real = WithoutReplacement()
@@ -19,20 +25,7 @@ class ToldAsIid(Iid):
         return self.real.weights(*given)
 
 
-class FromAnotherLaw(Iid):
-    """Independent draws from `law(q)`, told as draws from q."""
-
-    def law(self, draft_probs):
-        raise NotImplementedError
-
-    def draw(self, draft_probs, *given):
-        return super().draw(self.law(draft_probs), *given)
-
-    def weights(self, draft_probs, siblings):
-        return self.law(draft_probs).gather(-1, siblings).prod(-1)
-
-
-class ArgmaxToldAsSampled(ToldAsIid):
+class ArgmaxToldAsSampled(DistinctToldAsIndependent):
     """The likeliest tokens are drafted, and the rule is told that they were drawn from q.
 
     transformers issue 47932 (pull request 47961): a candidate generator drafts by argmax and returns logits
@@ -42,27 +35,6 @@ class ArgmaxToldAsSampled(ToldAsIid):
 
     are_distinct = True
     real = PointMass()
-
-
-class Bfloat16Logits(FromAnotherLaw):
-    """Siblings are drawn from logits in bfloat16, and the ratio uses the draft's law in full precision.
-
-    DeepSpec (issues 31 and 48) differed by a thousandth.
-    """
-
-    def law(self, draft_probs):
-        return torch.softmax(draft_probs.log().to(torch.bfloat16).to(draft_probs.dtype), -1)
-
-
-class DistinctToldAsIndependent(ToldAsIid):
-    """Siblings are drawn without replacement, and the rule is told that they are independent draws."""
-
-
-class SharperThanTold(FromAnotherLaw):
-    """Siblings are drawn at the temperature .7, and the rule is told the draft's law at T = 1."""
-
-    def law(self, draft_probs):
-        return tempered(draft_probs, 0.7)
 
 
 class SiblingsShareNoise(Iid):
@@ -79,21 +51,44 @@ class SiblingsShareNoise(Iid):
         return draft_probs.gather(-1, first)[..., 0] * (siblings == first).all(-1)
 
 
-class TopKNotRenormalised(FromAnotherLaw):
-    """Siblings are drawn from the draft's 3 likeliest tokens, whose masses are told without renormalising."""
+class FromAnotherLaw(Iid):
+    """Independent draws from `law(q)`, told as draws from `told(q)`: functions of modules, for processes."""
 
-    def law(self, draft_probs):
-        return only_top(draft_probs, 3)
+    def __init__(self, law, told=None):
+        self.law, self.told = law, told
+
+    def draw(self, draft_probs, *given):
+        return super().draw(self.law(draft_probs), *given)
+
+    def weights(self, draft_probs, siblings):
+        return self.law(draft_probs).gather(-1, siblings).prod(-1)
 
     def laws(self, draft_probs, siblings):
-        return super().laws(top(draft_probs, 3), siblings)
+        return super().laws(self.told(draft_probs) if self.told else draft_probs, siblings)
+
+
+def from_bfloat16_logits(law):
+    """DeepSpec (issues 31 and 48) drew so and had the draft's law in the ratio in full precision."""
+    return torch.softmax(law.log().to(torch.bfloat16).to(law.dtype), -1)
+
+
+def sharper(law):
+    return tempered(law, 0.7)
+
+
+def likeliest_3(law):
+    return only_top(law, 3)
+
+
+def masses_of_likeliest_3(law):
+    return top(law, 3)
 
 
 FAULTS = [
     drawing("argmax told as sampled", 0.2530, ArgmaxToldAsSampled()),
-    drawing("draft drawn from bfloat16 logits", 0.0007, Bfloat16Logits()),
+    drawing("draft drawn from bfloat16 logits", 0.0007, FromAnotherLaw(from_bfloat16_logits)),
     drawing("distinct siblings told as independent", 0.0560, DistinctToldAsIndependent()),
-    drawing("draft drawn at T = .7, told T = 1", 0.0669, SharperThanTold()),
+    drawing("draft drawn at T = .7, told T = 1", 0.0669, FromAnotherLaw(sharper)),
     drawing("siblings drawn with one random number", 0.0627, SiblingsShareNoise()),
-    drawing("draft's top-k not renormalised", 0.0617, TopKNotRenormalised()),
+    drawing("draft's top-k not renormalised", 0.0617, FromAnotherLaw(likeliest_3, masses_of_likeliest_3)),
 ]

@@ -1,19 +1,18 @@
 """The description of a planted fault, and the exact parts that faults change."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import normalise
-from resispec.drafters import Drafter, DraftModel
-from resispec.trees import Topology, complete
-from resispec.verifiers import Draws, Law, Outcomes, SiblingRule, Standard, TopDown, Verifier
+from resispec.distributions import choose, draw_one, normalise
+from resispec.trees import Topology, chain, complete, from_child_counts
+from resispec.verifiers import Draws, Law, Outcomes, SiblingRule, Standard, TopDown
 
 
 class Where(StrEnum):
@@ -44,7 +43,7 @@ class Fault:
     """
 
     name: str
-    make: Callable[[], SiblingRule | Verifier]
+    make: Callable[[], Any]
     where: Where
     total_variation: float
     draws: Draws = Draws.IID
@@ -53,142 +52,197 @@ class Fault:
     noise: float = 1.5
 
     @property
-    def is_biased(self) -> bool:
-        """Whether anything is wrong at all."""
+    def is_biased(self):
         return self.total_variation > 0
 
-    @property
-    def told(self) -> Draws:
-        """The known kind of draws that the rule is told."""
-        return Draws(self.draws.value)
 
-    def drafter(self, topology: Topology) -> Drafter:
-        """The drafter with which the fault shows in real decoding."""
-        return DraftModel(topology, self.draws)
-
+FORKED = {"vocab": 3, "topology": from_child_counts([[2], [1, 1]])}
 
 # The standard rule in parts
 
 
-@dataclass(frozen=True)
-class Sibling:
+def sibling(target, draft, token, rank):
     """One sibling that is tested.
 
     target, draft: (..., V), the law that it is tested against and the one that it was drawn from. token:
-    (..., 1) int64. rank: how many siblings came before.
+    (..., 1) int64. rank: how many siblings came before. p, q: the token's masses (..., 1), q never 0. chance:
+    the right probability (..., 1) of acceptance. excess: (p - q)+, (..., V). left: the right law (..., V)
+    from which the walk continues after a rejection.
     """
-
-    target: Tensor
-    draft: Tensor
-    token: Tensor
-    rank: int
-
-    @property
-    def p(self) -> Tensor:
-        """The token's mass (..., 1) under the target."""
-        return self.target.gather(-1, self.token)
-
-    @property
-    def q(self) -> Tensor:
-        """The token's mass (..., 1) under the draft, never 0."""
-        return self.draft.gather(-1, self.token).clamp_min(torch.finfo(self.draft.dtype).tiny)
-
-    @property
-    def chance(self) -> Tensor:
-        """The right probability (..., 1) of acceptance."""
-        return (self.p / self.q).clamp_max(1)
-
-    @property
-    def excess(self) -> Tensor:
-        """(p - q)+, (..., V)."""
-        return (self.target - self.draft).clamp_min(0)
-
-    @property
-    def left(self) -> Tensor:
-        """The right law (..., V) from which the walk continues after a rejection."""
-        return normalise(self.excess, self.target)
+    p, q = (law.gather(-1, token) for law in (target, draft.clamp_min(torch.finfo(draft.dtype).tiny)))
+    excess = (target - draft).clamp_min(0)
+    right = {"chance": (p / q).clamp_max(1), "left": normalise(excess, target)}
+    return SimpleNamespace(
+        target=target, draft=draft, token=token, rank=rank, p=p, q=q, excess=excess, **right
+    )
 
 
 @dataclass(frozen=True)
 class Sequential:
     """Tests one sibling after another: the standard rule, but for the part that a fault gives."""
 
-    chance: Callable[[Sibling], Tensor] = lambda sibling: sibling.chance
-    left: Callable[[Sibling], Tensor] = lambda sibling: sibling.left
+    chance: Callable[[Any], Tensor] = lambda s: s.chance
+    left: Callable[[Any], Tensor] = lambda s: s.left
 
-    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
-        """See `SiblingRule.law`."""
+    def law(self, target_probs, draft_probs, siblings, draws):
         target, alive, select = target_probs, torch.ones_like(target_probs[..., :1]), []
         tests = zip(draws.laws(draft_probs, siblings), siblings.split(1, -1), strict=True)
         for rank, (draft, token) in enumerate(tests):
-            sibling = Sibling(target, draft, token, rank)
-            chance = self.chance(sibling)
+            tested = sibling(target, draft, token, rank)
+            chance = self.chance(tested)
             select.append(alive * chance)
-            alive, target = alive * (1 - chance), self.left(sibling)
+            alive, target = alive * (1 - chance), self.left(tested)
         return Law(torch.cat(select, -1), target)
 
 
-# A right verifier with wrong laws
+@dataclass(frozen=True)
+class Rule:
+    """A function with the contract of `SiblingRule.law`, as a rule."""
+
+    law: Callable[[Tensor, Tensor, Tensor, Draws], Law]
 
 
-@dataclass(frozen=True, kw_only=True)
+def ruling(name, total_variation, law, **options):
+    """A fault of a whole rule."""
+    return Fault(name, lambda: Rule(law), Where.LAW, total_variation, **options)
+
+
+# The walk down a tree in parts
+
+
+class Node(NamedTuple):
+    """A node with children. siblings: their tokens. law: the rule's. target_probs, draft_probs: (N, V)."""
+
+    tree: Tree
+    place: int
+    children: tuple[int, ...]
+    siblings: list[int]
+    law: Law
+    target_probs: Tensor
+    draft_probs: Tensor
+
+
+@dataclass(frozen=True)
+class Walk(TopDown):
+    """The walk of `TopDown`; a fault overrides a part, and `outcomes` goes on saying what is right."""
+
+    rule: SiblingRule = field(default_factory=Standard)
+
+    def draw(self, node, generator):
+        """The rank of the selected sibling, or None for a residual token, and the token."""
+        index = choose(node.law.select, generator)
+        if index < len(node.children):
+            return index, node.siblings[index]
+        return None, draw_one(node.law.residual, generator)
+
+    def drawn(self, node):
+        """The law that `draw` has."""
+        return node.law
+
+    def child(self, node, index, token):
+        """The child at which the walk goes on after what `draw` returned; None if it ends there."""
+        if index is None:
+            index = node.siblings.index(token) if token in node.siblings else None
+        return None if index is None else node.children[index]
+
+    def rule_at(self, tree, place):  # noqa: ARG002 - faults differ by place
+        """The rule that decides at a node."""
+        return self.rule
+
+    def node_at(self, tree, place, target_probs, draft_probs):
+        """A node with what the rule says there."""
+        children = tree.topology.children[place]
+        siblings = tree.tokens[list(children)]
+        law = self.rule_at(tree, place).law(target_probs[place], draft_probs[place], siblings, tree.draws)
+        return Node(tree, place, children, siblings.tolist(), law, target_probs, draft_probs)
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        place, path, tokens = 0, [], []
+        while place is not None and tree.topology.children[place]:
+            node = self.node_at(tree, place, target_probs, draft_probs)
+            index, token = self.draw(node, generator)
+            tokens.append(token)
+            place = self.child(node, index, token)
+            path += [] if place is None else [place]
+        if place is not None:
+            tokens.append(draw_one(target_probs[place], generator))
+        return Verdict(tuple(path), tuple(tokens))
+
+    def true_outcomes(self, tree, target_probs, draft_probs):
+        """The law that `verify` has; `outcomes` says what it should be."""
+        final, reach = target_probs.clone(), torch.zeros_like(target_probs[:, 0])
+        stop, reach[0] = torch.zeros_like(reach), 1.0
+        for place, children in enumerate(tree.topology.children):
+            stop[place] = reach[place]
+            if not children:
+                continue
+            node = self.node_at(tree, place, target_probs, draft_probs)
+            law, ends = self.drawn(node), torch.zeros_like(final[place])
+            residual = (1 - law.select.sum()).clamp_min(0) * law.residual
+            drawn = [(index, token, law.select[index]) for index, token in enumerate(node.siblings)]
+            for index, token, mass in [*drawn, *((None, token, mass) for token, mass in enumerate(residual))]:
+                child = self.child(node, index, token)
+                if child is None:
+                    ends[token] += mass
+                else:
+                    reach[child] += reach[place] * mass
+            stop[place] *= ends.sum()
+            final[place] = normalise(ends, final[place])
+        return Outcomes(stop, final)
+
+
+# A right verifier with wrong laws, and one that remembers
+
+
+@dataclass(frozen=True)
 class WrongInputs(TopDown):
     """`verify` works with the laws `wrong(tree, p, q)` in place of p and q; `outcomes` says what is right."""
 
     rule: SiblingRule = field(default_factory=Standard)
-    wrong: Callable[[Tree, Tensor, Tensor], tuple[Tensor, Tensor]]
+    wrong: Callable[[Tree, Tensor, Tensor], tuple[Tensor, Tensor]] = lambda _, p, q: (p, q)
 
-    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
-        """See `Verifier.verify`."""
+    def verify(self, tree, target_probs, draft_probs, generator):
         return super().verify(tree, *self.wrong(tree, target_probs, draft_probs), generator)
 
-    def true_outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """The law that `verify` has."""
+    def true_outcomes(self, tree, target_probs, draft_probs):
         return super().outcomes(tree, *self.wrong(tree, target_probs, draft_probs))
+
+
+@dataclass(frozen=True)
+class Remembering(TopDown):
+    """`verify` is `step(memory, verify, tree, p, q, generator)`, where the last `verify` is the right one."""
+
+    rule: SiblingRule = field(default_factory=Standard)
+    step: Callable[..., Verdict] = lambda _, verify, *given: verify(*given)
+    memory: dict[Any, Any] = field(default_factory=dict)
+
+    def verify(self, *given):
+        return self.step(self.memory, super().verify, *given)
+
+
+def remembering(name, total_variation, step):
+    """A fault of what is kept from one step to the next."""
+    options = {"vocab": 3, "topology": chain(1)}
+    return Fault(name, lambda: Remembering(step=step), Where.LOOP, total_variation, **options)
 
 
 # Mistakes in laws
 
 
-def tempered(law: Tensor, temperature: float) -> Tensor:
-    """A law (..., V) at another temperature."""
+def tempered(law, temperature):
     return normalise(law ** (1 / temperature), law)
 
 
-def top(law: Tensor, count: int) -> Tensor:
+def top(law, count):
     """The `count` largest masses of a law (..., V)."""
     largest = law.topk(min(count, law.shape[-1]), -1)
     return law.new_zeros(law.shape).scatter(-1, largest.indices, largest.values)
 
 
-def only_top(law: Tensor, count: int) -> Tensor:
-    """The renormalised `top` (..., V)."""
+def only_top(law, count):
     return normalise(top(law, count), law)
 
 
-def argmax(law: Tensor) -> Tensor:
+def argmax(law):
     """The point mass (..., V) on the likeliest token."""
     return only_top(law, 1)
-
-
-# Faults that are a function
-
-
-def accepting(name, total_variation, chance, **options):
-    """A fault of the chance (..., 1) that a `Sibling` is accepted."""
-    return Fault(name, lambda: Sequential(chance), Where.LAW, total_variation, **options)
-
-
-def leaving(name, total_variation, left, **options):
-    """A fault of the law (..., V) that is left of the target when a `Sibling` was refused."""
-    return Fault(name, lambda: Sequential(left=left), Where.LAW, total_variation, **options)
-
-
-def taking(name, total_variation, wrong, **options):
-    """A fault of the laws (N, V) that `verify` takes for p and q: `wrong(tree, p, q)`."""
-    return Fault(name, lambda: WrongInputs(wrong=wrong), Where.VERIFY, total_variation, **options)
-
-
-def drawing(name, total_variation, draws):
-    """A fault of the drafter, whose siblings are drawn by `draws`."""
-    return Fault(name, Standard, Where.DRAFTER, total_variation, draws)

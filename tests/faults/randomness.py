@@ -1,27 +1,12 @@
 """Random numbers that are used more than once."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field
-
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
-from faults.parts import Fault, Where
-from faults.walk import Walk
+from faults.parts import Fault, Walk, Where, remembering
 from resispec.distributions import choose, invert
 from resispec.trees import chain, complete
-from resispec.verifiers import Law, SiblingRule, Standard, TopDown
-
-LOOP = {"vocab": 3, "topology": chain(1)}
-
-
-@dataclass(frozen=True)
-class Remembering(TopDown):
-    """The standard verifier, with states of generators that it remembers between steps."""
-
-    rule: SiblingRule = field(default_factory=Standard)
-    states: list[Tensor] = field(default_factory=list)
+from resispec.verifiers import Law
 
 
 class DraftsNoise(Walk):
@@ -56,37 +41,6 @@ class DraftsNoise(Walk):
         return Law(node.law.select, r * integrals)
 
 
-class GeneratorRewound(Remembering):
-    """It goes back to where the last step ended: a token is tested with the number that drew it."""
-
-    def verify(self, tree, target_probs, draft_probs, generator):
-        if self.states:
-            generator.set_state(self.states[0])
-        verdict = super().verify(tree, target_probs, draft_probs, generator)
-        self.states[:] = [generator.get_state()]
-        return verdict
-
-
-class NoiseKept(Remembering):
-    """The numbers that decide in the first step of a sequence decide in all of them: a buffer filled once.
-
-    Drafting goes on with fresh numbers.
-    """
-
-    def verify(self, tree, target_probs, draft_probs, generator):
-        if not self.states:
-            self.states.append(generator.get_state())
-        kept = Generator(generator.device).set_state(self.states[0])
-        return super().verify(tree, target_probs, draft_probs, kept)
-
-
-class SeededAnew(Remembering):
-    """The generator is seeded anew in every step: all steps decide and draft with the same numbers."""
-
-    def verify(self, tree, target_probs, draft_probs, generator):
-        return super().verify(tree, target_probs, draft_probs, generator.manual_seed(0))
-
-
 class UniformShared(Walk):
     """One uniform number decides whether a sibling is accepted and, if none is, the residual token.
 
@@ -108,17 +62,36 @@ class UniformShared(Walk):
         return Law(node.law.select, above / above.sum().clamp_min(1e-30))
 
 
+def rewound(memory, verify, *given):
+    """It goes back to where the last step ended: a token is tested with the number that drew it."""
+    generator = given[-1]
+    generator.set_state(memory.get("end", generator.get_state()))
+    verdict = verify(*given)
+    memory["end"] = generator.get_state()
+    return verdict
+
+
+def noise_kept(memory, verify, *given):
+    """The numbers that decide in the first step of a sequence decide in all of them: a buffer filled once.
+
+    Drafting goes on with fresh numbers.
+    """
+    *rest, generator = given
+    kept = Generator(generator.device).set_state(memory.setdefault("first", generator.get_state()))
+    return verify(*rest, kept)
+
+
+def seeded_anew(_, verify, *given):
+    """The generator is seeded anew in every step: all steps decide and draft with the same numbers."""
+    *rest, generator = given
+    return verify(*rest, generator.manual_seed(0))
+
+
+SHARED = {"vocab": 4, "topology": complete(2, 2)}
 FAULTS = [
     Fault("draft's noise in the residual draw", DraftsNoise, Where.VERIFY, 0.0355, topology=chain(1)),
-    Fault("generator rewound after drafting", GeneratorRewound, Where.LOOP, 0.099, **LOOP),
-    Fault("noise of the first step in all steps", NoiseKept, Where.LOOP, 0.487, **LOOP),
-    Fault("generator seeded anew in every step", SeededAnew, Where.LOOP, 0.992, **LOOP),
-    Fault(
-        "one uniform for test and residual",
-        UniformShared,
-        Where.VERIFY,
-        0.0922,
-        vocab=4,
-        topology=complete(2, 2),
-    ),
+    remembering("generator rewound after drafting", 0.099, rewound),
+    remembering("noise of the first step in all steps", 0.487, noise_kept),
+    remembering("generator seeded anew in every step", 0.992, seeded_anew),
+    Fault("one uniform for test and residual", UniformShared, Where.VERIFY, 0.0922, **SHARED),
 ]

@@ -5,21 +5,17 @@ token; q is p with normal noise on its logits, whose standard deviation the faul
 p and q after token 0 differ by a total variation of .38.
 """
 
-from __future__ import annotations
-
-from dataclasses import dataclass, replace
 from functools import lru_cache
+from types import SimpleNamespace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 from toys import TableModel, ToyTokenizer
 
-from faults.parts import Fault, Where
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
-from resispec.core import Tree
 from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
 from resispec.models import Pair
-from resispec.verifiers import Outcomes, Verifier
 
 NUM_TOKENS = 4
 """The length of the continuations that faults of the loop are judged by."""
@@ -27,42 +23,26 @@ FIRST_SEED = 100
 """Of the laws after token 0; those after token t have the seed that is t larger."""
 
 
-@dataclass(frozen=True)
-class Real:
-    """A verifier whose `outcomes` is what `verify` really draws."""
+def truth(fault):
+    """The total variation, by enumeration in float64; for faults of the loop see `simulated`.
 
-    verifier: Verifier
-
-    def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
-        """See `Verifier.outcomes`."""
-        known = getattr(self.verifier, "true_outcomes", self.verifier.outcomes)
-        return known(tree, target_probs, draft_probs)
-
-
-def truth(fault: Fault, vocab: int | None = None) -> float:
-    """The total variation, by enumeration in float64; `vocab` replaces that of the fault.
-
-    A rule is judged by the first token, a verifier by the first D tokens, on the fault's tree. Faults of the
-    loop have no enumeration, see `simulated`.
+    A rule is judged by the first token, a verifier by the first D tokens, on the fault's tree.
     """
-    fault = fault if vocab is None else replace(fault, vocab=vocab)
     made = fault.make()
-    if fault.where is Where.LOOP:
-        raise ValueError(f"{fault.name}: a fault of the loop is simulated")
     if hasattr(made, "law"):
         p, q = laws(fault.vocab, 0, fault.noise)
         return total_variation(emitted_law(made, p, q, len(fault.topology.children[0]), fault.draws), p)
-    return tree_bias(fault, Real(made))
+    return tree_bias(fault, SimpleNamespace(outcomes=getattr(made, "true_outcomes", made.outcomes)))
 
 
-def tree_bias(fault: Fault, verifier: Verifier) -> float:
+def tree_bias(fault, verifier):
     """The total variation of the first D tokens that `outcomes` of a verifier emits on the fault's tree."""
     target, draft = bigrams(fault.vocab, fault.noise)
     law = tree_law(verifier, fault.topology, target, draft, fault.draws)
     return total_variation(law, chain_law(target, fault.topology.num_levels))
 
 
-def simulated(fault: Fault, num_prompts: int) -> tuple[float, float]:
+def simulated(fault, num_prompts):
     """The total variation of NUM_TOKENS decoded tokens after token 0, and its standard error.
 
     Prompt i is decoded with the seed i. One half of the prompts chooses the set of continuations that are too
@@ -73,7 +53,7 @@ def simulated(fault: Fault, num_prompts: int) -> tuple[float, float]:
     places = fault.vocab ** torch.arange(NUM_TOKENS - 1, -1, -1)
     halves = torch.zeros(2, fault.vocab**NUM_TOKENS, dtype=torch.float64)
     for seed in range(num_prompts):
-        decoder = Decoder(fault.drafter(fault.topology), fault.make())
+        decoder = Decoder(DraftModel(fault.topology, fault.draws), fault.make())
         sampling, generator = Sampling(1.0, NUM_TOKENS, 64), Generator().manual_seed(seed)
         tokens = decoder.generate(pair, [0], sampling, generator).tokens
         halves[seed % 2, int((torch.tensor(tokens) * places).sum())] += 2 / num_prompts
@@ -86,13 +66,13 @@ def simulated(fault: Fault, num_prompts: int) -> tuple[float, float]:
 
 
 @lru_cache
-def bigrams(vocab: int, noise: float = 1.5) -> tuple[Tensor, Tensor]:
+def bigrams(vocab, noise=1.5):
     """The laws p and q after every token, both (V, V) float64."""
     target, draft = zip(*(laws(vocab, token, noise) for token in range(vocab)), strict=True)
     return torch.stack(target), torch.stack(draft)
 
 
-def laws(vocab: int, token: int, noise: float = 1.5) -> tuple[Tensor, Tensor]:
+def laws(vocab, token, noise=1.5):
     """The laws p and q after one token, both (V,) float64."""
     generator = Generator().manual_seed(FIRST_SEED + token)
     logits = -(1 + torch.randperm(vocab, generator=generator)).double().log()

@@ -4,9 +4,8 @@ import pytest
 import torch
 from accounts import rng
 from faults import FAULTS, Where
-from faults.parts import Sequential
+from faults.parts import Sequential, Walk
 from faults.truth import bigrams, laws, simulated, tree_bias, truth
-from faults.walk import Walk
 
 from resispec.audit.chi_square import chi_square
 from resispec.audit.enumerate import total_variation

@@ -18,7 +18,7 @@ from toy_runs import messages
 from toys import save_prompts, save_tiny_pair, table_pair
 
 from resispec.audit.battery import supported_draws, worst_error
-from resispec.audit.guarded_rule import CheckedRule
+from resispec.audit.row_checks import CheckedRule
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
