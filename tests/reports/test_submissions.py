@@ -13,7 +13,7 @@ from toy_cells import ToyCell, make_cell, rows_of, save, write_plan
 
 from analysis.load import EXPERIMENTS, part_names
 from analysis.submissions import __main__ as command
-from analysis.submissions import gather
+from analysis.submissions.gather import gather
 from analysis.submissions.schema import Submission, checked, plan_hash, read
 from resispec.errors import InvalidInput
 
@@ -25,7 +25,7 @@ def submission(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The submission of three toy cells, two of them audited."""
     folder = tmp_path_factory.mktemp("toy")
     measured(folder)
-    return gather.measured("embedded", folder, "toy").model_dump_json()
+    return gather("embedded", folder, "toy").model_dump_json()
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_the_frontier_is_covered_without_its_temperature_curve(tmp_path):
         write_plan(tmp_path, "frontier", cells if part == "d5b3" else [], part=part)
     cold = save(make_cell(tmp_path, "standard", temperature=0.3), rows_of([(1.0, [1, 2])] * 10))
     write_plan(tmp_path, "frontier", [cold], part="temperature")  # it has no audit
-    found = gather.measured("embedded", tmp_path, "")
+    found = gather("embedded", tmp_path, "")
     assert found.name == "test CPU"
     first, second = found.artefacts
     assert (first.artefact, second.artefact) == ("table1", "frontier")
@@ -230,5 +230,5 @@ def test_ours_is_what_is_published_and_the_schema_is_that_of_the_code(tmp_path):
             if row.audit
         ]
         write_plan(tmp_path, entry.artefact, [*cells, *audits], part="d5b3" * (entry.artefact == "frontier"))
-    assert gather.published("embedded", tmp_path, "resispec") == ours
+    assert gather("embedded", tmp_path, "resispec", published=True) == ours
     assert {entry.artefact: len(entry.rows) for entry in ours.artefacts} == {"table1": 18, "frontier": 114}
