@@ -1,14 +1,13 @@
 """What tests of rules and audits share: small laws, accounts of drafting in plain Python, broken rules."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from resispec.audit.battery import pair_of_laws
-from resispec.audit.enumerate import _tuples
+from resispec.audit.enumerate import _tuples, drafted_tuples
+from resispec.audit.row_checks import accepted, emitted
 from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
 from resispec.verifiers import Law, get_rule
@@ -56,25 +55,12 @@ def tuples(q, count, draws):
     return list(extend(largest, 1.0, {token: mass for token, mass in enumerate(q) if token not in largest}))
 
 
-def emitted_law(rule, p, q, num_siblings, draws):
-    """The emitted token's exact law, over every tuple of siblings, drawn by an account of its own."""
-    tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
-    weights = torch.ones(len(tokens), dtype=p.dtype)
-    for row, siblings in enumerate(tokens.tolist()):
-        left = q.clone()
-        for token in siblings:
-            weights[row] *= left[token] / left.sum()
-            if draws is Draws.WITHOUT_REPLACEMENT:
-                left[token] = 0
-                if left.sum() == 0:
-                    left = torch.tensor(
-                        [float(token not in siblings) for token in range(len(p))], dtype=p.dtype
-                    )
-    tokens, weights = tokens[weights > 0], weights[weights > 0]
-    assert weights.sum().item() == pytest.approx(1)
-    law = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
-    emitted = weights @ ((1 - law.select.sum(-1, keepdim=True)) * law.residual)
-    return emitted.index_add(0, tokens.flatten(), (weights[:, None] * law.select).flatten())
+def over_tuples(rule, p, q, num_siblings, draws):
+    """The emitted token's law, the mass of no token at all, and the acceptance, over every drafted tuple."""
+    tokens, weights = drafted_tuples(q, num_siblings, draws)
+    laws = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
+    rest = (1 - laws.select.sum(-1)) * (1 - laws.residual.sum(-1))
+    return weights @ emitted(laws, tokens), float(weights @ rest), float(weights @ accepted(laws, tokens))
 
 
 def accepted_tokens(verifier, topology, rows, draws):
