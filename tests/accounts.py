@@ -63,7 +63,7 @@ def over_tuples(rule, p, q, num_siblings, draws):
     return weights @ emitted(laws, tokens), float(weights @ rest), float(weights @ accepted(laws, tokens))
 
 
-def accepted_tokens(verifier, topology, rows, draws):
+def accepted_tokens(verifier, topology, rows, draws=Draws.IID):
     """E[accepted tokens], summed over every drafted tree."""
     target, draft = rows
     drafted = _tuples(len(target), topology.num_nodes - 1, False)
