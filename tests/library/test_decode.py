@@ -9,7 +9,7 @@ from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
-from resispec.models import Pair, TransformersModel
+from resispec.models import Pair
 from resispec.timing import Stopwatch
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
@@ -219,20 +219,3 @@ def test_a_law_that_is_not_a_number_raises(draws):
         getattr(pair, broken).logits[:] = torch.nan
         with pytest.raises(FloatingPointError, match="nan"):
             generate(pair, DraftModel(complete(3, 2), draws), Sampling(1.0, 8, 64))
-
-
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_decoding_on_cuda(name):
-    target, draft = tiny_llama(seed=0), tiny_llama(seed=1, layers=1)
-    models = (TransformersModel(model.module.cuda()) for model in (target, draft))
-    pair = Pair(*models, table_pair().tokenizer)
-    for verifier in ("standard", "resispec"):
-        first, again = (
-            generate(pair, DRAFTERS[name], Sampling(1.0, 20, 128), 1, verifier, (1, 2, 3)) for _ in range(2)
-        )
-        assert first.tokens == again.tokens and len(first.tokens) == 20
-        greedy = generate(pair, DRAFTERS[name], Sampling(1e-5, 20, 128), 1, verifier, (1, 2, 3))
-        plain = generate(pair, DRAFTERS["autoregressive"], Sampling(1e-5, 20, 128), 1, verifier, (1, 2, 3))
-        assert greedy.tokens == plain.tokens

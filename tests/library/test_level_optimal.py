@@ -95,24 +95,6 @@ def test_chances_to_win_are_those_of_independent_scores():
     assert many.shape == (9, 5) and float(many.amin()) >= 0
 
 
-def test_a_large_vocabulary_in_float32():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        topology = from_widths((14,) * 3)
-        logits = 3 * torch.randn(topology.num_nodes, 1000)
-        target, draft = logits.softmax(-1), (logits + torch.randn_like(logits)).softmax(-1)
-        parents = torch.tensor((0, *topology.parents[1:]))
-        tokens = torch.multinomial(draft[parents], 1)[:, 0]
-    tree = Tree(topology, tokens, Draws.IID)
-    outcomes = LevelOptimal().outcomes(tree, target, draft)
-    precise = LevelOptimal().outcomes(tree, target.double(), draft.double())
-    assert outcomes.stop.dtype == torch.float32 and float(outcomes.stop.amin()) >= 0
-    assert float(outcomes.stop.sum()) == pytest.approx(1, abs=1e-5)
-    assert torch.allclose(outcomes.stop.double(), precise.stop, atol=1e-4)
-    verdict = LevelOptimal().verify(tree, target, draft, rng(0))
-    assert verdict == LevelOptimal().verify(tree, target, draft, rng(0))
-
-
 @pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])
 @pytest.mark.parametrize("topology", [from_widths((3, 3, 3)), UNEVEN])
 def test_a_walk_follows_the_law_of_the_whole_tree(topology, least, monkeypatch):

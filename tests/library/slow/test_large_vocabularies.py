@@ -72,6 +72,7 @@ def test_laws_at_a_large_vocabulary(name, options, draws, vocab):
         ("traversal", complete(4, 2), Draws.IID),
         ("traversal", complete(4, 2), Draws.WITHOUT_REPLACEMENT),
         ("block", chain(5), Draws.IID),
+        ("level_optimal", complete(4, 2), Draws.IID),
     ],
 )
 @pytest.mark.parametrize("scale", [0.0, 1.0, 8.0])
