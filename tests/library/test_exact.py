@@ -60,7 +60,7 @@ def assert_exact(verifier, draws, vocab, shapes):
         assert error.abs().max() < 1e-12, (kind, topology)
 
 
-SMALL = 2 * [chain(2), complete(2, 2), from_child_counts([[2], [1, 0]]), from_child_counts([[1], [2]])]
+SMALL = 3 * [chain(2), complete(2, 2), from_child_counts([[2], [1, 0]]), from_child_counts([[1], [2]])]
 DEEP = [
     chain(3),
     from_child_counts([[2], [1, 1], [1, 0]]),
@@ -82,7 +82,7 @@ VERIFIERS = [
     ("traversal", {"weights": "kseq"}, Draws.IID, 2, DEEP),
     ("traversal", {"weights": "naive"}, Draws.WITHOUT_REPLACEMENT, 3, SMALL),
     ("traversal", {"weights": "greedy"}, Draws.GREEDY, 3, SMALL),
-    *(("block", {}, draws, 3, 4 * [chain(1), chain(2)]) for draws in Draws),
+    *(("block", {}, draws, 3, 5 * [chain(1), chain(2)]) for draws in Draws),
     ("block", {}, Draws.IID, 2, len(KINDS) * [chain(4)]),
     ("level_optimal", {}, Draws.IID, 3, SMALL),
     ("level_optimal", {}, Draws.IID, 2, WIDE * 2),

@@ -7,7 +7,6 @@ from accounts import accepted_tokens, rng
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
-from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
@@ -134,9 +133,3 @@ def test_a_walk_looks_at_nodes_that_compete_only(monkeypatch):
     laws[1][1] = torch.nan
     with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to nan"):
         LevelOptimal().verify(given, *laws, rng(0))
-
-
-def test_too_few_groups_are_refused():
-    for name, number in (("bins", 1), ("classes", 0)):
-        with pytest.raises(InvalidInput, match=f"level_optimal: {number} {name}; allowed: at least 2"):
-            LevelOptimal(**{name: number})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from accounts import drafted, rng
-from test_rules import RULES
+from test_exact import RULES
 
 from resispec.audit.ceiling import ceiling
 from resispec.core import Draws, Tree
