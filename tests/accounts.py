@@ -1,14 +1,13 @@
 """What tests of rules and audits share: small laws, accounts of drafting in plain Python, broken rules."""
 
-import itertools
-
 import pytest
 import torch
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from resispec.audit.battery import pair_of_laws
-from resispec.audit.enumerate import _tuples
+from resispec.audit.enumerate import _tuples, drafted_tuples
+from resispec.audit.row_checks import accepted, emitted
 from resispec.core import Draws, Tree
 from resispec.errors import InvalidInput
 from resispec.verifiers import Law, get_rule
@@ -30,6 +29,9 @@ def random_law(vocab, generator, zeros=0):
 
 def tuples(q, count, draws):
     """Every drafted tuple with its probability, as plain Python."""
+    largest = sorted(range(len(q)), key=lambda token: -q[token])
+    if draws is Draws.POINT_MASS:
+        return [(tuple(largest[:count]), 1.0)]
 
     def extend(prefix, weight, left):
         if len(prefix) == count:
@@ -38,46 +40,23 @@ def tuples(q, count, draws):
         if sum(left.values()) <= 0:
             left = {token: 1.0 for token in range(len(q)) if token not in prefix}
         for token, mass in left.items():
-            rest = (
-                left
-                if draws is Draws.IID
-                else {other: value for other, value in left.items() if other != token}
-            )
+            rest = {other: left[other] for other in left if draws is Draws.IID or other != token}
             if mass > 0:
                 yield from extend((*prefix, token), weight * mass / sum(left.values()), rest)
 
-    if draws is Draws.POINT_MASS:
-        return [(tuple(sorted(range(len(q)), key=lambda token: -q[token])[:count]), 1.0)]
-    largest = (
-        tuple(sorted(range(len(q)), key=lambda token: -q[token])[: count - 1])
-        if draws is Draws.GREEDY
-        else ()
-    )
-    return list(extend(largest, 1.0, {token: mass for token, mass in enumerate(q) if token not in largest}))
+    chosen = tuple(largest[: count - 1]) if draws is Draws.GREEDY else ()
+    return list(extend(chosen, 1.0, {token: mass for token, mass in enumerate(q) if token not in chosen}))
 
 
-def emitted_law(rule, p, q, num_siblings, draws):
-    """The emitted token's exact law, over every tuple of siblings, drawn by an account of its own."""
-    tokens = torch.tensor(list(itertools.product(range(len(p)), repeat=num_siblings)))
-    weights = torch.ones(len(tokens), dtype=p.dtype)
-    for row, siblings in enumerate(tokens.tolist()):
-        left = q.clone()
-        for token in siblings:
-            weights[row] *= left[token] / left.sum()
-            if draws is Draws.WITHOUT_REPLACEMENT:
-                left[token] = 0
-                if left.sum() == 0:
-                    left = torch.tensor(
-                        [float(token not in siblings) for token in range(len(p))], dtype=p.dtype
-                    )
-    tokens, weights = tokens[weights > 0], weights[weights > 0]
-    assert weights.sum().item() == pytest.approx(1)
-    law = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
-    emitted = weights @ ((1 - law.select.sum(-1, keepdim=True)) * law.residual)
-    return emitted.index_add(0, tokens.flatten(), (weights[:, None] * law.select).flatten())
+def over_tuples(rule, p, q, num_siblings, draws):
+    """The emitted token's law, the mass of no token at all, and the acceptance, over every drafted tuple."""
+    tokens, weights = drafted_tuples(q, num_siblings, draws)
+    laws = rule.law(p.expand(len(tokens), -1), q.expand(len(tokens), -1), tokens, draws)
+    rest = (1 - laws.select.sum(-1)) * (1 - laws.residual.sum(-1))
+    return weights @ emitted(laws, tokens), float(weights @ rest), float(weights @ accepted(laws, tokens))
 
 
-def accepted_tokens(verifier, topology, rows, draws):
+def accepted_tokens(verifier, topology, rows, draws=Draws.IID):
     """E[accepted tokens], summed over every drafted tree."""
     target, draft = rows
     drafted = _tuples(len(target), topology.num_nodes - 1, False)
@@ -155,8 +134,6 @@ def moved(tensor, amount):
 # What a rule of one's own may get wrong: how a right law is changed, and what the message says.
 WRONG_SHAPES = {
     "select too short": (lambda s, r: Law(s[..., :-1], r), r"select is \(1,\) .*allowed: .*\(2,\)"),
-    "select of V": (lambda _, r: Law(r, r), "select is "),
-    "residual too short": (lambda s, r: Law(s, r[..., :-1]), "residual is "),
     "residual of B": (lambda s, _: Law(s, s), "residual is "),
     "no law": (lambda s, r: (s, r), "select is tuple|select is NoneType; allowed: a tensor"),
     "half precision": (lambda s, r: Law(s.half(), r), "select is .*float16; allowed: .*float64"),
@@ -171,13 +148,11 @@ WRONG_MASSES = {
         "(cannot draw|the residual)",
     ),
     "residual above 1": (lambda s, r: Law(s * 0, 1.5 * r), "cannot (choose|draw)"),
-    "residual is NaN": (lambda s, r: Law(s * 0, r * torch.nan), "cannot .*nan"),
 }
 BROKEN = [
-    pytest.param(change, error, f"^rule Broken{at}: {message}", id=name)
-    for faults, error, at in (
-        (WRONG_SHAPES, InvalidInput, ""),
-        (WRONG_MASSES, FloatingPointError, r", node \d+"),
-    )
-    for name, (change, message) in faults.items()
+    *((change, InvalidInput, f"^rule Broken: {message}") for change, message in WRONG_SHAPES.values()),
+    *(
+        (change, FloatingPointError, rf"^rule Broken, node \d+: {said}")
+        for change, said in WRONG_MASSES.values()
+    ),
 ]

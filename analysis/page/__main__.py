@@ -14,9 +14,8 @@ from pathlib import Path
 
 from analysis import artefact
 from analysis.cli import check_profile, profile_parser
-from analysis.page import provenance
+from analysis.page import provenance, sections
 from analysis.page.render import render
-from analysis.page.sections import gather
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically, write_json
 
@@ -28,12 +27,13 @@ def write(profile: str, results: Path) -> Path:
     page cannot be written.
     """
     check_profile(profile)
-    sections = gather(profile, results, lambda line: sys.stderr.write(f"report: {line}\n"))
-    facts = provenance.facts(
-        [section.plan for section in sections if section.plan], results / "raw" / profile
-    )
+    names, read = sections.artefacts(), []
+    for place, name in enumerate(names, start=1):
+        sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
+        read.append(sections.read(name, profile, results))
+    facts = provenance.facts([section.plan for section in read if section.plan], results / "raw" / profile)
     path = results / profile / artefact.REPORT
-    text = render(sections, profile, facts, path.parent)
+    text = render(read, profile, facts, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     write_json(path.with_name(provenance.FILE), facts)

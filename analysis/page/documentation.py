@@ -10,7 +10,7 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis.load import ROOT
 
@@ -46,9 +46,7 @@ def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About |
     if not path.is_file():
         return None
     tokens = PARSER.parse(EMPTY.sub("", QUOTE.sub("", path.read_text(encoding="utf-8"))))
-    title = ""
-    if tokens and tokens[0].type == "heading_open":
-        title, tokens = tokens[1].content, tokens[3:]
+    title, tokens = tokens[1].content, tokens[3:]
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(int(token.tag[1]) + 1, 6)}"  # below the section's own
@@ -71,8 +69,7 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
             continue
         elif child.type == "link_close" and file:
             if not kept[-1].content.endswith(posixpath.basename(file)):
-                named = (("text", "", " ("), ("code_inline", "code", file), ("text", "", ")"))
-                kept += [Token(kind, tag, 0, content=content) for kind, tag, content in named]
+                kept.append(Token("html_inline", "", 0, content=f" (<code>{escape(file)}</code>)"))
             file = ""
             continue
         if child.type != "image":  # the page has the artefact's own figures

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
 from analysis import labels
 from analysis.metrics import METRICS
-from analysis.page.sections import Section
+from analysis.page.sections import Section, titled
 from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table, Text
 from resispec.audit.verdict import Finding
 
@@ -45,37 +45,37 @@ class AuditedRows(Audit):
 def table(sections: Sequence[Section]) -> Table:
     """A line for every artefact, method and quantity for which the paper has figures."""
     lines = [
-        (Key(section.name, section.title), Key(method, method), *_line(quantity, rows))
+        line
         for section in sections
         if section.made
-        for (method, quantity), rows in _classes(section.made.tables[0].frame)
+        for line in _lines(section.name, section.made.tables[0].frame)
     ]
     return Table("overview", COLUMNS, tuple(lines), CAPTION)
 
 
-def _line(quantity: str, rows: pd.DataFrame) -> tuple[Cell, ...]:
-    name, spec, paper_spec = QUANTITIES.get(quantity, (quantity.replace("_", " ").capitalize(), ".3g", ".3g"))
-    audit: Cell = Text()
-    values = rows.value.dropna()
-    for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one found is shown
-        if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
-            audit = AuditedRows(finding, count=f"{count} of {len(rows)} rows")
-    return (
-        Key(quantity, name),
-        audit,
-        Paper(rows.paper_low.min(), rows.paper_high.max(), paper_spec),
-        Paper(values.min(), values.max(), spec) if len(values) else Gap("missing"),
-        Text(f"{len(values)} of {len(rows)}"),
-    )
-
-
-def _classes(frame: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
-    """The rows with a figure of the paper, by method and quantity, in their order."""
+def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
+    """The lines of an artefact. frame: of its first table, which may have none of the paper's figures."""
     if "paper" in frame:
         frame = frame.assign(paper_low=frame.paper, paper_high=frame.paper)
     if not {"paper_low", "quantity", "verifier"} <= set(frame):
-        return []
-    rows = frame[frame.paper_low.notna()]
-    pairs = zip(rows.get("decoder", [""] * len(rows)), rows.verifier, strict=True)
+        return
+    frame = frame[frame.paper_low.notna()]
+    pairs = zip(frame.get("decoder", [""] * len(frame)), frame.verifier, strict=True)
     methods = [labels.method(*pair) if pair[0] else labels.name("verifier", pair[1]) for pair in pairs]
-    return list(rows.assign(method=methods).groupby(["method", "quantity"], sort=False))
+    for (method, quantity), rows in frame.assign(method=methods).groupby(["method", "quantity"], sort=False):
+        unnamed = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
+        name, spec, paper_spec = QUANTITIES.get(quantity, unnamed)
+        audit: Cell = Text()
+        for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one is shown
+            if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
+                audit = AuditedRows(finding, count=f"{count} of {len(rows)} rows")
+        values = rows.value.dropna()
+        yield (
+            Key(artefact, titled(artefact)),
+            Key(method, method),
+            Key(quantity, name),
+            audit,
+            Paper(rows.paper_low.min(), rows.paper_high.max(), paper_spec),
+            Paper(values.min(), values.max(), spec) if len(values) else Gap("missing"),
+            Text(f"{len(values)} of {len(rows)}"),
+        )

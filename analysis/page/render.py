@@ -7,8 +7,8 @@ import io
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +16,18 @@ import matplotlib as mpl
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from analysis import table as typed
+from analysis import labels
 from analysis.metrics import GAIN
-from analysis.page import documentation, headline, overview, sentences
+from analysis.page import documentation, headline, overview
 from analysis.page.sections import Section, titled
-from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table
-from resispec.audit.verdict import Finding
+from analysis.table import Audit, Cell, Gap, Key, Number, Paper, Table
+from resispec.audit.verdict import LIMIT, Finding
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
 """Longer tables of steps are folded."""
+VARIATION = ("total_variation", "total_variation_z")
+"""Columns of the deviation of one node's law, and of its standard errors."""
 
 
 def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, str], folder: Path) -> str:
@@ -38,12 +40,18 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
         "markdown": documentation.inline,
         "titled": titled,
         "slug": lambda verdict: str(verdict).replace(" ", "-"),  # as the name of a CSS class
+        "entry": entry,
+        "heights": heights,
+        "number": labels.number,
+        "between": headline.between,
+        "methods": headline.methods,
     }
     names = [section.name for section in sections]
     return environment.get_template("page.html.j2").render(
         profile=profile,
-        verdict=headline.judge(sections),
-        overview=grid(overview.table(sections)),
+        headline=headline.values(sections),
+        limit=LIMIT,
+        overview=arranged(overview.table(sections)),
         sections=[_shown(section, names, folder) for section in sections],
         provenance=provenance,
         max_open_rows=MAX_OPEN_ROWS,
@@ -52,23 +60,42 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
 
 def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, Any]:
     """Values of the template for an artefact."""
-    tables = section.made.tables if section.made else ()
-    audits = list(sentences.of(tables[0])) if tables else []
-    counts = Counter(sentence.verdict for sentence in audits)
+    tables, figures = (section.made.tables, section.made.figures) if section.made else ((), {})
+    found = list(audits(tables[0])) if tables else []
+    counts = Counter(one["verdict"] for one in found)
     pictures = {table.stem: table.notes.picture for table in tables}
     return {
         "section": section,
         "about": documentation.about(section.name, names),
         "stale": section.plan.stale if section.plan else (),
-        "tables": [(grid(table), _file(table, folder)) for table in tables if table.rows],
+        "tables": [(arranged(table), _file(table, folder)) for table in tables if table.rows],
         "figures": [
             picture(stem, figure, about.alt if (about := pictures.get(stem)) else f"Figure of {stem}")
-            for stem, figure in (section.made.figures.items() if section.made else ())
+            for stem, figure in figures.items()
         ],
-        "audits": audits,
+        "audits": found,
         "summary": ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())),
-        "steps": [grid(table, with_bars=True) for table in section.steps],
     }
+
+
+def audits(table: Table) -> Iterator[dict[str, Any]]:
+    """Verdicts on a table's rows, in their order; it may have none.
+
+    row: its name. verdict: a `Finding`, or the audit's state. audit: the cell. Or variation and z: how far
+    one node's law is from the target's, and in how many standard errors.
+    """
+    for row in table.rows:
+        keys = [cell for cell in row if isinstance(cell, Key) and str(cell) != labels.ABSENT]
+        name = ", ".join(f"T = {key}" if isinstance(key.value, float) else str(key) for key in keys)
+        cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
+        for column, cell in zip(table.columns, row, strict=True):
+            if isinstance(cell, Audit) and cell.verdict:
+                whose = f"{name}: {column.header}" if column.of else name
+                yield {"row": whose, "verdict": cell.verdict, "audit": cell}
+        variation, z = map(cells.get, VARIATION)
+        if isinstance(variation, Number) and isinstance(z, Number) and not math.isnan(z.value):
+            verdict = Finding.BIASED if z.value > LIMIT else Finding.NO_BIAS_SEEN
+            yield {"row": name, "verdict": verdict, "variation": variation, "z": z.value}
 
 
 def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
@@ -92,59 +119,35 @@ class Entry:
     value: str = ""
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table as the page has it. definitions: meanings by names. notes: the others.
-
-    bars: of every row its numbers over the largest of all rows, drawn before them; none where they are not
-    drawn.
-    """
-
-    table: Table
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[Entry, ...], ...]
-    definitions: Mapping[str, str]
-    notes: tuple[str, ...]
-    bars: tuple[tuple[float, ...], ...] = ()
-
-
-def grid(table: Table, with_bars: bool = False) -> Grid:
-    """A table as it is shown: what audits say comes right after what names a row, and then its gains.
-
-    with_bars: draw a row's numbers, too.
-    """
+def arranged(table: Table) -> Table:
+    """A table as it is shown: what audits say comes right after what names a row, and then its gains."""
     kinds = [column.kind for column in table.columns]
     first = GAIN.name if "audit" in kinds else None
     ranks = [{"key": 0, "audit": 1}.get(column.kind, 2 + (column.key != first)) for column in table.columns]
     order = sorted(range(len(ranks)), key=ranks.__getitem__)
-    paragraphs = [*table.notes.about, *table.notes.definitions]
-    bars: tuple[tuple[float, ...], ...] = ()
-    if with_bars:
-        numbers = [[cell.value for cell in row if isinstance(cell, Number)] for row in table.rows]
-        heights = [[value for value in row if not math.isnan(value)] for row in numbers]
-        largest = max(itertools.chain(*heights), default=1.0) or 1.0
-        bars = tuple(tuple(height / largest for height in row) for row in heights)
-    return Grid(
-        table,
-        tuple(table.columns[place] for place in order),
-        tuple(tuple(entry(row[place]) for place in order) for row in table.rows),
-        {name: text for note in paragraphs if isinstance(note, Mapping) for name, text in note.items()},
-        tuple(note for note in paragraphs if isinstance(note, str)),
-        bars,
-    )
+    columns, *rows = (tuple(line[place] for place in order) for line in (table.columns, *table.rows))
+    return replace(table, columns=columns, rows=tuple(rows))
+
+
+def heights(table: Table) -> list[list[float]]:
+    """The numbers of each row over the largest one of all rows, as heights of bars."""
+    numbers = [[cell.value for cell in row if isinstance(cell, Number)] for row in table.rows]
+    measured = [[value for value in row if not math.isnan(value)] for row in numbers]
+    largest = max(itertools.chain(*measured), default=1.0) or 1.0
+    return [[value / largest for value in row] for row in measured]
 
 
 def entry(cell: Cell) -> Entry:
     """A typed cell as the page has it."""
     if isinstance(cell, Gap):
         return Entry(str(cell), kind="gap")
-    if str(cell) == typed.ABSENT:
+    if str(cell) == labels.ABSENT:
         return Entry(str(cell), kind="absent")
     if isinstance(cell, Audit):
         kind = cell.verdict if cell.verdict in list(Finding) else ""
         return Entry(cell.verdict, str(cell).removeprefix(cell.verdict), kind)
     if isinstance(cell, Number):
-        value = typed.number(cell.value, cell.spec)
+        value = labels.number(cell.value, cell.spec)
         return Entry(value, str(cell).removeprefix(value), value=repr(float(cell.value)))
     if isinstance(cell, Paper):
         return Entry(str(cell), value=repr(float(cell.low)))

@@ -22,24 +22,18 @@ KINDS = ("table", "figure", "frontier")
 class Section:
     """One artefact.
 
-    make: the command that measures it. plan, made: None where there is none; then `problem` says why, unless
-    it was never measured. states: how many of the plan's cells are "done", "failed", "interrupted" and
-    "missing". steps: tables of its cells that decode. agreement: with the published numbers.
+    plan, made: None where there is none; then `problem` says why, unless it was never measured. states:
+    how many of the plan's cells are "done", "failed", "interrupted" and "missing". steps: tables of its cells
+    that decode. agreement: with the published numbers.
     """
 
     name: str
-    make: str
     plan: Plan | None = None
     made: artefact.Artefact | None = None
     problem: str = ""
     states: Counter[str] = field(default_factory=Counter)
     steps: tuple[Table, ...] = ()
     agreement: str = ""
-
-    @property
-    def title(self) -> str:
-        """ "table1" as "Table 1"."""
-        return titled(self.name)
 
     @property
     def status(self) -> str:
@@ -63,31 +57,21 @@ def _split(name: str) -> tuple[str, str]:
 
 def artefacts(folder: Path = EXPERIMENTS) -> list[str]:
     """The names of all artefacts, in the order of the page."""
-    names = {path.stem for path in folder.glob("*.yaml")}
 
     def place(name: str) -> tuple[int, int, str]:
         kind, number = _split(name)
         return KINDS.index(kind) if kind in KINDS else len(KINDS), int(number or 0), name
 
-    return sorted(names, key=place)
+    return sorted((path.stem for path in folder.glob("*.yaml")), key=place)
 
 
-def gather(profile: str, results: Path, tell: Callable[[str], object]) -> list[Section]:
-    """One section for every artefact; a placeholder where it was not measured.
+def read(name: str, profile: str, results: Path) -> Section:
+    """The section of an artefact; a placeholder where it was not measured.
 
-    results: the folder of raw/ and PROFILE/. tell: is given a line before each artefact is computed.
+    results: the folder of raw/ and PROFILE/.
     """
-    names, sections = artefacts(), []
-    for place, name in enumerate(names, start=1):
-        tell(f"{name} ({place} of {len(names)})")
-        sections.append(_section(name, profile, results))
-    return sections
-
-
-def _section(name: str, profile: str, results: Path) -> Section:
-    command = f"make reproduce-{name} PROFILE={profile}"
     if not plan_files(name, profile, results):
-        return Section(name, command)
+        return Section(name)
     plan, states = None, Counter[str]()
     try:
         plan = read_plan(name, profile, results)
@@ -100,9 +84,9 @@ def _section(name: str, profile: str, results: Path) -> Section:
             line = agreement.summary if agreement.notes else ""
         except InvalidInput as error:
             line = first_line(error)
-        return Section(name, command, plan, made, "", states, steps.of(plan), line)
+        return Section(name, plan, made, "", states, steps.of(plan), line)
     except (InvalidInput, OSError) as error:
-        return Section(name, command, plan, None, first_line(error), states)
+        return Section(name, plan, None, first_line(error), states)
 
 
 def maker(name: str) -> Callable[[Plan], artefact.Artefact]:

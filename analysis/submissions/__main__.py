@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from analysis.cli import profile_parser
 from analysis.load import ROOT
-from analysis.submissions import gather
+from analysis.submissions.gather import gather
 from analysis.submissions.schema import Submission, agreement, check_grid, read
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
@@ -37,12 +37,15 @@ def _lines(chosen: Namespace) -> list[str]:
     """Lines about what was done. chosen: arguments of the command."""
     profile, results, lines = chosen.profile, chosen.results, []
     if chosen.published:
-        submission, path = gather.published(profile, results, chosen.name or "resispec"), SUBMITTED / OURS
+        submission, path = (
+            gather(profile, results, chosen.name or "resispec", published=True),
+            SUBMITTED / OURS,
+        )
     else:
         ours, *others = submitted()
         if chosen.compare:
             return [f"{ours.name}: ours", *(f"{other.name}: {agreement(other, ours)}" for other in others)]
-        submission, path = gather.measured(profile, results, chosen.name), results / profile / FILE
+        submission, path = gather(profile, results, chosen.name), results / profile / FILE
         check_grid(submission, ours)
         lines = [f"beside {ours.name}: {agreement(submission, ours)}"]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,57 +17,43 @@ from analysis.page.sections import maker
 from analysis.published import FOLDER
 from analysis.submissions.schema import FORMAT, REQUIRED, Origin, Submission, checked, named, plan_hash
 from resispec.audit.verdict import Finding
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput
 from resispec.files import read_json
 
 LEFT_OUT = {REQUIRED: (), "frontier": ("bound", "long", "temperature")}
 """Artefacts of a submission -> their parts that are none of it: ceilings, and what is not audited."""
 
 
-def measured(profile: str, results: Path, name: str) -> Submission:
-    """Submission of what results/PROFILE and results/raw hold. name: by default the device's.
+def gather(profile: str, results: Path, name: str, published: bool = False) -> Submission:
+    """Submission of what results/PROFILE and results/raw hold.
 
-    Raises InvalidInput, one line, for what is not complete, and for a plan older than its configuration.
+    name: by default the device's. published: of our published numbers instead, whose cells are not in the
+    repository; results has their plans.
+    Raises InvalidInput, one line, for what is not complete, for a plan older than its configuration, and
+    where these plans do not ask for the cells that were published.
     """
-    plans = _plans(profile, results)
-    if stale := [line for plan in plans for line in plan.stale]:
+    names = [
+        artefact for artefact in LEFT_OUT if artefact == REQUIRED or plan_files(artefact, profile, results)
+    ]
+    plans = [read_plan(artefact, profile, results) for artefact in names]
+    covered = [plan.parts(lambda part, plan=plan: part not in LEFT_OUT[plan.artefact]) for plan in plans]
+    if published:
+        folder = FOLDER / profile
+        frames = [pd.read_csv(folder / f"{artefact}.csv", dtype={"cell_id": str}) for artefact in names]
+        facts = read_json(folder / provenance.FILE)
+    elif stale := [line for plan in plans for line in plan.stale]:
         raise InvalidInput(stale[0])
-    entries = [_entry(plan, maker(plan.artefact)(plan).tables[0].frame) for plan in plans]
-    facts = provenance.facts([_covered(plan) for plan in plans], results / "raw" / profile)
-    return _submission(name, profile, facts, entries)
-
-
-def published(profile: str, results: Path, name: str) -> Submission:
-    """Submission of our published numbers, whose cells are not in the repository; results has their plans.
-
-    Raises InvalidInput as `measured`, and where these plans do not ask for the cells that were published.
-    """
-    plans = _plans(profile, results)
-    folder = FOLDER / profile
-    try:
-        frames = [pd.read_csv(folder / f"{plan.artefact}.csv", dtype={"cell_id": str}) for plan in plans]
-    except (OSError, ValueError) as error:
-        raise InvalidInput(f"published numbers cannot be read: {first_line(error)}") from error
-    entries = [_entry(plan, frame) for plan, frame in zip(plans, frames, strict=True)]
-    return _submission(name, profile, read_json(folder / provenance.FILE), entries)
-
-
-def _plans(profile: str, results: Path) -> list[Plan]:
-    """Plans of what is covered; an artefact beyond the required one may have none."""
-    names = [name for name in LEFT_OUT if name == REQUIRED or plan_files(name, profile, results)]
-    return [read_plan(name, profile, results) for name in names]
-
-
-def _covered(plan: Plan) -> Plan:
-    return plan.parts(lambda part: part not in LEFT_OUT[plan.artefact])
-
-
-def _submission(
-    name: str, profile: str, facts: Mapping[str, str], entries: Sequence[Mapping[str, Any]]
-) -> Submission:
+    else:
+        frames = [maker(plan.artefact)(plan).tables[0].frame for plan in plans]
+        facts = provenance.facts(covered, results / "raw" / profile)
     origin = {field: facts.get(field.capitalize(), "") for field in Origin.model_fields}
-    name = name or re.sub(r"[^\w .,()+@-]", " ", origin["device"])[:80]
-    content = {"format": FORMAT, "name": name, "profile": profile, "provenance": origin, "artefacts": entries}
+    content = {
+        "format": FORMAT,
+        "name": name or re.sub(r"[^\w .,()+@-]", " ", origin["device"])[:80],
+        "profile": profile,
+        "provenance": origin,
+        "artefacts": [_entry(plan, frame) for plan, frame in zip(covered, frames, strict=True)],
+    }
     return checked(content, "this submission")
 
 
@@ -76,11 +62,12 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
 
     Raises InvalidInput for cells that are not done and audits that are not there.
     """
-    covered = _covered(plan)
-    audits = [request for request in covered.requests if request.is_audit]
-    audit_ids = {named(request.texts): request.cell_id for request in audits}
-    requests = [request for request in covered.requests if not request.is_audit]
-    timed = {(request.cell_id, named(request.texts)): request.texts for request in requests}
+    audit_ids = {named(request.texts): request.cell_id for request in plan.requests if request.is_audit}
+    timed = {
+        (request.cell_id, named(request.texts)): request.texts
+        for request in plan.requests
+        if not request.is_audit
+    }
     keys = list(dict.fromkeys([*LABELS, *(name for labels in timed.values() for name in labels)]))
     frame = frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in keys})
     cells = []
@@ -93,24 +80,25 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
             f"{plan.artefact}: the plan's hash does not match its rows: it asks for {len(timed)} cells, of "
             f"which {len(cells)} have rows; {_again(plan)}"
         )
-    asked = plan_hash((request.cell_id, request.texts, request.is_audit) for request in covered.requests)
+    asked = plan_hash((request.cell_id, request.texts, request.is_audit) for request in plan.requests)
     return {"artefact": plan.artefact, "command": plan.command, "plan_sha256": asked, "rows": cells}
 
 
 def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: str | None) -> dict[str, Any]:
     """One cell. rows: its quantities. audit_id: the cell that audits it, None without one."""
-    first, where = rows.iloc[0], f"{plan.artefact}: {named(labels)}"
+    first, problem = rows.iloc[0], ""
     if first.status != "done":
-        reason = f" ({first.reason})" if first.reason else ""
-        raise InvalidInput(f"{where}: this cell is {first.status}{reason}; {_again(plan)}")
+        problem = f"this cell is {first.status}{f' ({first.reason})' if first.reason else ''}"
+    elif labels["verifier"] and audit_id is None:
+        problem = "an exactness audit is absent"
+    elif labels["verifier"] and first.verdict not in list(Finding):
+        problem = f"its exactness audit is {first.verdict!r}"
+    if problem:
+        raise InvalidInput(f"{plan.artefact}: {named(labels)}: {problem}; {_again(plan)}")
     bounds = rows.set_index("quantity")[["value", "lower", "upper"]].astype(object)
     values = bounds.where(bounds.notna(), None).to_dict("index")
     audit = None
     if labels["verifier"]:
-        if audit_id is None:
-            raise InvalidInput(f"{where}: an exactness audit is absent; {_again(plan)}")
-        if first.verdict not in list(Finding):
-            raise InvalidInput(f"{where}: its exactness audit is {first.verdict!r}; {_again(plan)}")
         audit = {"cell_id": audit_id, "verdict": str(first.verdict)}
         audit |= {name: values[name]["value"] for name in audits.QUANTITIES}
         audit["audited_tokens"] = int(audit["audited_tokens"] or 0)

@@ -13,7 +13,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -106,26 +106,21 @@ class SubmittedArtefact(_Strict):
     rows: Annotated[tuple[SubmittedRow, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _as_planned(self) -> SubmittedArtefact:
+    def _whole(self) -> SubmittedArtefact:
         cells = [(row.cell_id, row.labels, False) for row in self.rows]
         cells += [(row.audit.cell_id, row.labels, True) for row in self.rows if row.audit]
         if (found := plan_hash(cells)) != self.plan_sha256:
-            said = f"its rows are those of a plan {found[:8]}, and its plan is {self.plan_sha256[:8]}"
-            raise ValueError(f"{self.artefact}: the plan's hash does not match its rows ({said})")
-        return self
-
-    @model_validator(mode="after")
-    def _whole(self) -> SubmittedArtefact:
-        points: dict[Any, None] = {}  # unlike a set it keeps their order
-        for row in self.rows:
-            setting = tuple(row.labels.get(name, "") for name in SETTING)
-            method = sorted(label for label in row.labels.items() if label[0] not in SETTING)
-            points[setting, tuple(method)] = None
-        settings, methods = (dict.fromkeys(column) for column in zip(*points, strict=True))
-        axes = [dict.fromkeys(column) for column in zip(*settings, strict=True)]
-        for point in product(product(*axes), methods):
-            if point not in points:
-                lacking = named(dict(zip(SETTING, point[0], strict=True)) | dict(point[1]))
+            hashes = f"its rows are those of a plan {found[:8]}, and its plan is {self.plan_sha256[:8]}"
+            raise ValueError(f"{self.artefact}: the plan's hash does not match its rows ({hashes})")
+        settings = [tuple(row.labels.get(name, "") for name in SETTING) for row in self.rows]
+        methods = [
+            named({key: row.labels[key] for key in sorted(row.labels) if key not in SETTING})
+            for row in self.rows
+        ]
+        points, axes = set(zip(settings, methods, strict=True)), zip(*settings, strict=True)
+        for setting, method in product(product(*map(dict.fromkeys, axes)), dict.fromkeys(methods)):
+            if (setting, method) not in points:
+                lacking = f"{' '.join(map(str, setting))} {method}"
                 raise ValueError(f"{self.artefact}: its rows are no whole grid, {lacking} is missing")
         sizes: dict[Any, int] = {}
         for row in self.rows:
@@ -185,36 +180,37 @@ def check_grid(submission: Submission, ours: Submission) -> None:
     """
     is_same = submission.profile == ours.profile
     left_out = () if is_same else ("pair", "dataset")
-
-    def labels(row: SubmittedRow) -> tuple[tuple[str, Any], ...]:
-        return tuple(pair for pair in row.labels.items() if pair[0] not in left_out)
-
-    grids = {entry.artefact: entry.rows for entry in ours.artefacts}
-    for entry in submission.artefacts:
-        num_prompts = {frozenset(labels(row)): row.num_prompts for row in entry.rows}
-        for row in grids.get(entry.artefact, ()):
-            where = f"{submission.name}: {entry.artefact}"
-            asked, name = frozenset(labels(row)), named(dict(labels(row)))
-            if asked not in num_prompts:
-                raise InvalidInput(f"{where} is no whole grid, {name} is missing")
-            if is_same and num_prompts[asked] < row.num_prompts:
-                few = f"{num_prompts[asked]} prompts of {name}"
-                raise InvalidInput(f"{where} has {few}; profile {ours.profile} has {row.num_prompts}")
+    theirs = _rows(submission, left_out)
+    for (artefact, name), row in _rows(ours, left_out).items():
+        where = f"{submission.name}: {artefact}"
+        if artefact not in (entry.artefact for entry in submission.artefacts):
+            continue
+        if (other := theirs.get((artefact, name))) is None:
+            raise InvalidInput(f"{where} is no whole grid, {name} is missing")
+        if is_same and other.num_prompts < row.num_prompts:
+            few = f"{other.num_prompts} prompts of {name}"
+            raise InvalidInput(f"{where} has {few}; profile {ours.profile} has {row.num_prompts}")
 
 
 def agreement(submission: Submission, ours: Submission) -> str:
     """Count of the rows of ours whose accepted length agrees: the intervals have a point in common."""
-    theirs, own = (
-        {
-            (entry.artefact, named(row.labels)): row.numbers["accepted_length"]
-            for entry in content.artefacts
-            for row in entry.rows
-        }
-        for content in (submission, ours)
-    )
-    pairs = [(own[row], theirs[row]) for row in own if row in theirs]
+    theirs = _rows(submission)
+    pairs = [
+        (row.numbers["accepted_length"], theirs[name].numbers["accepted_length"])
+        for name, row in _rows(ours).items()
+        if name in theirs
+    ]
     agreeing = sum(one.lower <= other.upper and other.lower <= one.upper for one, other in pairs)
     return f"{agreeing} of {len(pairs)} accepted lengths agree"
+
+
+def _rows(submission: Submission, left_out: Collection[str] = ()) -> dict[tuple[str, str], SubmittedRow]:
+    """The rows by their artefact and labels. left_out: labels that do not tell them apart."""
+    return {
+        (entry.artefact, named({key: row.labels[key] for key in row.labels if key not in left_out})): row
+        for entry in submission.artefacts
+        for row in entry.rows
+    }
 
 
 def plan_hash(cells: Iterable[tuple[str, Mapping[str, Any], bool]]) -> str:

@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import pickle
-import sys
 from dataclasses import replace
 
 import pytest
@@ -26,21 +25,21 @@ def write(path, *lines):
 
 
 def test_lines_in_order_with_ids(tmp_path):
-    names = ("a", None, 7)
-    lines = [{"text": "one", "id": name} for name in names] + [{"text": "two"}]
+    """Later lines are not read, so that their ids may repeat; a file may begin with a byte order mark."""
+    lines = [
+        *({"text": "one", "id": name} for name in ("a", None, 7)),
+        {"text": "two"},
+        {"text": "", "id": 7},
+    ]
     path = write(tmp_path / "x.jsonl", *lines, "never read")
     assert [prompt.id for prompt in JsonlDataset(path).prompts(4)] == ["a", "1", "7", "3"]
-
-
-def test_a_file_may_begin_with_a_byte_order_mark_and_end_without_a_line_break(tmp_path):
     (tmp_path / "x.jsonl").write_bytes(b'\xef\xbb\xbf{"text": "caf\xc3\xa9"}\r\n{"text": "two"}')
-    assert [prompt.text for prompt in JsonlDataset(str(tmp_path / "x.jsonl")).prompts(2)] == ["café", "two"]
+    assert [prompt.text for prompt in JsonlDataset(path).prompts(2)] == ["café", "two"]
 
 
 def test_a_local_path_replaces_the_hub(tmp_path):
     path = write(tmp_path / "x.jsonl", {"article": "long", "text": "short"}, {"text": "only this"})
-    data = HubDataset("abisee/cnn_dailymail", "3.0.0", "test", "article", "main", path=path)
-    assert [prompt.text for prompt in data.prompts(2)] == ["long", "only this"]
+    assert [prompt.text for prompt in replace(CNN, path=path).prompts(2)] == ["long", "only this"]
 
 
 GOOD = b'{"text": "fine"}\n'
@@ -66,74 +65,50 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_bad_line_is_named_with_its_file(tmp_path, name):
     content, message = FAULTS[name]
-    (tmp_path / "x.jsonl").write_bytes(content)
-    for data in (
-        JsonlDataset(str(tmp_path / "x.jsonl")),
-        replace(CNN, field="text", path=str(tmp_path / "x.jsonl")),
-    ):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(content)
+    for data in (JsonlDataset(str(path)), replace(CNN, field="text", path=str(path))):
         with pytest.raises(InvalidInput, match=message) as caught:
             data.prompts(2)
-        assert str(tmp_path / "x.jsonl") in str(caught.value)
-        assert len(str(caught.value).splitlines()) == 1
+        assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
         str(caught.value).encode()  # can be printed
 
 
-def test_ids_that_nobody_asked_for_may_repeat(tmp_path):
-    path = write(tmp_path / "x.jsonl", {"text": "a", "id": 1}, {"text": "b", "id": 2}, {"text": "c", "id": 2})
-    assert [prompt.id for prompt in JsonlDataset(path).prompts(2)] == ["1", "2"]
-
-
-@pytest.mark.parametrize("count", [0, -3, 2.0, "2", True, None])
-def test_only_whole_numbers_from_one_can_be_asked_for(tmp_path, count):
+def test_only_whole_numbers_from_one_can_be_asked_for(tmp_path):
     path = write(tmp_path / "x.jsonl", {"text": "a"}, {"text": "b"}, {"text": "c"})
-    for data in (JsonlDataset(path), replace(CNN, path=path), CNN, EmbeddedDataset("embedded_code")):
-        with pytest.raises(
-            InvalidInput, match=f"^{count!r} prompts were asked for; allowed: whole numbers from 1$"
-        ):
-            data.prompts(count)
+    for count in (0, -3, 2.0, "2", True, None):
+        for data in (JsonlDataset(path), replace(CNN, path=path), CNN, EmbeddedDataset("embedded_code")):
+            with pytest.raises(InvalidInput, match=f"^{count!r} prompts were asked for; allowed: whole numb"):
+                data.prompts(count)
 
 
-def test_documents_of_the_hub_are_checked_as_well(monkeypatch):
-    for rows, message in (
+def breaking_off():
+    yield {"article": "a"}
+    raise RuntimeError("connection lost\nwhile reading")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
         ([{"article": "a"}, {"highlights": "b"}], "document 1 has no text: .*a non-empty 'article'"),
         ([{"article": "a", "id": 5}] * 2, "document 1 has the id '5' of document 0"),
         ([{"article": "a"}], "2 prompts were asked for and data set abisee/cnn_dailymail .test. has 1"),
-    ):
-        monkeypatch.setattr(HubDataset, "_rows", lambda _, rows=rows: rows)
-        with pytest.raises(InvalidInput, match=message):
-            CNN.prompts(2)
-
-
-def test_a_hub_that_breaks_off_is_one_line(monkeypatch):
-    def rows(_self):
-        yield {"article": "a"}
-        raise RuntimeError("connection lost\nwhile reading")
-
-    monkeypatch.setattr(HubDataset, "_rows", rows)
-    with pytest.raises(
-        InvalidInput, match="^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$"
-    ):
+        (breaking_off(), "^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$"),
+    ],
+)
+def test_documents_of_the_hub_are_checked_as_well(monkeypatch, rows, message):
+    monkeypatch.setattr(HubDataset, "_rows", lambda _: rows)
+    with pytest.raises(InvalidInput, match=message):
         CNN.prompts(2)
 
 
-def test_without_the_datasets_library_the_way_to_get_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        InvalidInput, match=r"pip install 'resispec\[harness\]', or give a local file"
-    ) as caught:
-        CNN.prompts(1)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_is_named_and_without_a_hub_the_ways_out(tmp_path):
+def test_what_is_not_there_is_named_with_the_ways_out(tmp_path, monkeypatch):
     with pytest.raises(InvalidInput, match="nothing.jsonl cannot be read: .*No such file"):
         JsonlDataset(str(tmp_path / "nothing.jsonl")).prompts(1)
     ways = "abisee/cnn_dailymail.*not cached.*ways out: .*HF_HOME.*dataset.path=FILE.jsonl"
     with pytest.raises(InvalidInput, match=ways):
         CNN.prompts(1)
 
-
-def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch):
     def unreachable(*_arguments, **options):
         assert options["timeout"] <= 5
         raise ConnectionError("Name or service not known")
@@ -141,6 +116,9 @@ def test_a_hub_that_cannot_be_reached_is_noticed_at_once(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(HfApi, "repo_info", unreachable)
     with pytest.raises(InvalidInput, match="cannot be reached .Name or service not known."):
+        CNN.prompts(1)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(InvalidInput, match=r"^.*pip install 'resispec\[harness\]', or give a local file.*$"):
         CNN.prompts(1)
 
 
@@ -155,9 +133,7 @@ SPEC_BENCH = [
     {"question_id": 481, "category": "rag", "turns": ["By these pages, who?"], "reference": [["she"], 7]},
 ]
 GSM8K = [{"question": "How many ducks?", "answer": "#### 18"}, {"question": "How far?", "answer": "#### 3"}]
-HUMANEVAL = [
-    {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "    return x\n", "test": ""}
-]
+HUMANEVAL = [{"task_id": "HumanEval/0", "prompt": "def f(x):\n", "canonical_solution": "", "test": ""}]
 
 
 @pytest.fixture

@@ -1,13 +1,11 @@
 """Draws against the laws that they claim. Chi-square tests are seeded; fresh seeds fail at 1e-4."""
 
-import itertools
 import math
 
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from resispec.core import Draws
 from resispec.distributions import choose, draw, draw_one, normalise, null_mass, probabilities
 
 FALSE_ALARM = 1e-4
@@ -38,14 +36,11 @@ def test_normalise_takes_the_fallback_where_nothing_is_left():
     ]
 
 
-def test_draw_follows_unnormalised_weights(generator):
+def test_draw_is_batched_and_follows_unnormalised_weights(generator):
     weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 6.0, 0.0])
     counts = torch.bincount(draw(weights, 20000, generator), minlength=6)
     assert counts[[0, 2, 5]].sum() == 0
     assert chisquare(counts[[1, 3, 4]], [6000, 2000, 12000]).pvalue > FALSE_ALARM
-
-
-def test_draw_is_batched(generator):
     drawn = draw(torch.eye(4)[:, None, :].expand(4, 5, 4), 3, generator)
     assert torch.equal(drawn, torch.arange(4)[:, None, None].expand(4, 5, 3))
 
@@ -54,31 +49,6 @@ def test_draw_is_batched(generator):
 def test_draw_one_refuses_a_law_that_is_none(weights, generator):
     with pytest.raises(FloatingPointError, match="mass"):
         draw_one(torch.tensor(weights), generator)
-
-
-def test_siblings_without_replacement_follow_the_sequential_law(generator):
-    q = torch.tensor([0.5, 0.3, 0.15, 0.05], dtype=torch.float64)
-    orders = list(itertools.permutations(range(4), 3))
-    law = [q[a] * q[b] / (1 - q[a]) * q[c] / (1 - q[a] - q[b]) for a, b, c in orders]
-    drawn = Draws.WITHOUT_REPLACEMENT.draw(q.expand(40000, 4), 3, generator).tolist()
-    counts = [0] * len(orders)
-    for order in drawn:
-        counts[orders.index(tuple(order))] += 1
-    assert chisquare(counts, [40000 * float(p) / float(sum(law)) for p in law]).pvalue > FALSE_ALARM
-
-
-def test_siblings_without_replacement_are_distinct_and_exhaust_the_mass_first(generator):
-    q = torch.tensor([[0.0, 0.4, 0.0, 0.6]]).expand(50, 4)
-    drawn = Draws.WITHOUT_REPLACEMENT.draw(q, 3, generator)
-    assert all(set(row[:2]) == {1, 3} and len(set(row)) == 3 for row in drawn.tolist())
-
-
-def test_iid_siblings_repeat_and_point_masses_are_the_largest(generator):
-    q = torch.tensor([0.7, 0.1, 0.2], dtype=torch.float64)
-    assert Draws.POINT_MASS.draw(q, 2, generator).tolist() == [0, 2]
-    drawn = Draws.IID.draw(q.expand(20000, 3), 2, generator)
-    counts = torch.bincount(drawn[:, 0] * 3 + drawn[:, 1], minlength=9)
-    assert chisquare(counts, (20000 * torch.outer(q, q)).flatten().numpy()).pvalue > FALSE_ALARM
 
 
 def test_choose_follows_its_chances(generator):

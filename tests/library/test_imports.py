@@ -15,17 +15,8 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 DEPENDENCIES = {re.split(r"[<>=\[]", requirement)[0] for requirement in PYPROJECT["project"]["dependencies"]}
 MODULES = [module.name for module in pkgutil.walk_packages(resispec.__path__, "resispec.")]
-HARNESS = [
-    "hydra",
-    "omegaconf",
-    "pandas",
-    "datasets",
-    "pydantic",
-    "matplotlib",
-    "jinja2",
-    "tabulate",
-    "wandb",
-]
+HARNESS = ["hydra", "omegaconf", "pandas", "datasets", "pydantic"]
+HARNESS += ["matplotlib", "jinja2", "tabulate", "wandb"]
 WITHOUT_TORCH = [
     "resispec",
     *(f"resispec.{name}" for name in ("errors", "files", "hub", "data", "sampling", "embedded", "trees")),

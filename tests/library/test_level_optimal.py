@@ -2,12 +2,11 @@
 
 import pytest
 import torch
-from accounts import rng
+from accounts import accepted_tokens, rng
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
-from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
@@ -22,29 +21,6 @@ def rows(vocab, seed, sharpness=0.5):
         torch.manual_seed(seed)
         laws = torch.distributions.Dirichlet(torch.full((vocab,), sharpness, dtype=torch.float64))
         return laws.sample((vocab,)), laws.sample((vocab,))
-
-
-def expected_tokens(verifier, topology, target, draft):
-    """Of one step, averaged over all trees that could be drafted."""
-    vocab, total = len(target), 0.0
-    for drafted in torch.cartesian_prod(*[torch.arange(vocab)] * (topology.num_nodes - 1)):
-        tokens = torch.cat((torch.zeros(1, dtype=torch.int64), drafted))
-        chance = draft[tokens[list(topology.parents[1:])], drafted].prod()
-        stop = verifier.outcomes(Tree(topology, tokens, Draws.IID), target[tokens], draft[tokens]).stop
-        total += float(chance * (stop * (topology.depths + 1)).sum())
-    return total
-
-
-@pytest.mark.parametrize("sizes", [(256, 32), (2, 2)])
-@pytest.mark.parametrize(
-    ("vocab", "topology"),
-    [(3, from_widths((2, 2))), (2, complete(3, 2)), (2, UNEVEN), (4, chain(2))],
-)
-def test_the_emitted_law_is_the_target_s(vocab, topology, sizes):
-    for seed, sharpness in enumerate((0.2, 3.0)):
-        target, draft = rows(vocab, seed, sharpness)
-        law = tree_law(LevelOptimal(*sizes), topology, target, draft, Draws.IID)
-        assert float((law - chain_law(target, topology.num_levels)).abs().max()) < 1e-12
 
 
 def test_it_is_exact_wherever_weights_are_cut_off_and_tokens_have_no_mass(monkeypatch):
@@ -89,7 +65,7 @@ def test_at_one_node_it_attains_the_ceiling(siblings):
         target, draft = rows(3, seed)
         most = float(ceiling(target[0], draft[0], siblings, Draws.IID))
         losses = [
-            1 + most - expected_tokens(LevelOptimal(bins, classes), from_widths((siblings,)), target, draft)
+            most - accepted_tokens(LevelOptimal(bins, classes), from_widths((siblings,)), (target, draft))
             for bins, classes in ((256, 32), (4096, 512))
         ]
         assert -1e-12 < losses[1] < 2e-3 and losses[1] <= losses[0] < 0.02
@@ -101,7 +77,7 @@ def test_it_emits_more_than_from_the_leaves_up():
         target, draft = rows(2, seed, 1.0)
         draft = (draft + target) / 2
         found = [
-            expected_tokens(verifier, topology, target, draft)
+            accepted_tokens(verifier, topology, (target, draft))
             for verifier in (LevelOptimal(256, 128), get_verifier("traversal_optimal"))
         ]
         gains.append(found[0] - found[1])
@@ -116,24 +92,6 @@ def test_chances_to_win_are_those_of_independent_scores():
     )
     many = win_masses(torch.rand(9, 6, generator=rng(0), dtype=torch.float64).sort(-1).values)
     assert many.shape == (9, 5) and float(many.amin()) >= 0
-
-
-def test_a_large_vocabulary_in_float32():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        topology = from_widths((14,) * 3)
-        logits = 3 * torch.randn(topology.num_nodes, 1000)
-        target, draft = logits.softmax(-1), (logits + torch.randn_like(logits)).softmax(-1)
-        parents = torch.tensor((0, *topology.parents[1:]))
-        tokens = torch.multinomial(draft[parents], 1)[:, 0]
-    tree = Tree(topology, tokens, Draws.IID)
-    outcomes = LevelOptimal().outcomes(tree, target, draft)
-    precise = LevelOptimal().outcomes(tree, target.double(), draft.double())
-    assert outcomes.stop.dtype == torch.float32 and float(outcomes.stop.amin()) >= 0
-    assert float(outcomes.stop.sum()) == pytest.approx(1, abs=1e-5)
-    assert torch.allclose(outcomes.stop.double(), precise.stop, atol=1e-4)
-    verdict = LevelOptimal().verify(tree, target, draft, rng(0))
-    assert verdict == LevelOptimal().verify(tree, target, draft, rng(0))
 
 
 @pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])
@@ -175,13 +133,3 @@ def test_a_walk_looks_at_nodes_that_compete_only(monkeypatch):
     laws[1][1] = torch.nan
     with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to nan"):
         LevelOptimal().verify(given, *laws, rng(0))
-
-
-def test_too_few_groups_and_other_draws_are_refused():
-    for name, number in (("bins", 1), ("classes", 0)):
-        with pytest.raises(InvalidInput, match=f"level_optimal: {number} {name}; allowed: at least 2"):
-            LevelOptimal(**{name: number})
-    tree = Tree(chain(1), torch.tensor([0, 1]), Draws.WITHOUT_REPLACEMENT)
-    target, draft = rows(2, 0)
-    with pytest.raises(InvalidInput, match="level_optimal is not exact for draws"):
-        LevelOptimal().outcomes(tree, target, draft)

@@ -1,6 +1,7 @@
 """A step as an accelerator runs it: units of fixed shape, the verdict drawn from its whole law, few waits."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -104,9 +105,9 @@ def test_decoding_as_on_a_device_has_the_target_s_law():
         assert abs(counts[tokens] / count - chance) < 5 * (chance / count) ** 0.5 + 1e-3
 
 
-def tokens_of(decoder, pair, prompts, device="cpu"):
+def tokens_of(decoder, pair, prompts, device="cpu", sampling=SAMPLING):
     return [
-        decoder.generate(pair, prompt, SAMPLING, torch.Generator(device).manual_seed(seed)).tokens
+        decoder.generate(pair, prompt, sampling, torch.Generator(device).manual_seed(seed)).tokens
         for seed, prompt in enumerate(prompts)
     ]
 
@@ -142,11 +143,15 @@ def test_a_decoder_goes_on_from_its_generator_and_leaves_it_where_it_drew_to():
 @pytest.mark.parametrize("name", TREES | EAGLES)
 def test_captured_units_change_no_token(name, monkeypatch):
     made = eagle_pair() if name in EAGLES else llama_pair()
-    draft = (
-        EagleModel(made.draft.module.cuda()) if name in EAGLES else type(made.draft)(made.draft.module.cuda())
-    )
-    pair = Pair(type(made.target)(made.target.module.cuda()), draft, made.tokenizer)
+    target, draft = (type(model)(model.module.cuda()) for model in (made.target, made.draft))
+    pair = Pair(target, draft, made.tokenizer)
     drafter, verifier = TREES.get(name) or (EAGLES[name], "naive")
     captured = tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda")
+    greedy = replace(SAMPLING, temperature=0)
+    plain, drafting = (
+        tokens_of(Decoder(one, get_verifier("naive")), pair, PROMPTS, "cuda", greedy)
+        for one in (NoDraft(), drafter)
+    )
+    assert plain == drafting
     monkeypatch.setattr(cuda_graphs, "KINDS", {})
     assert tokens_of(Decoder(drafter, get_verifier(verifier)), pair, PROMPTS, "cuda") == captured

@@ -24,8 +24,12 @@ def siblings():
     return p, q, Draws.IID.draw(q, 3, torch.Generator().manual_seed(1))
 
 
-def test_parts_are_nested_and_a_part_holds_those_inside():
-    watch = Stopwatch(CPU)
+@pytest.mark.parametrize(
+    ("looks_inside", "parts", "num_timed"),
+    [(True, {"outer", "outer/inner", "inner"}, 5), (False, {"outer", "inner"}, 3)],
+)
+def test_parts_are_nested_and_a_part_holds_those_inside(looks_inside, parts, num_timed):
+    watch = Stopwatch(CPU, looks_inside)
     with measuring(watch):
         for _ in range(2):
             with part("outer"):
@@ -34,20 +38,9 @@ def test_parts_are_nested_and_a_part_holds_those_inside():
                     time.sleep(0.005)
         with part("inner"):  # elsewhere it is another part
             time.sleep(0.001)
-    assert set(watch.seconds) == {"outer", "outer/inner", "inner"} and watch.num_timed == 5
-    assert watch.seconds["outer/inner"] >= 0.010 and watch.seconds["inner"] >= 0.001
-    assert watch.seconds["outer"] >= watch.seconds["outer/inner"] + 0.004
-
-
-def test_an_outer_stopwatch_passes_over_what_is_inside_of_a_part():
-    watch = Stopwatch(CPU, looks_inside=False)
-    with measuring(watch):
-        for _ in range(2):
-            with part("outer"), part("inner"):
-                pass
-        with part("inner"):
-            pass
-    assert set(watch.seconds) == {"outer", "inner"} and watch.num_timed == 3
+    assert set(watch.seconds) == parts and watch.num_timed == num_timed
+    inside = watch.seconds.get("outer/inner", 0.010)
+    assert inside >= 0.010 and watch.seconds["inner"] >= 0.001 and watch.seconds["outer"] >= inside + 0.004
 
 
 def test_a_part_that_fails_ends_and_the_stopwatch_stops():

@@ -1,81 +1,18 @@
-"""Verification from the leaves up: exact on uneven trees, by hand, and lazy without changing a verdict."""
+"""Verification from the leaves up: by hand, and lazy without changing a verdict."""
 
 import itertools
 
 import pytest
 import torch
 from accounts import accepted_tokens, drafted, rng
+from test_exact import DEEP
 
 from resispec.audit.battery import KINDS, pair_of_laws
-from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.pruning import _can_accept
 from resispec.verifiers.traversal import Traversal
-
-DEEP = [
-    chain(3),
-    from_child_counts([[2], [1, 1], [1, 0]]),
-    from_child_counts([[1], [2], [1, 1]]),
-    from_child_counts([[2], [2, 1], [0, 1, 0]]),
-    from_child_counts([[2], [0, 1], [2]]),
-    from_child_counts([[3], [0, 2, 1], [0, 1]]),
-]
-
-
-def two_level_shapes(widest, most_nodes):
-    """Every tree with up to `widest` children a node on two levels below the root; leaves at any depth."""
-    counts = (row for width in (1, 2, 3) for row in itertools.product(range(widest + 1), repeat=width))
-    shapes = [from_child_counts([[len(row)], list(row)]) for row in counts]
-    return [shape for shape in shapes if shape.num_nodes <= most_nodes]
-
-
-def rows_of(kind, vocab, generator):
-    rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
-    return [torch.stack(laws) for laws in zip(*rows, strict=True)]
-
-
-def assert_exact(verifier, topology, rows, draws):
-    error = tree_law(verifier, topology, *rows, draws) - chain_law(rows[0], topology.num_levels)
-    assert error.abs().max() < 1e-12, topology
-
-
-@pytest.mark.parametrize(
-    ("draws", "vocab", "shapes"),
-    [
-        (Draws.IID, 2, two_level_shapes(3, 7)),  # two tokens, so almost every tree repeats a child
-        *((draws, 3, two_level_shapes(3, 6)) for draws in Draws if draws != Draws.IID),
-    ],
-)
-def test_exact_on_every_tree_of_two_levels(draws, vocab, shapes):
-    generator = rng(1)
-    for topology, kind in zip(shapes, itertools.cycle(KINDS), strict=False):
-        assert_exact(get_verifier("traversal"), topology, rows_of(kind, vocab, generator), draws)
-
-
-@pytest.mark.parametrize(
-    ("weights", "draws"),
-    [("standard", Draws.IID), ("standard", Draws.WITHOUT_REPLACEMENT), ("kseq", Draws.IID)],
-)
-def test_exact_on_deeper_uneven_trees(weights, draws):
-    generator = rng(3)
-    for topology, kind in zip(DEEP * 2, itertools.cycle(KINDS), strict=False):
-        vocab = 3 if draws != Draws.IID and max(map(len, topology.children)) > 2 else 2
-        if vocab ** (topology.num_nodes - 1) <= 1000:
-            verifier = get_verifier("traversal", weights=weights)
-            assert_exact(verifier, topology, rows_of(kind, vocab, generator), draws)
-
-
-@pytest.mark.parametrize("draws", list(Draws))
-def test_one_level_of_leaves_is_the_sibling_rule(draws):
-    for kind in KINDS:
-        given = drafted(complete(2, 3), 5, draws, seed=6, kind=kind)
-        joint, wanted = (
-            outcomes.stop[:, None] * outcomes.final
-            for outcomes in (get_verifier(name).outcomes(*given) for name in ("traversal", "standard"))
-        )
-        assert torch.allclose(joint, wanted, atol=1e-12)
 
 
 def test_accepted_tokens_by_hand():
@@ -92,40 +29,11 @@ def test_accepted_tokens_by_hand():
         torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], dtype=torch.float64),
     )
     for topology, rows, wanted in (
-        (chain(2), (target, target.flip(-1)), (11 / 9, 10 / 9)),
-        (from_child_counts([[1], [2], [0, 1], [1]]), uneven, (1, 1.125)),
+        (chain(2), (target, target.flip(-1)), [11 / 9, 10 / 9]),
+        (from_child_counts([[1], [2], [0, 1], [1]]), uneven, [1, 1.125]),
     ):
-        accepted = (
-            accepted_tokens(get_verifier(name), topology, rows, Draws.IID)
-            for name in ("traversal", "standard")
-        )
-        assert tuple(accepted) == pytest.approx(wanted, abs=1e-12)
-
-
-def test_accepts_no_fewer_tokens_than_the_same_rule_from_the_root_down_on_complete_trees():
-    """Measured on i.i.d. children; on chains it is a theorem (arXiv 2403.10444)."""
-    generator, gains = rng(7), []
-    for kind, (topology, vocab) in itertools.product(
-        KINDS, ((complete(3, 2), 2), (chain(3), 3), (complete(2, 3), 3))
-    ):
-        rows = rows_of(kind, vocab, generator)
-        more, fewer = (
-            accepted_tokens(get_verifier(name), topology, rows, Draws.IID)
-            for name in ("traversal", "standard")
-        )
-        gains.append(more - fewer)
-    assert min(gains) > -1e-12 and max(gains) > 0.01
-
-
-def test_the_root_is_never_rejected(monkeypatch):
-    """Its law may lack mass by rounding (exaggerated in the outcomes); the walk ends there all the same."""
-    tree, generator = Tree(complete(2, 2), torch.tensor([0, 0, 0]), Draws.IID), rng(0)
-    target, draft = torch.tensor([[0.0, 0.25, 0.25]] * 3), torch.tensor([[1.0, 0.0, 0.0]] * 3)
-    assert get_verifier("traversal").outcomes(tree, target, draft).stop.tolist() == [1, 0, 0]
-    most = 1 - 2**-20  # the largest coin, and a law that lacks more than it leaves
-    monkeypatch.setattr(torch, "rand", lambda *size, **_: torch.full(size, most, dtype=torch.float64))
-    short = torch.tensor([[0.0, 0.5, 0.49995]] * 3)
-    assert get_verifier("traversal").verify(tree, short, draft, generator).tokens == (2,)
+        accepted = [accepted_tokens(get_verifier(name), topology, rows) for name in ("traversal", "standard")]
+        assert accepted == pytest.approx(wanted, abs=1e-12)
 
 
 # Subtrees that are skipped

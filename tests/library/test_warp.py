@@ -37,11 +37,6 @@ METHODS = {
 }
 
 
-def decoder(method: str) -> Decoder:
-    topology, draws, verifier = METHODS[method]
-    return Decoder(DraftModel(topology, draws), get_verifier(verifier))
-
-
 @pytest.mark.parametrize("settings", WARPS.values(), ids=WARPS)
 def test_laws_are_those_of_transformers(settings):
     logits = 3 * torch.randn(9, 50, generator=torch.Generator().manual_seed(0))
@@ -54,14 +49,11 @@ def test_laws_are_those_of_transformers(settings):
     assert read_warp(made, do_sample=True) == Warp(**settings)
 
 
-def test_a_temperature_alone_is_the_softmax_to_the_last_bit():
+def test_a_temperature_alone_is_the_softmax_to_the_last_bit_and_greedy_takes_the_first_of_equals():
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         logits = torch.randn(4, 99, generator=torch.Generator().manual_seed(1)).to(dtype)
         for temperature in (1.0, 0.6):
             assert torch.equal(Warp(temperature=temperature).law(logits), probabilities(logits, temperature))
-
-
-def test_greedy_takes_the_first_of_equals_and_keeps_nan():
     law = Warp(temperature=0).law(torch.tensor([[1.0, 3.0, 3.0], [0.0, torch.nan, 9.0]]))
     assert law[0].tolist() == [0, 1, 0] and bool(law[1].isnan().all())
 
@@ -70,7 +62,9 @@ def p_value(pair: Pair, method: str, settings: dict[str, float], count: int = 60
     """Chi-square of every token, after the one before it, against the target's warped law there."""
     sampling = Sampling(max_new_tokens=count, max_length=4000, **{"temperature": 1.0, **settings})
     generator = torch.Generator().manual_seed(7)
-    tokens = torch.tensor([1, *decoder(method).generate(pair, [0, 1], sampling, generator).tokens])
+    topology, draws, verifier = METHODS[method]
+    decoder = Decoder(DraftModel(topology, draws), get_verifier(verifier))
+    tokens = torch.tensor([1, *decoder.generate(pair, [0, 1], sampling, generator).tokens])
     rows, size = Warp(**settings).law(pair.target.logits), pair.target.vocab_size
     laws = torch.zeros(count, size, size, dtype=torch.float64)
     laws[torch.arange(count), tokens[:-1]] = rows[tokens[:-1]]

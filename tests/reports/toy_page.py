@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from html.parser import HTMLParser
+import re
 from pathlib import Path
+from xml.etree.ElementTree import Element, fromstring
 
 from toy_cells import (
     AUTOREGRESSIVE,
@@ -16,6 +16,7 @@ from toy_cells import (
     make_cell,
     rows_of,
     save,
+    save_methods,
     write_plan,
 )
 
@@ -27,7 +28,7 @@ def write_results(results: Path) -> None:
 
     The rows of the standard rule audit as exact, those of ResiSpec as biased.
     """
-    cells = [save(make_cell(results, method), rows_of(measured)) for method, measured in METHODS.items()]
+    cells = save_methods(results)
     audits = [make_audit(cells[1], 600, 0.0), make_audit(cells[2], 600, 0.2)]
     other = [make_cell(results, method, "embedded_reference") for method in METHODS]
     save(other[0], rows_of(AUTOREGRESSIVE))
@@ -45,87 +46,24 @@ def write_results(results: Path) -> None:
     write_plan(results, "frontier", [*cells, *audits], part="d5b3")
 
 
-@dataclass
-class Cell:
-    """tag: "th" or "td". kind: its classes."""
-
-    tag: str
-    kind: str
-    scope: str
-    text: str = ""
+def parse(source: str) -> Element:
+    """A page without its styles and its script. Raises ParseError for tags that are not closed."""
+    plain = re.sub(r"<(script|style)>.*?</\1>", "", source, flags=re.DOTALL)
+    return fromstring(re.sub(r"<((?:meta|link|img)\b[^>]*)>", r"<\1/>", plain))
 
 
-@dataclass
-class Page(HTMLParser):
-    """What is in a page: tables by their ids, and what it asks a browser for."""
+def text(element: Element | None) -> str:
+    """All text in an element, in one line."""
+    return " ".join(" ".join(element.itertext()).split())
 
-    source: str
-    tables: dict[str, list[list[Cell]]] = field(default_factory=dict)
-    captions: dict[str, str] = field(default_factory=dict)
-    sections: dict[str, str] = field(default_factory=dict)
-    headings: list[str] = field(default_factory=list)
-    links: list[str] = field(default_factory=list)
-    loaded: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    alts: list[str] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        super().__init__()
-        self._cell: Cell | None = None
-        self._table = self._section = ""
-        self._in_caption = False
-        self.feed(self.source)
-        self.close()
+def section(page: Element, name: str) -> str:
+    """The text of a section."""
+    return text(page.find(f".//section[@id='{name}']"))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        self.ids += [found["id"]] if "id" in found else []
-        self.links += [found["href"]] if tag == "a" else []
-        self.loaded += [found[name] for name in ("src", "srcset", "data") if name in found]
-        self.loaded += [found["href"]] if tag in ("link", "use", "image") else []
-        self.alts += [found["alt"]] if tag == "img" else []
-        self.headings += [tag] if tag in ("h1", "h2", "h3", "h4") else []
-        if tag in ("dd", "p") and self._section:
-            self.sections[self._section] += " "
-        if tag == "section":
-            self._section = found["id"]
-            self.sections[self._section] = ""
-        elif tag == "table" and "id" in found:
-            self._table = found["id"].removeprefix("data-")
-            self.tables[self._table], self.captions[self._table] = [], ""
-        elif tag == "caption":
-            self._in_caption = True
-        elif tag == "tr" and self._table:
-            self.tables[self._table].append([])
-        elif tag in ("th", "td") and self._table:
-            self._cell = Cell(tag, found.get("class", ""), found.get("scope", ""))
-            self.tables[self._table][-1].append(self._cell)
 
-    def handle_endtag(self, tag: str) -> None:
-        if tag in ("th", "td"):
-            self._cell = None
-        elif tag == "table":
-            self._table = ""
-        elif tag == "section":
-            self._section = ""
-        elif tag == "caption":
-            self._in_caption = False
-
-    def handle_data(self, data: str) -> None:
-        if self._cell:
-            self._cell.text += data
-        if self._in_caption:
-            self.captions[self._table] += data
-        if self._section:
-            self.sections[self._section] += data
-
-    def cells(self, stem: str) -> list[list[Cell]]:
-        """The rows of a table, without its head and what is drawn in them."""
-        return [[cell for cell in row if "picture" not in cell.kind] for row in self.tables[stem][1:]]
-
-    def rows(self, stem: str) -> list[dict[str, str]]:
-        """The texts of a table's rows by their headers."""
-        names = [cell.text.strip() for cell in self.tables[stem][0] if "picture" not in cell.kind]
-        return [
-            dict(zip(names, (cell.text.strip() for cell in row), strict=True)) for row in self.cells(stem)
-        ]
+def rows(page: Element, stem: str) -> list[dict[str, str]]:
+    """The texts of a table's rows by their headers, without what is drawn in them."""
+    head, *body = page.find(f".//table[@id='data-{stem}']").iter("tr")
+    names, *lines = ([text(cell) for cell in row if cell.get("class") != "picture"] for row in (head, *body))
+    return [dict(zip(names, line, strict=True)) for line in lines]
