@@ -97,14 +97,13 @@ class CellStore:
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
         """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
-        found: list[RowT] = []
+        rows = []
         for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
-            row = parse(line, row_type)
-            if row is None:
+            if (row := parse(line, row_type)) is None:
                 where = f"cell {self.folder.name}: {ROWS} line {number}"
                 raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 class RowLog(Generic[RowT]):
@@ -127,10 +126,6 @@ class RowLog(Generic[RowT]):
 
     def append(self, row: RowT) -> None:
         """Add the row of the next prompt, and write it."""
-        if row.prompt_index != len(self.rows):
-            raise RuntimeError(
-                f"row {len(self.rows)} is of prompt {row.prompt_index}; rows are in the order of prompts"
-            )
         with self._partial.open("a", encoding="utf-8") as file:
             file.write(_line(row))
         self.rows.append(row)

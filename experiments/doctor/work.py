@@ -12,7 +12,7 @@ from experiments.costs.cost_cache import known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
-from experiments.status import Estimate, PlannedCell, elapsed, planned_cell
+from experiments.status import PlannedCell, elapsed, planned_cell, time_left
 from experiments.store import entry_of
 from resispec.errors import InvalidInput
 from resispec.files import read_json
@@ -95,7 +95,7 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
     done = done_cells(results / profile / "plans", raw)
     if spent := sum(cell.status.seconds for cell in done):
         every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
-        left = (Estimate(done).seconds(every, workers) or 0.0) - spent / workers
+        left = (time_left(every, done, workers) or 0.0) - spent / workers
         return max(0.0, left), f"by the {len(done)} cells that are done"
     folders = [folder / "timing" for folder in (results, RESULTS / "published")]
     pairs = {cell.labels["pair"]: cell.config for cell in cells}
@@ -116,7 +116,7 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
         return START_S + num_tokens / costs.model.tokens_per_s(configuration, rate, length)
 
     said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet" if costs else ""
-    return elapsed(((seconds(cell), cell.is_timed) for cell in cells), workers), said
+    return elapsed([(seconds(cell), cell.is_timed) for cell in cells], workers), said
 
 
 def _configuration(cell: Cell) -> Configuration:

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("resispec", "experiments", "analysis", "referee")
 EMPTY = ("What", "Such", "So many", "Those", "Whoever", "As", "The same")
-SHARED = {"Audit", "Estimate", "Greedy", "Job", "Kernel"}
+SHARED = {"Audit", "Greedy", "Job", "Kernel"}
 """Names that several classes have."""
 
 
