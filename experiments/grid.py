@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -202,18 +202,13 @@ def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
         return
     for artefact in dict.fromkeys(part.artefact for part in parts):
         together = [part for part in parts if part.artefact == artefact]
-        if any(_asked(part.cells) != _own_cells(part.name, kept) for part in together):
-            cells = [cell for part in together for cell in part.cells]
-            for part in together:
-                part.digest = digest(cells)
-
-
-def _own_cells(name: str, overrides: Sequence[str]) -> list[str]:
-    """The cells, as texts, that the profile gives an experiment; none where it needs further overrides."""
-    try:
-        return _asked(cells_of([f"{EXPERIMENT}={name}", *overrides]))
-    except InvalidInput:
-        return []
+        asked = [cell for part in together for cell in part.cells]
+        own: list[Cell] = []  # none where it needs further overrides
+        with suppress(InvalidInput):
+            names = [part.name for part in together if not part.lacks]
+            own = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *kept])]
+        for part in together:
+            part.digest = digest(asked) if _asked(asked) != _asked(own) else ""
 
 
 def digest(cells: Sequence[Cell]) -> str:

@@ -51,7 +51,10 @@ def planned_cell(entry: Mapping[str, Any], raw: Path) -> PlannedCell:
     """
     labels, folder = entry["labels"], raw / str(entry["cell_id"])
     names = [entry.get("task"), labels.get("audit"), labels["decoder"], labels.get("tree")]
-    status = Status("missing") if entry["cell_id"] == NO_TREE else _status(CellStore(folder))
+    status = Status("missing") if entry["cell_id"] == NO_TREE else CellStore(folder).status()
+    if status.state == "running":
+        with suppress(OSError), CellStore(folder).locked():  # held by whoever measures it, or not ours to try
+            status = Status("interrupted", "killed")
     num_left = num_prompts = int(entry.get("num_prompts", 1))
     if status.state == "done":
         num_left = 0
@@ -68,15 +71,6 @@ def _key(entry: Mapping[str, Any]) -> str:
         return str(entry["cell_id"])
     parts = [entry["labels"], entry.get("num_prompts"), entry.get("tree_file")]
     return json.dumps(parts, sort_keys=True)
-
-
-def _status(store: CellStore) -> Status:
-    """A cell's status; one that says "running" is believed while somebody holds the folder's lock."""
-    status = store.status()
-    if status.state == "running":
-        with suppress(OSError), store.locked():  # held by whoever measures it, or not ours to try
-            return Status("interrupted", "killed")
-    return status
 
 
 def time_left(
@@ -158,20 +152,18 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
     def standing(name: str, cells: Sequence[PlannedCell], lines: tuple[str, ...] = ()) -> Standing:
         states = Counter(cell.status.state for cell in cells)
         failures = Counter(cell.status.reason for cell in cells if cell.status.state == "failed")
-        table = _table(results / profile / f"{name}.csv", cells) if name in artefacts else ""
+        table = ""
+        if (csv := results / profile / f"{name}.csv").is_file():
+            newest = max((cell.written for cell in cells if cell.status.state == "done"), default=0)
+            table = "written" if csv.stat().st_mtime_ns >= newest else "older than its cells"
+        elif name in artefacts:
+            table = "not written"
         eta_s = time_left(cells, every.values(), max(1, num_running))
         ordered = {state: states[state] for state in STATES if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
     single = [standing(name, [every[key] for key in keys[name]], notes[name]) for name in keys]
     return single, standing("all", [*every.values()])
-
-
-def _table(path: Path, cells: Sequence[PlannedCell]) -> str:
-    if not path.is_file():
-        return "not written"
-    newest = max((cell.written for cell in cells if cell.status.state == "done"), default=0)
-    return "written" if path.stat().st_mtime_ns >= newest else "older than its cells"
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
@@ -208,25 +200,24 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def show(profile: str, results: Path, as_json: bool) -> int:
-    """Print how far the artefacts of a profile are; returns the exit code 0. Raises InvalidInput."""
-    check_profile(profile)
-    artefacts, whole = standings(profile, results)
-    if as_json:
-        content = {"profile": profile, "results": str(results), "all": asdict(whole)}
-        content["artefacts"] = [asdict(one) for one in artefacts]
-        sys.stdout.write(json.dumps(content, indent=2) + "\n")
-    else:
-        sys.stdout.write(text(artefacts, whole, profile, results))
-    return 0
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = profile_parser("experiments.status", __doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="for programs")
     chosen = parser.parse_args(arguments)
-    return in_one_line(lambda: show(chosen.profile, chosen.results, chosen.json), "stopped")
+
+    def show() -> int:
+        check_profile(chosen.profile)
+        artefacts, whole = standings(chosen.profile, chosen.results)
+        if chosen.json:
+            content = {"profile": chosen.profile, "results": str(chosen.results), "all": asdict(whole)}
+            content["artefacts"] = [asdict(one) for one in artefacts]
+            sys.stdout.write(json.dumps(content, indent=2) + "\n")
+        else:
+            sys.stdout.write(text(artefacts, whole, chosen.profile, chosen.results))
+        return 0
+
+    return in_one_line(show, "stopped")
 
 
 if __name__ == "__main__":

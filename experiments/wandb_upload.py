@@ -354,36 +354,36 @@ def uploads(cells: Sequence[Cell], artefacts: Sequence[str]) -> Iterator[Callabl
         yield lambda _: None
         return
     to = Destination(mode, config["wandb"]["project"], config["wandb"]["entity"], Path(config["results"]))
+    waiting: list[set[str]] = []
     complete, num_sent, errors = set[str](), 0, list[str]()
     try:
         record = Record(to.results, config["profile"])
-        waiting = [set(setting) for setting in record.settings([cell.cell_id for cell in cells])]
+        waiting += map(set, record.settings([cell.cell_id for cell in cells]))
     except InvalidInput as error:
-        errors, waiting = [first_line(error)], []
+        errors.append(first_line(error))
 
-    def send_all(cell_ids: Collection[str]) -> None:
+    def send_settings(ready: Collection[set[str]]) -> None:
         nonlocal num_sent
         try:
-            for run in record.runs(list(cell_ids)):
-                if isinstance(run, InvalidInput):
-                    errors.append(str(run))
-                else:
-                    send(run, to)
-                    num_sent += 1
+            for setting in [setting for setting in waiting if setting in ready]:
+                waiting.remove(setting)
+                for run in record.runs(list(setting)):
+                    if isinstance(run, InvalidInput):
+                        errors.append(str(run))
+                    else:
+                        send(run, to)
+                        num_sent += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, it does not end a sweep
             errors.append(first_line(error))
             waiting.clear()
 
     def is_complete(cell: Cell) -> None:
         complete.add(cell.cell_id)
-        for setting in [setting for setting in waiting if setting <= complete]:
-            waiting.remove(setting)
-            send_all(setting)
+        send_settings([setting for setting in waiting if setting <= complete])
 
     yield is_complete
-    while waiting:
-        send_all(waiting.pop(0))
-    counted = f"W&B: {num_sent} run{'' if num_sent == 1 else 's'}"
+    send_settings(waiting)
+    counted = f"W&B: {num_sent} run{'s' * (num_sent != 1)}"
     if not errors:
         sys.stderr.write(f"{counted} {to}\n")
         return

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from experiments.cell import Cell
+from experiments.cell import Cell, file_name
 from experiments.search.tree_search import Measurements, TreeSearch, draft_model, seconds_of
 from resispec.files import write_atomically
 from resispec.trees import grow_map
@@ -64,7 +64,7 @@ class GrowMapSearch(TreeSearch):
             **seconds_of(times),
             **measurements.source(),
         }
-        names = f"{cell.file_name('pair')}.{cell.file_name('dataset')}"
+        names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
         beside = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
         # Comments say where the table comes from: `pandas.read_csv(path, comment="#")`.
         lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from toy_runs import hashes, messages, rows, run_apart, run_here, save_toys, toy_overrides
+from toy_runs import hashes, messages, rows, run_apart, run_here
 from toy_slurm import stand_in_for_slurm
 
 from experiments.costs.configuration import Configuration
@@ -20,21 +20,15 @@ def options(group):
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_toys(tmp_path_factory.mktemp("toys"))
-
-
 @pytest.fixture
-def toy(folder, tmp_path):
+def searched(toy):
     """Overrides of a toy cell, in a results folder that has every tree that is searched for."""
-    overrides = toy_overrides(folder, tmp_path / "results")
     for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121"):
-        [cell] = cells_of([*overrides, f"tree={name}"])
+        [cell] = cells_of([*toy, f"tree={name}"])
         grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
-    [cell] = cells_of([*overrides, "tree=fastest"])
+    [cell] = cells_of([*toy, "tree=fastest"])
     chosen.save(chosen.Chosen(Configuration("iid", "optimal", complete(3, 2)), {}), cell.tree_file, {})
-    return overrides
+    return toy
 
 
 def toy_cells():
@@ -64,12 +58,12 @@ def toy_cells():
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
-def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
+def test_every_file_composes_and_runs_a_toy_cell(overrides, searched, folder, tmp_path):
     grow_map.save(complete(3, 2), tmp_path / "results" / "map.json")
     has_pair, uses_eagle = (any(name in one for one in overrides) for name in ("pair=", "__eagle"))
     drafter = [f"pair.draft={folder}/eagle"] if uses_eagle else []
     template = ["prompt_template='gh {text} abc'"] if has_pair else []  # chat pairs have their own
-    [cell] = cells_of([*toy, *overrides, *drafter, *template])
+    [cell] = cells_of([*searched, *overrides, *drafter, *template])
     for group, name in (word.split("=") for word in overrides if "." not in word.partition("=")[0]):
         name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
         assert str(cell.labels.get(group, name)).partition("(")[0] == name
