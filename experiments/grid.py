@@ -233,10 +233,17 @@ def values(override: Override) -> list[str]:
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
     line, swept = override.input_line, override.value()
+    if isinstance(swept, Glob):
+        folder = CONF / str(override.key_or_group)
+        if not folder.is_dir():
+            groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
+            raise InvalidInput(f"{line}: glob() is for options of a group; allowed: {groups}")
+        options = sorted(path.stem for path in folder.glob("*.yaml"))
+        if names := [str(name) for name in swept.filter(options)]:
+            return names
+        raise InvalidInput(f"{line} matches nothing; allowed: {', '.join(options)}")
     if override.is_interval_sweep():
         raise InvalidInput(f"{line}: an interval has no list of values; allowed: {SYNTAX}")
-    if isinstance(swept, Glob):
-        return _matching(override, swept)
     if isinstance(swept, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in swept.list):
         raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
     texts = list(override.sweep_string_iterator())
@@ -265,19 +272,6 @@ def _text(value: Any) -> str:
     """A value as an override has it; Hydra reads what JSON writes."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[\w.\-/]+", value)
     return str(value) if is_plain else json.dumps(value)
-
-
-def _matching(override: Override, glob: Glob) -> list[str]:
-    """The options that a glob matches."""
-    folder = CONF / str(override.key_or_group)
-    if not folder.is_dir():
-        groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
-        raise InvalidInput(f"{override.input_line}: glob() is for options of a group; allowed: {groups}")
-    options = sorted(path.stem for path in folder.glob("*.yaml"))
-    names = [str(name) for name in glob.filter(options)]
-    if not names:
-        raise InvalidInput(f"{override.input_line} matches nothing; allowed: {', '.join(options)}")
-    return names
 
 
 @lru_cache(maxsize=1024)

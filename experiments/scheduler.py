@@ -124,7 +124,7 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
     """
 
     def ended(path: Path, code: int, reason: str) -> str:
-        return f"the search for {path} failed: {reason or _how(code)}" if code else ""
+        return "" if path.is_file() else f"the search for {path} failed: {reason or _how(code)}"
 
     jobs = [
         Job(number, path.name, partial(_search, path, cells), partial(ended, path))

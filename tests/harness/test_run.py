@@ -8,13 +8,18 @@ import time
 import pytest
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
+from experiments import store
 from experiments.cell import CellFailed
 from experiments.grid import cells_of
 from experiments.store import CellStore, RowLog, Status
 from experiments.tasks.decode import PromptRow
+from resispec.files import damage
 
 
-def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
+def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, monkeypatch):
+    """And its files are read once, to see whether they are as they were."""
+    hashed = []
+    monkeypatch.setattr(store, "damage", lambda *of: hashed.append(of) or damage(*of))
     done = run(*toy)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
@@ -23,8 +28,9 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
     first = hashes(cell)
+    assert len(hashed) == 1
     again = run(*toy)
-    assert again.returncode == 0 and "1 done (1 before)" in again.stderr
+    assert again.returncode == 0 and "1 done (1 before)" in again.stderr and len(hashed) == 2
     with (cell.folder / "rows.jsonl").open("a") as file:
         file.write("{}\n")
     mended = run(*toy)
@@ -150,9 +156,8 @@ def test_a_cell_that_was_stopped_before_its_last_status_keeps_its_rows(toy):
     """Between the last row and the status "done" nothing is lost, times included."""
     [cell] = cells_of(toy)
     first = rows(run_here(cell))
-    store = CellStore(cell.folder)
-    store.write_status(Status("interrupted", "stopped"))
-    assert rows(run_here(cell)) == first and store.status().state == "done"
+    CellStore(cell.folder).write_status(Status("interrupted", "stopped"))
+    assert rows(run_here(cell)) == first and CellStore(cell.folder).status().state == "done"
 
 
 def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
