@@ -18,8 +18,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.cli import axes_of, run_single
-from experiments.hydra_errors import explained
+from experiments.cli import axes_of, explained, run_single
 from experiments.schema import check_values, unlabelled
 from resispec.errors import InvalidInput
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -101,10 +102,6 @@ class Cell:
         path = self.config["tree"].get("path") if "tree" in self.labels else None
         return None if path is None else Path(path)
 
-    def file_name(self, label: str) -> str:
-        """A label in the names of files."""
-        return file_name(self.labels[label])
-
     def changed(self, labels: Mapping[str, Any], **values: Any) -> Cell:
         """Another cell: the same configuration but for these top-level values."""
         return Cell(dict(labels), self.config | values)
@@ -176,24 +173,21 @@ def content(path: Path) -> Any:
 
 @lru_cache(maxsize=4096)
 def _digest(path: Path, num_bytes: int, _changed: int) -> str:
-    """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB."""
-    if num_bytes <= LARGE_BYTES:
-        return hashlib.sha256(_relevant(path.read_bytes(), path.suffix)).hexdigest()
-    digest = hashlib.sha256(str(num_bytes).encode())
-    with path.open("rb") as file:
-        for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
-            file.seek(start)
-            digest.update(file.read(SAMPLE_BYTES))
-    return digest.hexdigest()
+    """The SHA-256 of a file; of a large one the SHA-256 of its size and its first, middle and last MiB.
 
-
-def _relevant(data: bytes, suffix: str) -> bytes:
-    """The bytes of a file that count: of one that a search wrote what was found, not when and where."""
-    if suffix != ".json":
-        return data
-    try:
-        found = json.loads(data)
-        counted = [found["fastest"], found["best"]] if "fastest" in found else found["child_counts"]
-        return json.dumps(counted, sort_keys=True).encode()
-    except (ValueError, TypeError, KeyError):
-        return data
+    Of a file that a search wrote, what was found counts, and not when and where.
+    """
+    if num_bytes > LARGE_BYTES:
+        digest = hashlib.sha256(str(num_bytes).encode())
+        with path.open("rb") as file:
+            for start in (0, num_bytes // 2, num_bytes - SAMPLE_BYTES):
+                file.seek(start)
+                digest.update(file.read(SAMPLE_BYTES))
+        return digest.hexdigest()
+    data = path.read_bytes()
+    if path.suffix == ".json":
+        with suppress(ValueError, TypeError, KeyError):
+            found = json.loads(data)
+            counted = [found["fastest"], found["best"]] if "fastest" in found else found["child_counts"]
+            data = json.dumps(counted, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()

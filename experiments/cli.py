@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import signal
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
-from experiments.hydra_errors import explained
 from experiments.schema import CONF, unlabelled
 from resispec.errors import InvalidInput, fail, first_line
 
 DEFAULT_PROFILE = "embedded"
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
 """Flags with which a command line asks Hydra to show something, and not for work."""
+_NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable")
 
 
-def run_command(work: Callable[[], int]) -> int:
-    """Do a command's work on this process's command line; return the exit code.
+def run_command(work: Callable[[], int | None]) -> int:
+    """Do a command's work on this process's command line; return its exit code, 0 where it gives none.
 
     Besides what Hydra knows, a command line may have `--version`, and `--verbose`, which shows the traceback
     of an error.
@@ -39,7 +43,7 @@ def run_command(work: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     try:
         with explained():
-            return work()
+            return work() or 0
     except (InvalidInput, OSError) as error:
         if is_verbose:
             traceback.print_exc()
@@ -89,10 +93,9 @@ def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Map
     command line chooses none, like {"pair": "pairs"}.
     """
 
-    def work() -> int:
+    def work() -> None:
         arguments()
         compose_and(job, config_name)
-        return 0
 
     sys.argv[1:] = with_implied(sys.argv[1:], implied)
     return run_command(work)
@@ -105,10 +108,8 @@ def with_implied(arguments: Sequence[str], implied: Mapping[str, str]) -> list[s
     """
     given = dict(argument.partition("=")[::2] for argument in arguments)
     axes = axes_of(given.get("profile", DEFAULT_PROFILE))
-    added = [
-        f"{group}={axes[axis][0]}" for group, axis in implied.items() if axis in axes and group not in given
-    ]
-    return [*arguments, *added]
+    absent = {group: axis for group, axis in implied.items() if axis in axes and group not in given}
+    return [*arguments, *(f"{group}={axes[axis][0]}" for group, axis in absent.items())]
 
 
 def axes_of(profile: str) -> dict[str, list[str]]:
@@ -117,3 +118,44 @@ def axes_of(profile: str) -> dict[str, list[str]]:
     content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
     axes = content.get("axes", {})
     return {axis: options if isinstance(options, list) else [options] for axis, options in axes.items()}
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line.
+
+    It says what is wrong, what is allowed, and the nearest name.
+    """
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise _explanation(error) from error
+
+
+def _explanation(error: BaseException) -> InvalidInput:
+    """The first error below Hydra's wrapping that says more than Hydra does."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, InvalidInput):  # of a resolver of ours
+            return cause
+        if isinstance(cause, MissingConfigException) and cause.options:
+            group, _, name = (cause.missing_cfg_file or "").rpartition("/")
+            return unknown(group, name, cause.options)
+        if isinstance(cause, ConfigAttributeError | ConfigKeyError):
+            key, parent = str(cause.full_key), cause.parent_node
+            group = key.rpartition(".")[0]
+            hidden = ("_target_", "hydra", "label")  # no help where a key of a cell is misspelt
+            names = [name for name in parent if name not in hidden] if isinstance(parent, DictConfig) else []
+            return unknown("key", key, [f"{group}.{name}".lstrip(".") for name in names])
+        cause = cause.__cause__ or cause.__context__
+    # Hydra's and OmegaConf's messages span lines and hide the reason in the cause.
+    lines = [line.strip() for line in f"{error}\n{error.__cause__ or ''}".splitlines() if line.strip()]
+    return InvalidInput("; ".join(line for line in dict.fromkeys(lines) if not line.startswith(_NOISE)))
+
+
+def unknown(kind: str, name: str, allowed: Collection[str]) -> InvalidInput:
+    """The error for a name that does not exist; the nearest one is proposed. kind: "verifier", "key"."""
+    near = difflib.get_close_matches(name, sorted(allowed), n=1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    none = f"none in {name.rpartition('.')[0]}"
+    return InvalidInput(f"unknown {kind} {name!r}; {hint}allowed: {', '.join(sorted(allowed)) or none}")

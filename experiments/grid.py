@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from analysis import SLICE
 from analysis.labels import Label
 from experiments.cell import Cell, file_name
-from experiments.hydra_errors import explained, unknown
+from experiments.cli import explained, unknown
 from experiments.schema import CONF, check_values, unlabelled
 from resispec.errors import InvalidInput
 
@@ -38,20 +38,6 @@ NEUTRAL = ("profile=", "results=", "jobs=", "wandb.", "hydra/launcher", "hydra.l
 """How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
 _OF_PROFILE = ("axes.", "prompt_counts.")  # what experiments refer to
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
-
-
-class ProfileLacks(InvalidInput):
-    """An experiment refers to a value that the profile does not give.
-
-    key: of that value, like "axes.eagle_pairs".
-    """
-
-    def __init__(self, experiment: str, key: str, profile: str) -> None:
-        super().__init__(
-            f"{EXPERIMENT} {experiment!r} needs {key}, which conf/profile/{profile}.yaml does not give; "
-            f"allowed: a profile that gives it, or {key}=VALUE"
-        )
-        self.key = key
 
 
 @dataclass
@@ -132,12 +118,12 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
         no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that say nothing of them
         rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
         if EXPERIMENT not in named:
-            return [_part(Part(AD_HOC), (), {}, rest)]
+            return [_fill(Part(AD_HOC), (), {}, rest)]
         wanted = values(named[PART]) if PART in named else []
         is_glob = isinstance(named[EXPERIMENT].value(), Glob)
-        parts = {}
-        for name in values(named[EXPERIMENT]):
-            parts |= {part.name: part for part in _expand(name, wanted, rest, skips=is_glob)}
+        names = values(named[EXPERIMENT])
+        parts = {part.name: part for name in names for part in _expand(name, wanted, rest, skips=is_glob)}
+        _name_slices(list(parts.values()), overrides)
     if not is_glob:
         return list(parts.values())
     num_prompts: Counter[str] = Counter()
@@ -147,47 +133,41 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 
 
 def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
-    """The parts of an experiment. skips: one for which the profile lacks something stays without cells."""
-    artefact, _, part = name.partition("/")
+    """The parts of an experiment. skips: one for which the profile lacks something stays without cells.
+
+    What a part sets or sweeps over may refer to the profile; overrides take the place of both.
+    """
+    artefact, _, only = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
     whole = _composed((chosen, *_fixed(profile)))
-    names = [part] if part else list(wanted or whole.parts or [""])
-    for part_name in names:
+    given = {override.get_key_element() for override in overrides}
+    for part_name in [only] if only else wanted or whole.parts or [""]:
         if part_name and part_name not in whole.parts:
             raise unknown(f"part of {artefact}", part_name, whole.parts)
-        sweep = Part(f"{artefact}/{part_name}" if part_name else artefact)
+        part = Part(f"{artefact}/{part_name}" if part_name else artefact)
         lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
-        try:
-            swept = _swept(sweep.name, whole, part_name, {o.get_key_element() for o in overrides})
-            yield _part(sweep, lines, swept, overrides)
-        except ProfileLacks as error:
-            if not skips:
-                raise
-            yield Part(sweep.name, lacks=error.key)
+        swept = {**whole.sweep, **(whole.parts[part_name] if part_name else {})}
+        swept = {key: value for key, value in swept.items() if key not in given}
+        for key, value in swept.items():
+            if isinstance(value, str) and value.startswith("${"):
+                swept[key] = OmegaConf.select(whole.config, value[2:-1])
+                part.lacks = part.lacks or value[2:-1] * (swept[key] is None)
+        if part.lacks and not skips:
+            raise InvalidInput(
+                f"{EXPERIMENT} {part.name!r} needs {part.lacks}, which "
+                f"conf/profile/{whole.choices['profile']}.yaml does not give; "
+                f"allowed: a profile that gives it, or {part.lacks}=VALUE"
+            )
+        yield part if part.lacks else _fill(part, lines, swept, overrides)
 
 
-def _swept(name: str, whole: Composition, part: str, given: set[str]) -> dict[str, Any]:
-    """The keys that a part sets or sweeps over, less those that are given: key -> its value or values.
-
-    Raises ProfileLacks for a reference to what the profile does not give.
-    """
-    swept = {**whole.sweep, **(whole.parts[part] if part else {})}
-    for key, value in swept.items():
-        if key not in given and isinstance(value, str) and value.startswith("${"):
-            reference = value[2:-1]
-            swept[key] = OmegaConf.select(whole.config, reference)
-            if swept[key] is None:
-                raise ProfileLacks(name, reference, whole.choices["profile"])
-    return {key: value for key, value in swept.items() if key not in given}
-
-
-def _part(
+def _fill(
     part: Part, chosen: tuple[str, ...], swept: Mapping[str, Any], overrides: Sequence[Override]
 ) -> Part:
     """Fill a part with its cells: every combination of what its experiment and the overrides sweep over.
 
-    chosen: the overrides that name its experiment.
+    chosen: the overrides that name its experiment. swept: key -> its value or values.
     """
     axes = {key: _options(key, value) for key, value in swept.items()}
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
@@ -211,6 +191,37 @@ def _part(
     return part
 
 
+def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
+    """Give a digest to the parts of every artefact whose cells are not those that its profile gives it.
+
+    One part that differs makes a slice of all: a plan of the parts that happened to change would be of no
+    use.
+    """
+    kept = [line for line in overrides if line.startswith(NEUTRAL)]
+    if all(line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}=")) for line in overrides):
+        return
+    for artefact in dict.fromkeys(part.artefact for part in parts):
+        together = [part for part in parts if part.artefact == artefact]
+        asked = [cell for part in together for cell in part.cells]
+        own: list[Cell] = []  # none where it needs further overrides
+        with suppress(InvalidInput):
+            names = [part.name for part in together if not part.lacks]
+            own = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *kept])]
+        for part in together:
+            part.digest = digest(asked) if _asked(asked) != _asked(own) else ""
+
+
+def digest(cells: Sequence[Cell]) -> str:
+    """8 hexadecimal digits that name a sweep by the cells that it asks for."""
+    return hashlib.sha256("\n".join(_asked(cells)).encode()).hexdigest()[:8]
+
+
+def _asked(cells: Sequence[Cell]) -> list[str]:
+    """A text of each cell with its labels and all that determines it, in an order of their own."""
+    keys = ([cell.labels, cell.determining] for cell in cells)
+    return sorted(json.dumps(key, sort_keys=True, default=str) for key in keys)
+
+
 # --- overrides
 
 
@@ -222,10 +233,17 @@ def values(override: Override) -> list[str]:
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
     line, swept = override.input_line, override.value()
+    if isinstance(swept, Glob):
+        folder = CONF / str(override.key_or_group)
+        if not folder.is_dir():
+            groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
+            raise InvalidInput(f"{line}: glob() is for options of a group; allowed: {groups}")
+        options = sorted(path.stem for path in folder.glob("*.yaml"))
+        if names := [str(name) for name in swept.filter(options)]:
+            return names
+        raise InvalidInput(f"{line} matches nothing; allowed: {', '.join(options)}")
     if override.is_interval_sweep():
         raise InvalidInput(f"{line}: an interval has no list of values; allowed: {SYNTAX}")
-    if isinstance(swept, Glob):
-        return _matching(override, swept)
     if isinstance(swept, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in swept.list):
         raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
     texts = list(override.sweep_string_iterator())
@@ -254,19 +272,6 @@ def _text(value: Any) -> str:
     """A value as an override has it; Hydra reads what JSON writes."""
     is_plain = isinstance(value, str) and re.fullmatch(r"[\w.\-/]+", value)
     return str(value) if is_plain else json.dumps(value)
-
-
-def _matching(override: Override, glob: Glob) -> list[str]:
-    """The options that a glob matches."""
-    folder = CONF / str(override.key_or_group)
-    if not folder.is_dir():
-        groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
-        raise InvalidInput(f"{override.input_line}: glob() is for options of a group; allowed: {groups}")
-    options = sorted(path.stem for path in folder.glob("*.yaml"))
-    names = [str(name) for name in glob.filter(options)]
-    if not names:
-        raise InvalidInput(f"{override.input_line} matches nothing; allowed: {', '.join(options)}")
-    return names
 
 
 @lru_cache(maxsize=1024)
@@ -407,40 +412,3 @@ def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
 def _short(value: Any) -> Any:
     """A value in a label; of a path its last two parts."""
     return "/".join(Path(value).parts[-2:]) if isinstance(value, str) and "/" in value else value
-
-
-# --- slices
-
-
-def name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
-    """Give a digest to the parts of every artefact whose cells are not those that its profile gives it.
-
-    One part that differs makes a slice of all: a plan of the parts that happened to change would be of no
-    use. overrides: of the command line that gave the parts.
-    """
-    kept = [line for line in overrides if line.startswith(NEUTRAL)]
-    others = [line for line in overrides if not line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}="))]
-    for artefact in dict.fromkeys(part.artefact for part in parts if others and part.is_named):
-        together = [part for part in parts if part.artefact == artefact]
-        if any(_asked(part.cells) != _own_cells(part.name, kept) for part in together):
-            for part in together:
-                part.digest = digest([cell for part in together for cell in part.cells])
-
-
-def _own_cells(name: str, overrides: Sequence[str]) -> list[str]:
-    """The cells, as texts, that the profile gives an experiment; none where it needs further overrides."""
-    try:
-        return _asked(cells_of([f"{EXPERIMENT}={name}", *overrides]))
-    except InvalidInput:
-        return []
-
-
-def digest(cells: Sequence[Cell]) -> str:
-    """8 hexadecimal digits that name a sweep by the cells that it asks for."""
-    return hashlib.sha256("\n".join(_asked(cells)).encode()).hexdigest()[:8]
-
-
-def _asked(cells: Sequence[Cell]) -> list[str]:
-    """A text of each cell with its labels and all that determines it, in an order of their own."""
-    keys = ([cell.labels, cell.determining] for cell in cells)
-    return sorted(json.dumps(key, sort_keys=True, default=str) for key in keys)

@@ -45,36 +45,9 @@ class PublishConfig:
 def publish(arguments: Sequence[str]) -> int:
     """Send what a command line asks for; returns 1 where a cell cannot be read.
 
-    Raises InvalidInput for what cannot be read at all, NotSent for the first run that W&B does not take.
+    Raises InvalidInput for what it does not know or cannot read at all, NotSent for the first run that W&B
+    does not take.
     """
-    config = _config(arguments)
-    mode, line = chosen_mode(config.wandb.mode)
-    if mode == "disabled":
-        sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
-        return 0
-    if mode == "online" and not has_key():  # W&B would ask for one
-        raise InvalidInput(
-            "wandb.mode is 'online', but no key is known; `wandb login` or WANDB_API_KEY sets one"
-        )
-    record = Record(Path(config.results), config.profile)
-    to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
-    artefacts = config.experiment.split(",") if config.experiment else record.artefacts
-    cells, code = {artefact: record.cells(artefact) for artefact in artefacts}, 0
-    for artefact, cell_ids in cells.items():
-        settings = [] if config.report_only else record.settings(cell_ids)
-        num_sent = 0
-        for run in chain(*map(record.runs, settings), record.report(artefact)):
-            if isinstance(run, InvalidInput):
-                code = fail(f"{artefact}: {run}")
-            else:
-                send(run, to)
-                num_sent += 1
-        sys.stderr.write(f"{artefact}: {num_sent} run{'' if num_sent == 1 else 's'} {to}\n")
-    return code
-
-
-def _config(arguments: Sequence[str]) -> Any:
-    """The checked configuration. Raises InvalidInput, in one line, for what it does not know."""
     for argument in arguments:
         if "=" not in argument:
             raise InvalidInput(f"{argument!r} is no KEY=VALUE; like experiment=table1")
@@ -85,7 +58,27 @@ def _config(arguments: Sequence[str]) -> Any:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_wandb(asdict(config))
-    return config
+    mode, line = chosen_mode(config.wandb.mode)
+    if mode == "disabled":
+        sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
+        return 0
+    if mode == "online" and not has_key():  # W&B would ask for one
+        known = "`wandb login` or WANDB_API_KEY sets one"
+        raise InvalidInput(f"wandb.mode is 'online', but no key is known; {known}")
+    record = Record(Path(config.results), config.profile)
+    to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
+    artefacts = config.experiment.split(",") if config.experiment else record.artefacts
+    code = 0
+    for artefact, cell_ids in {artefact: record.cells(artefact) for artefact in artefacts}.items():
+        settings, num_sent = [] if config.report_only else record.settings(cell_ids), 0
+        for run in chain(*map(record.runs, settings), record.report(artefact)):
+            if isinstance(run, InvalidInput):
+                code = fail(f"{artefact}: {run}")
+            else:
+                send(run, to)
+                num_sent += 1
+        sys.stderr.write(f"{artefact}: {num_sent} run{'s' * (num_sent != 1)} {to}\n")
+    return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,8 +24,7 @@ from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
-from experiments.grid import Part, cells_of, hydra_here, name_slices, parts_of
-from experiments.hydra_errors import explained
+from experiments.grid import Part, cells_of, hydra_here, parts_of
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF
 from experiments.store import CellStore, write_plan
@@ -39,13 +38,13 @@ def main() -> int:
 
 def _run() -> int:
     arguments = cli.arguments()
-    if any(getattr(arguments, flag) for flag in cli.SHOWN):
-        for place, word in enumerate(sys.argv):
-            if word.startswith("experiment=") and "/" in word:  # Hydra knows whole artefacts
-                sys.argv[place : place + 1] = word.replace("/", " part=").split()
-        cli.compose_and(lambda _: None, "run")
-        return 0
-    return 0 if sweep(arguments.overrides) else 1
+    if not any(getattr(arguments, flag) for flag in cli.SHOWN):
+        return 0 if sweep(arguments.overrides) else 1
+    for place, word in enumerate(sys.argv):
+        if word.startswith("experiment=") and "/" in word:  # Hydra knows whole artefacts
+            sys.argv[place : place + 1] = word.replace("/", " part=").split()
+    cli.compose_and(lambda _: None, "run")
+    return 0
 
 
 def sweep(arguments: Sequence[str]) -> bool:
@@ -56,7 +55,6 @@ def sweep(arguments: Sequence[str]) -> bool:
     """
     launch = _launcher(arguments)
     parts = _possible(parts_of(arguments))
-    name_slices(parts, arguments)
     cells = [cell for part in parts for cell in part.cells]
     _check(cells)
     wanted = _missing_trees(cells)
@@ -70,26 +68,31 @@ def sweep(arguments: Sequence[str]) -> bool:
         run_searches(wanted)
         for part in parts:
             write_plan(part, arguments)  # cells have ids once their trees are there
-    once = {cell.cell_id: cell for cell in reversed(cells) if cell.has_tree}
-    asked = list(reversed(once.values()))
-    pending = []
-    for cell in asked:
+    asked: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.has_tree:
+            asked.setdefault(cell.cell_id, cell)
+    complete, pending = [], []
+    for cell in asked.values():
         status = CellStore(cell.folder).status()
         if status.state == "damaged":
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
-        if status.state != "done":
-            pending.append(cell)
+        (complete if status.state == "done" else pending).append(cell)
+    num_before = len(complete)
     if pending:
         check_cells(pending)
         from experiments.wandb_upload import uploads  # needs pandas, which takes a second
 
-        with uploads(pending, [part.plan for part in parts]) as sent:
-            launch(pending, len(asked), sent)
-    is_done = [CellStore(cell.folder).status().state == "done" for cell in pending]
-    num_done = len(asked) - len(pending) + sum(is_done)
+        with uploads(pending, [part.plan for part in parts]) as send:
+
+            def done(cell: Cell) -> None:
+                complete.append(cell)
+                send(cell)
+
+            launch(pending, len(asked), done)
     num_cells = len(asked) + sum(not cell.has_tree for cell in cells)
-    _sum_up(parts, num_cells, num_done, len(asked) - len(pending))
-    return num_done == num_cells
+    _sum_up(parts, num_cells, len(complete), num_before)
+    return len(complete) == num_cells
 
 
 Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]
@@ -104,7 +107,7 @@ def _launcher(arguments: Sequence[str]) -> Launch:
     if not any(line.startswith("hydra") for line in arguments):
         return run_cells
     own = [line for line in arguments if line.startswith(("hydra", "results="))]
-    with hydra_here(), explained():
+    with hydra_here(), cli.explained():
         config = compose("run", own, return_hydra_config=True)
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
         return run_cells
@@ -148,11 +151,9 @@ def _possible(parts: Sequence[Part]) -> list[Part]:
 
     Raises InvalidInput when there is none.
     """
-    left_out: dict[str, list[str]] = {}
-    for part in parts:
-        if part.lacks:
-            left_out.setdefault(part.lacks, []).append(part.name)
-    lines = [f"the profile gives no {key}: left out {', '.join(names)}" for key, names in left_out.items()]
+    lacks = dict.fromkeys(part.lacks for part in parts if part.lacks)
+    names = {key: ", ".join(part.name for part in parts if part.lacks == key) for key in lacks}
+    lines = [f"the profile gives no {key}: left out {names[key]}" for key in lacks]
     possible = [part for part in parts if part.cells]
     if not possible:
         raise InvalidInput("; ".join(lines))
@@ -166,39 +167,30 @@ def _check(cells: Sequence[Cell]) -> None:
     Small data sets that cannot be read or have too few prompts, trees that are too large or whose files
     cannot be used, rules without a file, a folder that cannot be written to.
     """
-    data_sets: list[tuple[Any, int]] = []
+    built: list[Any] = []
     for cell in cells:
         data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
         module, _, name = str(data["_target_"]).rpartition(".")
         is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
-        if is_small and (data, count) not in data_sets:
-            data_sets.append((data, count))
+        if is_small and (data, count) not in built:
+            built.append((data, count))
             build(data).prompts(count)
-    trees: list[Any] = []
-    for cell in cells:
+        rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
+        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
+            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
         tree, path = cell.config["tree"], cell.tree_file
-        if "tree" not in cell.labels or not cell.has_tree:
+        if "tree" not in cell.labels or not cell.has_tree or tree in built:
             continue
         target = str(tree.get("_target_", ""))
         if target == "experiments.configurations.load" and path:
             check_settings(path, cell.config)
-        needs_torch = not target.startswith("resispec.trees.") or (path and path.suffix != ".json")
-        if not needs_torch and tree not in trees:
-            trees.append(tree)
+        elif target.startswith("resispec.trees.") and (path is None or path.suffix == ".json"):
+            built.append(tree)  # without torch
             build(tree)
-    for cell in cells:
-        rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
-        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
-            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
     folder = Path(cells[0].config["results"]) / "raw" / cells[0].config["profile"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"\0" * 4096)
-            probe.flush()
-    except OSError as error:
-        reason = f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
-        raise InvalidInput(reason) from error
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder) as probe:
+        probe.write(b"\0" * 4096)
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
@@ -209,9 +201,10 @@ def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
         if path is not None and not cell.has_tree and cell.config["search"] and path.suffix == ".json":
             wanted.setdefault(path, []).append(cell)
     for path, sharing in wanted.items():
-        if any(cell.config["search"] != sharing[0].config["search"] for cell in sharing):
+        search = sharing[0].config["search"]
+        if any(cell.config["search"] != search for cell in sharing):
             raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
-        build(sharing[0].config["search"]).check(path, sharing)
+        build(search).check(path, sharing)
     return wanted
 
 
@@ -231,17 +224,17 @@ def _sum_up(parts: Sequence[Part], num_cells: int, num_done: int, num_before: in
     """The last line of a run."""
     config = parts[0].cells[0].config
     profile, results = config["profile"], config["results"]
-    scripts = {path.stem for path in (CONF.parent / "analysis").iterdir()}
-    written = {part.plan: part for part in parts if part.artefact in scripts}
+    written = {
+        part.plan: part for part in parts if (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
+    }
     whole = [name for name, part in written.items() if not part.digest]
     commands = [f"make {' '.join(whole)} PROFILE={profile}"] if whole else []
     where = f"--profile {profile} --results {shlex.quote(results)}"
     slices = [part for part in written.values() if part.digest]
     commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
-    tables = "the table" if len(written) == 1 else "the tables"
-    table = f"; {' and '.join(commands)} writes {tables}" if written else ""
+    table = f"; {' and '.join(commands)} writes the table{'s' * (len(written) > 1)}" if written else ""
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    counted = f"{num_cells} cell{'' if num_cells == 1 else 's'}: {num_done} done ({num_before} before)"
+    counted = f"{num_cells} cell{'s' * (num_cells != 1)}: {num_done} done ({num_before} before)"
     sys.stderr.write(f"{counted}{failed}; results in {results}/raw/{profile}{table}\n")
 
 

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import connection, forkserver, resource_tracker
+from functools import partial
+from multiprocessing import connection, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -31,54 +32,89 @@ from resispec.files import locked
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
 AGAIN_S = 1.0  # until such a cell is looked at again
 STOP_S = 10.0  # for processes to end after they were asked to
+STOPS = {signal.SIGINT, signal.SIGTERM}
 
 _PROCESSES = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["experiments.worker"])
 
 
-@dataclass
+@dataclass(eq=False)
 class Job:
-    """Work for one process: a cell to measure, or a tree to search for.
+    """Work for a process of its own: a cell to measure, or a tree to search for.
 
-    number: its place among all, from 1. name: in messages. target: what the process calls, with `work` and
-    what it reports to. size: its prompts, or None where it counts as a whole. pair: the cell's, as JSON.
-    is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
-    at its work.
+    number: its place among all, from 1. name: in messages. work: what the process calls, with what it reports
+    to. ended: gets the exit code and the reason for a failure, and says what went wrong. size: its prompts,
+    or None where it counts as a whole. pair: the cell's, as JSON. is_timed: no other such job may run beside
+    it. not_before: an instant of `time.monotonic`; another run is at its work. process: once it is started.
     """
 
     number: int
     name: str
-    target: Callable[[Any, Report], object]
-    work: Any
+    work: Callable[[Report], object]
+    ended: Callable[[int, str], str]
     size: int | None = None
     pair: str = ""
     is_timed: bool = False
     not_before: float = 0.0
+    process: Any = None
+
+    def start(self, report: Report) -> None:
+        """Start the process, with signals to stop blocked: its parent alone stops it."""
+        self._report, self._reason = report, ""
+        self.channel, sending = _PROCESSES.Pipe(duplex=False)
+        self.process = _PROCESSES.Process(target=_live, args=(self.name, self.work, sending))
+        resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+        try:
+            self.process.start()
+            sending.close()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+
+    def read(self) -> bool:
+        """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
+        try:
+            message = self.channel.recv()
+        except (EOFError, OSError):  # OSError: killed within a message
+            return False
+        if isinstance(message, str):
+            self._reason = message
+        else:
+            self._report(*message)
+        return True
+
+    def end(self) -> tuple[int, str]:
+        """The exit code of a process that has nothing left to say, and the reason for it."""
+        self.process.join()
+        self.channel.close()
+        return self.process.exitcode or 0, self._reason
 
 
-def run_cells(
-    cells: Sequence[Cell], total: int | None = None, done: Callable[[Cell], None] = lambda _: None
-) -> None:
+def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
     """Run cells that are not complete; go on after a failure.
 
     `jobs` of the configuration says how many run at a time. A failure is printed in one line and recorded in
     the cell's status. A cell that another run is measuring is left to that run while others remain, then
     waited for. total: cells of the whole sweep, of which these remain. done: told of every complete cell.
     """
-    total = total or len(cells)
+
+    def ended(cell: Cell, code: int, reason: str) -> str:
+        store = CellStore(cell.folder)
+        if store.status().state == "done":
+            done(cell)
+            return ""
+        if not reason:  # the worker could not record how it ended
+            reason = _how(code)
+            with suppress(OSError), store.locked():  # the disk is full, or another run has taken over
+                store.write_status(Status("failed", reason))
+        return f"{cell}: {reason}"
+
     jobs = []
     for number, cell in enumerate(cells, start=total - len(cells) + 1):
         size, pair = cell.config["num_prompts"], json.dumps(cell.config["pair"], sort_keys=True)
-        jobs.append(Job(number, str(cell), _measure, cell, size, pair, cell.is_timed))
-
-    def ended(job: Job, code: int, reason: str) -> str:
-        if code:
-            return f"{job.name}: {reason or _killed(job.work, code)}"
-        done(job.work)
-        return ""
-
-    if jobs:
-        _run(jobs, total, jobs_of(cells[0].config), ended)
+        work = partial(_measure, cell)
+        jobs.append(Job(number, str(cell), work, partial(ended, cell), size, pair, cell.is_timed))
+    _run(jobs, total, jobs_of(cells[0].config))
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
@@ -86,15 +122,15 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
 
     A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
     """
+
+    def ended(path: Path, code: int, reason: str) -> str:
+        return "" if path.is_file() else f"the search for {path} failed: {reason or _how(code)}"
+
     jobs = [
-        Job(number, path.name, _search, (path, cells))
+        Job(number, path.name, partial(_search, path, cells), partial(ended, path))
         for number, (path, cells) in enumerate(wanted.items(), start=1)
     ]
-
-    def ended(job: Job, code: int, reason: str) -> str:
-        return f"the search for {job.work[0]} failed: {reason or _how(code)}" if code else ""
-
-    _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config), ended)
+    _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config))
 
 
 def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) -> bool:
@@ -121,98 +157,56 @@ def jobs_of(config: Mapping[str, Any]) -> int:
     return max(1, min(config["jobs"], cores // (config["num_threads"] or cores)))
 
 
-def _run(pending: list[Job], total: int, limit: int, ended: Callable[[Job, int, str], str]) -> None:
+def _run(pending: list[Job], total: int, limit: int) -> None:
     """Run jobs in their order, at most `limit` at a time, those first that may start beside what runs.
 
-    total: of jobs, of which these remain. ended: gets a job with its exit code and its reason for a failure,
-    and says what went wrong. A job at which another run is busy is tried again after a while, and after the
-    others. A signal to stop ends all processes first, and then this one.
+    total: of jobs, of which these remain. A job at which another run is busy is tried again after a while,
+    and after the others. A signal to stop ends all processes first, and then this one.
     """
     progress = Progress(sum(job.size or 1 for job in pending), total)
-    running: dict[Any, Process] = {}
+    running: list[Job] = []
     opened: set[str] = set()
     try:
         while pending or running:
-            now, at_work = time.monotonic(), [process.job for process in running.values()]
-            ready = (job for job in pending if job.not_before <= now and may_run_beside(job, at_work, opened))
+            now = time.monotonic()
+            ready = (job for job in pending if job.not_before <= now and may_run_beside(job, running, opened))
             if len(running) < limit and (job := next(ready, None)) is not None:
                 pending.remove(job)
-                process = Process(job, progress.start(job.number, job.name, job.size))
-                running[process.channel] = process
+                running.append(job)  # before it starts, so that a signal finds it here
+                job.start(progress.start(job.number, job.name, job.size))
                 continue
             if not running:
                 time.sleep(AGAIN_S)  # what is pending may not start yet
-            for channel in connection.wait(list(running), AGAIN_S):
-                if running[channel].read():
+            waiting = {job.channel: job for job in running}
+            for job in [waiting[channel] for channel in connection.wait(list(waiting), AGAIN_S)]:
+                if job.read():
                     continue
-                process = running.pop(channel)
-                job, code = process.job, process.end()
+                running.remove(job)
+                code, reason = job.end()
                 if code == BUSY:
-                    progress.say_briefly(f"{job.name} is being measured by another run")
+                    progress.show(job.number, f"{job.name} is being measured by another run")
                     job.not_before = time.monotonic() + AGAIN_S
                     pending.append(job)
                     continue
                 opened.add(job.pair)  # it is there, or will not be
                 progress.finish(job.number)
-                if problem := ended(job, code, process.reason):
+                if problem := job.ended(code, reason):
                     progress.say(f"error: {problem}")
     finally:
         progress.close()
-        _stop(running.values())
+        _stop([job.process for job in running if job.process and job.process.pid])
 
 
-class Process:
-    """A process at a job, and what it says through its channel. reason: for a failure, in one line."""
-
-    def __init__(self, job: Job, report: Report) -> None:
-        self.job = job
-        self.channel, sending = _PROCESSES.Pipe(duplex=False)
-        self.process = _PROCESSES.Process(target=_work, args=(job.target, job.work, sending))
-        self._report, self.reason = report, ""
-        resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
-        stops = {signal.SIGINT, signal.SIGTERM}  # of a worker: its parent alone stops it
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, stops)
-            try:
-                forkserver.ensure_running()
-                self.process.start()
-            finally:
-                signal.pthread_sigmask(signal.SIG_UNBLOCK, stops)
-            sending.close()
-        except BaseException:
-            _stop([self])
-            raise
-
-    def read(self) -> bool:
-        """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
-        try:
-            message = self.channel.recv()
-        except EOFError:
-            return False
-        if isinstance(message, str):
-            self.reason = message
-        else:
-            self._report(*message)
-        return True
-
-    def end(self) -> int:
-        """The exit code of a process that has nothing left to say."""
-        self.process.join()
-        self.channel.close()
-        return self.process.exitcode or 0
-
-
-def _stop(processes: Collection[Process]) -> None:
+def _stop(processes: Collection[Any]) -> None:
     """End processes: in good order if they do so in time, together and not one after another."""
-    begun = [one.process for one in processes if one.process.pid is not None]
     deadline = time.monotonic() + STOP_S
     try:
-        for process in begun:
+        for process in processes:
             process.terminate()
-        for process in begun:
+        for process in processes:
             process.join(max(0.0, deadline - time.monotonic()))
     finally:  # also when somebody loses patience
-        for process in begun:
+        for process in processes:
             process.kill()
             process.join()
 
@@ -230,20 +224,13 @@ def follow_parent() -> None:
 
 
 def _how(code: int) -> str:
-    ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return f"the worker {ended}"
+    """The end of a worker that gave no reason."""
+    if code < 0:
+        return f"the worker was killed by signal {-code}"
+    return f"the worker ended with exit code {code}" if code else "the worker ended without a result"
 
 
-def _killed(cell: Cell, code: int) -> str:
-    """Record, for a worker that could not do so itself, how it ended; return that."""
-    store = CellStore(cell.folder)
-    with suppress(OSError, TimeoutError), store.locked():  # the disk is full, or another run has taken over
-        if store.status().state != "done":
-            store.write_status(Status("failed", _how(code)))
-    return _how(code)
-
-
-def _work(target: Callable[[Any, Report], object], work: Any, channel: Any) -> None:
+def _live(name: str, work: Callable[[Report], object], channel: Any) -> None:
     """A process's whole life; it ends with the one that started it, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -256,7 +243,7 @@ def _work(target: Callable[[Any, Report], object], work: Any, channel: Any) -> N
             os._exit(1)  # nobody listens any more
 
     try:
-        target(work, lambda *facts: send(facts))
+        work(lambda *facts: send(facts))
     except CellBusy:
         sys.exit(BUSY)
     except KeyboardInterrupt:  # stopped, which needs no reason
@@ -264,7 +251,7 @@ def _work(target: Callable[[Any, Report], object], work: Any, channel: Any) -> N
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
         is_known = isinstance(error, InvalidInput | CellFailed)
         reason = first_line(error) if is_known else f"{type(error).__name__}: {first_line(error)}"
-        send(reason.removeprefix(f"{work}: "))
+        send(reason.removeprefix(f"{name}: "))
         sys.exit(1)
 
 
@@ -274,8 +261,7 @@ def _measure(cell: Cell, report: Report) -> None:
     measure(cell, report)
 
 
-def _search(work: tuple[Path, Sequence[Cell]], report: Report) -> None:
-    path, cells = work
+def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
     with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, 1)):
         if not path.is_file():  # another run may have found it meanwhile
             build(cells[0].config["search"])(path, cells, report)
@@ -293,18 +279,19 @@ class Progress:
         layout = "{desc} |{bar:12}| {percentage:3.0f}% [{elapsed}<{remaining}]"
         interval = 0.1 if sys.stderr.isatty() else 5.0
         self._bar = tqdm(total=size, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False)
+        self.close = self._bar.close
 
     def start(self, number: int, name: str, size: int | None) -> Report:
         """A job begins, the `number`-th of all; the result is what its reports go to.
 
         size: prompts; None for a job that counts as a whole, since how many stages it has is not known.
         """
-        self._show(number, name)
+        self.show(number, name)
         begun, self._left[number] = False, size or 1
 
         def report(what: str, done: int, total: int) -> None:
             nonlocal begun
-            self._show(number, f"{what} {done}/{total}")
+            self.show(number, f"{what} {done}/{total}")
             if size is not None:
                 measured = max(0, self._left[number] - (total - done))
                 if begun:
@@ -324,13 +311,6 @@ class Progress:
         """Print a line above the progress line."""
         self._bar.write(line, file=sys.stderr)
 
-    def say_briefly(self, what: str) -> None:
-        """Show something in the line itself, until a job says what it does."""
-        self._bar.set_description_str(what)
-
-    def close(self) -> None:
-        """Remove the line."""
-        self._bar.close()
-
-    def _show(self, number: int, what: str) -> None:
+    def show(self, number: int, what: str) -> None:
+        """Show what a job does in the line itself."""
         self._bar.set_description_str(f"[{number}/{self._count}] {what}")

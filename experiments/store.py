@@ -13,14 +13,14 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput
 from resispec.files import checksums, damage, locked, read_json, write_atomically, write_json
 
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need 
     from experiments.tasks.base import Row
 
 RowT = TypeVar("RowT", bound="Row")
+_adapter = cache(TypeAdapter)
 ROWS, PARTIAL = "rows.jsonl", "rows.partial.jsonl"
 CELL, PROVENANCE, STATUS = "cell.json", "provenance.json", "status.json"
 SEALED = (CELL, PROVENANCE, ROWS)
@@ -97,14 +98,13 @@ class CellStore:
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
         """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
-        found: list[RowT] = []
+        rows = []
         for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
-            row = parse(line, row_type)
-            if row is None:
+            if (row := parse(line, row_type)) is None:
                 where = f"cell {self.folder.name}: {ROWS} line {number}"
                 raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
-            found.append(row)
-        return found
+            rows.append(row)
+        return rows
 
 
 class RowLog(Generic[RowT]):
@@ -127,10 +127,6 @@ class RowLog(Generic[RowT]):
 
     def append(self, row: RowT) -> None:
         """Add the row of the next prompt, and write it."""
-        if row.prompt_index != len(self.rows):
-            raise RuntimeError(
-                f"row {len(self.rows)} is of prompt {row.prompt_index}; rows are in the order of prompts"
-            )
         with self._partial.open("a", encoding="utf-8") as file:
             file.write(_line(row))
         self.rows.append(row)
@@ -143,15 +139,10 @@ class RowLog(Generic[RowT]):
 def parse(line: str, row_type: type[RowT]) -> RowT | None:
     """The row that a line of JSON holds; None when it is not exactly such a row."""
     try:
-        row = _adapter(row_type).validate_json(line, strict=True)
+        row: RowT = _adapter(row_type).validate_json(line, strict=True)
         return row if set(json.loads(line)) <= {field.name for field in fields(row_type)} else None
     except ValueError:  # pydantic's errors are, too
         return None
-
-
-@lru_cache(maxsize=32)
-def _adapter(row_type: type[RowT]) -> TypeAdapter[RowT]:
-    return TypeAdapter(row_type)
 
 
 def _line(row: Any) -> str:
@@ -161,9 +152,7 @@ def _line(row: Any) -> str:
     try:
         return json.dumps(values, allow_nan=False) + "\n"
     except ValueError as error:
-        raise FloatingPointError(
-            f"a row of prompt {row.prompt_index} is not finite ({first_line(error)})"
-        ) from error
+        raise FloatingPointError(f"a row of prompt {row.prompt_index} is not finite") from error
 
 
 def write_plan(part: Part, arguments: Sequence[str]) -> Path:

@@ -7,7 +7,6 @@ that has nothing to measure does not.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shlex
 import shutil
@@ -102,11 +101,12 @@ class Record:
         if not stems:
             raise InvalidInput(f"{self._folder} holds no plan of a sweep; `make reproduce-table1` makes one")
         self.artefacts = sorted(stems, key=_rank)
-        self._plans = {name: read_plan(name, profile, results) for name in self.artefacts}
-        self._requests: dict[str, list[tuple[Plan, Request]]] = {}
+        read: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
+        self._plans = {name: replace(read_plan(name, profile, results), read=read) for name in self.artefacts}
+        self._askers: dict[str, list[tuple[Plan, Request]]] = {}
         for plan in self._plans.values():
             for request in plan.requests:
-                self._requests.setdefault(request.cell_id, []).append((plan, request))
+                self._askers.setdefault(request.cell_id, []).append((plan, request))
 
     def cells(self, artefact: str) -> list[str]:
         """The ids of the cells that an artefact asks for. Raises InvalidInput for one without a plan."""
@@ -119,66 +119,63 @@ class Record:
         """Cell ids, grouped by what must be the same for their numbers to be compared."""
         groups: dict[str, list[str]] = {}
         for cell_id in cell_ids:
-            groups.setdefault(_setting(*self._requests[cell_id][0]), []).append(cell_id)
+            groups.setdefault(_setting(*self._askers[cell_id][0]), []).append(cell_id)
         return list(groups.values())
 
     def runs(self, cell_ids: Sequence[str]) -> Iterator[Run | InvalidInput]:
         """Runs of the cells that are done; an error for one that cannot be read.
 
-        cell_ids: one of `settings`, so that their baselines and audits are read once.
+        cell_ids: one of `settings`; their baselines and audits are read with them.
         """
-        plan, first = self._requests[cell_ids[0]][0]
-        groups: dict[str, list[Results]] = {}
+        plan, first = self._askers[cell_ids[0]][0]
+        comparable: dict[str, list[Request]] = {}
         for request in plan.requests:
             if _setting(plan, request) != _setting(plan, first):
                 continue
             try:
-                results = load(replace(plan, requests=(request,)), ())
+                if plan.state(request.cell_id).status == "done":
+                    prompts = plan.prompts(request.cell_id)[list(IDENTITY)].values.tolist()
+                    task = self._config(request.cell_id)["task"]["_target_"]
+                    comparable.setdefault(repr((task, prompts)), []).append(request)
             except InvalidInput as error:
                 if request.cell_id in cell_ids:
                     yield error
-                continue
-            for cell_id, rows in results.rows.items():  # none of a cell that is not done
-                prompts = rows[list(IDENTITY)].values.tolist()
-                groups.setdefault(repr((_task(self._config(cell_id)), prompts)), []).append(results)
-        for group in groups.values():
-            together = _joined(group)
+        for requests in comparable.values():
             try:
-                numbers = _numbers(together)
+                results = load(replace(plan, requests=tuple(requests)))
+                numbers = _numbers(results)
             except InvalidInput as error:
                 yield error
                 continue
-            for cell in together.cells.to_dict("records"):
+            for cell in results.cells.to_dict("records"):
                 if cell["cell_id"] in cell_ids:
-                    rows = together.rows[cell["cell_id"]]
-                    yield self._run(cell, rows, numbers.get(cell["cell_id"], {}), together.more)
+                    yield self._run(cell, results, numbers.get(cell["cell_id"], {}))
 
     def _config(self, cell_id: str) -> dict[str, Any]:
         return read_json(self._raw / cell_id / "cell.json")["config"]
 
-    def _run(
-        self, cell: Mapping[str, Any], rows: pd.DataFrame, numbers: Mapping[str, Any], more: Sequence[str]
-    ) -> Run:
+    def _run(self, cell: Mapping[str, Any], results: Results, numbers: Mapping[str, Any]) -> Run:
         cell_id, config = cell["cell_id"], self._config(cell["cell_id"])
-        rows_sha256 = hashlib.sha256((self._raw / cell_id / "rows.jsonl").read_bytes()).hexdigest()
-        keys = (*SETTING, "decoder", "tree", "verifier", *more)
-        chosen = {key: cell[key] for key in keys if cell[key] != ""}
+        rows, folder = results.rows[cell_id], self._raw / cell_id
+        rows_sha256 = read_json(folder / "status.json")["files"]["rows.jsonl"]
+        chosen = {key: cell[key] for key in (*SETTING, "decoder", "tree", "verifier", *results.more)}
+        chosen = {key: value for key, value in chosen.items() if value != ""}
         counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
-        askers = [plan.artefact for plan, _ in self._requests[cell_id]]
+        artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
         words = [labels.text("dataset", cell["dataset"]), labels.method(cell["decoder"], cell["verifier"])]
         words += [labels.text("tree", cell["tree"])] if cell["tree"] else []
         words += [f"T={cell['temperature']:g}", f"seed={config['seed']}", labels.text("pair", cell["pair"])]
-        words += [f"{key}={chosen[key]}" for key in more if key in chosen and key != "seed"]
-        tags = [self._profile, *askers, *map(str, chosen.values())]
+        words += [f"{key}={chosen[key]}" for key in results.more if key in chosen and key != "seed"]
+        task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
         return Run(
             run_id=f"{cell_id}-{rows_sha256[:8]}",
-            group=askers[0],
-            job_type="audit" if cell["is_audit"] else _task(config).lower().replace("decode", "bench"),
+            group=artefacts[0],
+            job_type="audit" if cell["is_audit"] else task.replace("decode", "bench"),
             name="/".join(words + ["audit"] * cell["is_audit"]),
-            tags=tuple(dict.fromkeys(tags)),
+            tags=tuple(dict.fromkeys([self._profile, *artefacts, *map(str, chosen.values())])),
             config={key: value for key, value in config.items() if key != "wandb"}
             | {"cell_id": cell_id, "labels": chosen}
-            | {"provenance": read_json(self._raw / cell_id / "provenance.json")},
+            | {"provenance": read_json(folder / "provenance.json")},
             summary={"num_prompts": len(rows), **numbers},
             curves=_curves(rows, has_times=not cell["is_audit"]),
             counts={"accepted_length_histogram": counts} if "histogram" in rows else {},
@@ -226,19 +223,6 @@ def _setting(plan: Plan, request: Request) -> str:
     method = ("decoder", "tree", "verifier")
     alike = [(key, value) for key, value in request.labels.items() if key not in method]
     return repr((plan.artefact, sorted(alike)))
-
-
-def _task(config: Mapping[str, Any]) -> str:
-    """The class of a cell's task."""
-    return str(config["task"]["_target_"]).rpartition(".")[2]
-
-
-def _joined(group: Sequence[Results]) -> Results:
-    """Several results of one cell each as one; a label that a cell lacks is empty."""
-    keys = tuple(dict.fromkeys(key for results in group for key in results.keys))
-    cells = pd.concat([results.cells for results in group], ignore_index=True)
-    cells[list(keys)] = cells.reindex(columns=keys).astype(object).fillna("")
-    return Results(cells, {name: rows for results in group for name, rows in results.rows.items()}, keys)
 
 
 def _numbers(results: Results) -> dict[str, dict[str, Any]]:
@@ -370,36 +354,36 @@ def uploads(cells: Sequence[Cell], artefacts: Sequence[str]) -> Iterator[Callabl
         yield lambda _: None
         return
     to = Destination(mode, config["wandb"]["project"], config["wandb"]["entity"], Path(config["results"]))
+    waiting: list[set[str]] = []
     complete, num_sent, errors = set[str](), 0, list[str]()
     try:
         record = Record(to.results, config["profile"])
-        waiting = [set(setting) for setting in record.settings([cell.cell_id for cell in cells])]
+        waiting += map(set, record.settings([cell.cell_id for cell in cells]))
     except InvalidInput as error:
-        errors, waiting = [first_line(error)], []
+        errors.append(first_line(error))
 
-    def send_all(cell_ids: Collection[str]) -> None:
+    def send_settings(ready: Collection[set[str]]) -> None:
         nonlocal num_sent
         try:
-            for run in record.runs(list(cell_ids)):
-                if isinstance(run, InvalidInput):
-                    errors.append(str(run))
-                else:
-                    send(run, to)
-                    num_sent += 1
+            for setting in [setting for setting in waiting if setting in ready]:
+                waiting.remove(setting)
+                for run in record.runs(list(setting)):
+                    if isinstance(run, InvalidInput):
+                        errors.append(str(run))
+                    else:
+                        send(run, to)
+                        num_sent += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, it does not end a sweep
             errors.append(first_line(error))
             waiting.clear()
 
     def is_complete(cell: Cell) -> None:
         complete.add(cell.cell_id)
-        for setting in [setting for setting in waiting if setting <= complete]:
-            waiting.remove(setting)
-            send_all(setting)
+        send_settings([setting for setting in waiting if setting <= complete])
 
     yield is_complete
-    while waiting:
-        send_all(waiting.pop(0))
-    counted = f"W&B: {num_sent} run{'' if num_sent == 1 else 's'}"
+    send_settings(waiting)
+    counted = f"W&B: {num_sent} run{'s' * (num_sent != 1)}"
     if not errors:
         sys.stderr.write(f"{counted} {to}\n")
         return

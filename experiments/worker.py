@@ -60,24 +60,18 @@ def _measure_locked(cell: Cell, store: CellStore, report: Report) -> None:
         _measure(cell, store.folder, report)
         store.write_status(Status("done", "", time.perf_counter() - started))
     except (Exception, SystemExit) as error:  # a rule of the user's may call sys.exit
-        reason = reason_of(error, cell.config)
-        seconds = time.perf_counter() - started
-        _record(store, Status("failed", reason, seconds), traceback.format_exc())
+        reason = _reason(error, cell.config)
+        with suppress(OSError):  # a full disk must not hide it
+            (store.folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
+            store.write_status(Status("failed", reason, time.perf_counter() - started))
         raise CellFailed(f"{cell}: {reason}") from error
     except BaseException:  # a signal to stop
-        _record(store, Status("interrupted", "stopped", time.perf_counter() - started), "")
+        with suppress(OSError):
+            store.write_status(Status("interrupted", "stopped", time.perf_counter() - started))
         raise
 
 
-def _record(store: CellStore, status: Status, details: str) -> None:
-    """Write down how a cell ended; a full disk must not hide the reason."""
-    with suppress(OSError):
-        if details:
-            (store.folder / "log.txt").write_text(details, encoding="utf-8")
-        store.write_status(status)
-
-
-def reason_of(error: BaseException, config: Mapping[str, Any]) -> str:
+def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
     """Why a cell failed, in one line; what a rule did wrong comes with the verifier's name."""
     if isinstance(error, InvalidInput):
         return first_line(error)
@@ -85,23 +79,21 @@ def reason_of(error: BaseException, config: Mapping[str, Any]) -> str:
         return f"the code ended the process: sys.exit({error.code!r})"
     if isinstance(error, OSError):
         return f"{error.strerror or first_line(error)}{f' ({error.filename})' if error.filename else ''}"
-    verifier = config["verifier"].get("name") or config["verifier"].get("_target_", "")
-    is_custom = ".py:" in verifier
-    return f"{type(error).__name__}: {first_line(error)}{f' (verifier {verifier})' if is_custom else ''}"
+    verifier = str(config["verifier"].get("name"))
+    return f"{type(error).__name__}: {first_line(error)}" + f" (verifier {verifier})" * (".py:" in verifier)
 
 
 def _measure(cell: Cell, folder: Path, report: Report) -> None:
-    config = cell.config
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    task: Task = build(config["task"])
-    workload = load_workload(config)
+    task: Task = build(cell.config["task"])
+    workload = load_workload(cell.config)
     origin = provenance(workload.pair.target.device)
     write_json(folder / PROVENANCE, origin | {"model_commits": workload.pair.commits()})
     log = RowLog(folder, task.row)
     count = len(workload.prompts)
     report(f"{cell}: starting", len(log.rows), count)
     if len(log.rows) < count:
-        for index in warmup_prompts(workload, config):
+        for index in _warmup_prompts(workload, cell.config):
             report(f"{cell}: warming up", len(log.rows), count)
             task(workload, index)
     for index in range(len(log.rows), count):
@@ -111,18 +103,16 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
     log.finish()
 
 
-def warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
+def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     """The prompts that are decoded first and not recorded.
 
     Where forwards are compiled, which takes seconds for caches of every length, there is one of each.
     """
-    found = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
-    if config["compiled"]:
-        first: dict[int, int] = {}
-        for index, (_, tokens) in enumerate(workload.prompts):
-            first.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
-        found += [index for index in first.values() if index not in found]
-    return found
+    prompts = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
+    first: dict[int, int] = {}
+    for index, (_, tokens) in enumerate(workload.prompts if config["compiled"] else ()):
+        first.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
+    return prompts + [index for index in first.values() if index not in prompts]
 
 
 def load_workload(config: Mapping[str, Any]) -> Workload:

@@ -14,8 +14,8 @@ from experiments.costs import CostModel, known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
-from experiments.status import Estimate, PlannedCell, elapsed, planned_cell
-from experiments.store import NO_TREE, entry_of
+from experiments.status import PlannedCell, elapsed, planned_cell, time_left
+from experiments.store import entry_of
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 from resispec.trees import Topology, complete
@@ -92,8 +92,8 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
     done = done_cells(results / profile / "plans", raw)
     if spent := sum(cell.status.seconds for cell in done):
-        every = [planned_cell(entry_of(cell) | {"cell_id": NO_TREE}, raw) for cell in cells]
-        left = (Estimate(done).seconds(every, workers) or 0.0) - spent / workers
+        every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
+        left = (time_left(every, done, workers) or 0.0) - spent / workers
         return max(0.0, left), f"by the {len(done)} cells that are done"
     folders = [folder / "timing" for folder in (results, RESULTS / "published")]
     pairs = {cell.labels["pair"]: cell.config for cell in cells}

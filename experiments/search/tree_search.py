@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.cell import Cell, Report
+from experiments.cell import Cell, Report, file_name
 from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -256,7 +256,7 @@ class GrowMapSearch(TreeSearch):
         # Comments say where the table comes from: `pandas.read_csv(path, comment="#")`.
         lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]
         lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
-        names = f"{cell.file_name('pair')}.{cell.file_name('dataset')}"
+        names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
         beside = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
         write_atomically(beside, "\n".join(lines) + "\n")
 

@@ -1,16 +1,16 @@
 """Prompts as cells use them: categories end up in rows, chat templates around documents."""
 
 import json
+import shutil
 
 import pytest
-from tokenizers import Tokenizer
-from toy_runs import messages, rows, run, run_here, save_toys, toy_overrides
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from toy_runs import messages, rows, run, run_here
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from experiments.cell import Cell
 from experiments.grid import cells_of
 from experiments.schema import CHAT
-from experiments.store import RowLog, parse
+from experiments.store import RowLog
 from experiments.tasks.decode import PromptRow
 from experiments.worker import CellFailed, encode
 from resispec.errors import InvalidInput
@@ -29,39 +29,22 @@ TEMPLATE = (
 )
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = save_toys(tmp_path_factory.mktemp("toys"))
-    (folder / "questions.jsonl").write_text("\n".join(map(json.dumps, QUESTIONS)))
-    return folder
-
-
 @pytest.fixture
-def toy(folder, tmp_path):
-    return toy_overrides(folder, tmp_path / "results")
-
-
-@pytest.fixture
-def asked(toy, folder):
-    return [*toy, "tree=chain", "dataset=spec_bench", f"dataset.path={folder}/questions.jsonl"]
+def asked(toy, tmp_path):
+    """A toy cell of three questions."""
+    path = tmp_path / "questions.jsonl"
+    path.write_text("\n".join(map(json.dumps, QUESTIONS)))
+    return [*toy, "tree=chain", "dataset=spec_bench", f"dataset.path={path}"]
 
 
 def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, toy):
-    [cell] = cells_of(asked)
-    run_here(cell)
-    assert [(row["prompt_id"], row["category"]) for row in rows(cell)] == [
-        ("7", "qa"),
-        ("9", "rag"),
-        ("8", "qa"),
-    ]
-    [plain] = cells_of([*toy, "tree=chain"])
-    run_here(plain)
-    assert all("category" not in row for row in rows(plain))
-    lines = (plain.folder / "rows.jsonl").read_text().splitlines(keepends=True)
-    assert parse(lines[0], PromptRow).category is None
+    [cell], [plain] = cells_of(asked), cells_of([*toy, "tree=chain"])
+    categories = [(row["prompt_id"], row["category"]) for row in rows(run_here(cell))]
+    assert categories == [("7", "qa"), ("9", "rag"), ("8", "qa")]
+    assert all("category" not in row for row in rows(run_here(plain)))
     (plain.folder / "rows.jsonl").rename(plain.folder / "rows.partial.jsonl")
-    assert len(RowLog(plain.folder, PromptRow).rows) == 3  # such rows are gone on from, too
-    assert parse(json.dumps(json.loads(lines[0]) | {"categories": "qa"}), PromptRow) is None
+    kept = RowLog(plain.folder, PromptRow).rows  # such rows are gone on from, too
+    assert [row.category for row in kept] == [None] * 3
 
 
 def test_an_unknown_category_is_refused_before_anything_runs(asked, tmp_path):
@@ -84,8 +67,6 @@ def tokenizer_with(folder, template, **special):
 
 
 def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path):
-    from tokenizers import decoders, models, pre_tokenizers, processors
-
     alphabet = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     inner = Tokenizer(models.BPE({one: index for index, one in enumerate(alphabet)}, []))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -98,9 +79,7 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path)
     for count, beginning in ((3, "abc"), (100, "abcdef")):
         tokens = encode(tokenizer, "abcdef", count, CHAT)
         assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
-        assert (
-            tokens.count(made.bos_token_id) == 1
-        )  # the template's; the tokenizer adds one of its own to texts
+        assert tokens.count(made.bos_token_id) == 1  # the template's; texts get the tokenizer's own
         assert encode(tokenizer, "abcdef", count, None)[0] == made.bos_token_id
 
 
@@ -130,15 +109,9 @@ def test_a_cell_asks_by_the_chat_template(folder, asked, tmp_path):
     target = AutoTokenizer.from_pretrained(folder / "target")
     target.chat_template = "gh{{ messages[0].content }}gh gh"
     for name in ("target", "draft"):
-        copy = tmp_path / name
-        copy.mkdir()
-        for file in (folder / name).iterdir():
-            (copy / file.name).write_bytes(file.read_bytes())
-        target.save_pretrained(copy)
+        target.save_pretrained(shutil.copytree(folder / name, tmp_path / name))
     changed = [f"pair.target={tmp_path}/target", f"pair.draft={tmp_path}/draft"]
-    cells: list[Cell] = cells_of([*asked, *changed, "prompt_template=null,chat"])
-    for cell in cells:
-        run_here(cell)
-    bare, chat = ([row["num_prompt_tokens"] for row in rows(cell)] for cell in cells)
+    cells = cells_of([*asked, *changed, "prompt_template=null,chat"])
+    bare, chat = ([row["num_prompt_tokens"] for row in rows(run_here(cell))] for cell in cells)
     around = len(target.encode("gh")) + len(target.encode("gh gh"))
     assert [two - one for one, two in zip(bare, chat, strict=True)] == [around] * 3

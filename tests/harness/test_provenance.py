@@ -7,7 +7,8 @@ import pytest
 import torch
 from huggingface_hub import constants
 from toy_layouts import cached, write_eagle, write_layout
-from toy_runs import run_here
+from toy_runs import run_here, toy_overrides
+from toys import save_prompts
 
 from experiments import provenance
 from experiments.grid import cells_of
@@ -30,31 +31,19 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     assert found == {name: not name.startswith(("docs", "results")) for name in names}
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [["pair=llama2_7b__jf68m"], ["pair=llama2_7b_chat__eagle", "decoder=eagle", "tree=chain"]],
-)
+@pytest.mark.parametrize("overrides", ["pair=llama2_7b__jf68m", "pair=llama2_7b_chat__eagle decoder=eagle"])
 def test_the_commits_of_both_models_are_recorded(tmp_path, monkeypatch, overrides):
     """Of a cell that is measured: those of the hub's cache, which are the pinned ones where some are."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    (tmp_path / "prompts.jsonl").write_text(json.dumps({"text": "abc d ab " * 4}) + "\n")
-    [cell] = cells_of(
-        [
-            *overrides, "prompt_template=null", "device=cpu", "dtype=float32", f"results={tmp_path}/results",
-            "dataset=jsonl", f"dataset.path={tmp_path}/prompts.jsonl", "num_prompts=1", "warmup_prompts=0",
-            "prompt_tokens=8", "sampling.max_new_tokens=4", "sampling.max_length=40", "num_threads=1",
-        ]
-    )  # fmt: skip
+    save_prompts(tmp_path, 1)
+    toy = [word for word in toy_overrides(tmp_path, tmp_path / "results") if not word.startswith("pair")]
+    [cell] = cells_of([*toy, *overrides.split(), "tree=chain", "prompt_template=null", "num_prompts=1"])
     pair, expected = cell.config["pair"], {}
     for role, newest in (("target", "d" * 40), ("draft", "e" * 40)):
         name, expected[role] = pair[role], pair[f"{role}_revision"] or newest
         is_eagle = role == "draft" and "EAGLE" in name
-        cached(
-            tmp_path,
-            name,
-            expected[role],
-            write_eagle if is_eagle else lambda to, of=name: write_layout(of, to),
-        )
+        write = write_eagle if is_eagle else lambda to, of=name: write_layout(of, to)
+        cached(tmp_path, name, expected[role], write)
     run_here(cell)
     assert json.loads((cell.folder / "provenance.json").read_text())["model_commits"] == expected

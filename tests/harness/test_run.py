@@ -6,25 +6,20 @@ import subprocess
 import time
 
 import pytest
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_toys, toy_overrides
+from toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
+from experiments import store
 from experiments.cell import CellFailed
 from experiments.grid import cells_of
 from experiments.store import CellStore, RowLog, Status
 from experiments.tasks.decode import PromptRow
+from resispec.files import damage
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_toys(tmp_path_factory.mktemp("toys"))
-
-
-@pytest.fixture
-def toy(folder, tmp_path):
-    return [*toy_overrides(folder, tmp_path / "results"), "tree=d4b4"]
-
-
-def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
+def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, monkeypatch):
+    """And its files are read once, to see whether they are as they were."""
+    hashed = []
+    monkeypatch.setattr(store, "damage", lambda *of: hashed.append(of) or damage(*of))
     done = run(*toy)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
@@ -32,15 +27,20 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     [cell] = cells_of(toy)
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
+    first = hashes(cell)
+    assert len(hashed) == 1
     again = run(*toy)
-    assert again.returncode == 0 and "1 done (1 before)" in again.stderr
-    [elsewhere] = cells_of([*toy, f"results={tmp_path}/again"])
-    assert elsewhere.cell_id == cell.cell_id and hashes(run_here(elsewhere)) == hashes(cell)
+    assert again.returncode == 0 and "1 done (1 before)" in again.stderr and len(hashed) == 2
+    with (cell.folder / "rows.jsonl").open("a") as file:
+        file.write("{}\n")
+    mended = run(*toy)
+    assert mended.returncode == 0 and hashes(cell) == first
+    assert "its files are damaged (rows.jsonl is not what was written)" in mended.stderr
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
     """A SIGKILL in the middle of a cell, and the same command again: every prompt once, the same tokens."""
-    command = [*toy[:-1], "tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=24"]
+    command = [*toy, "tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=24"]
     calm = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/calm"])]
     first, _ = cells_of(command)
     process = subprocess.Popen([*COMMAND, *command], stderr=subprocess.DEVNULL)
@@ -58,22 +58,21 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
 @pytest.mark.parametrize(("flag", "is_first"), [(["-m"], True), (["--multirun"], False)])
 def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
     """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag."""
-    command = [*toy[:-1], "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
+    command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
     done = run(*(flag + command if is_first else command + flag))
     assert done.returncode == 1
     error, last = messages(done.stderr)
     assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
-    stores = [CellStore(cell.folder).status() for cell in cells_of(command)]
-    assert [status.state for status in stores] == ["failed", "done", "done"]
-    assert "max_length 17" in stores[0].reason
+    statuses = [CellStore(cell.folder).status() for cell in cells_of(command)]
+    assert [status.state for status in statuses] == ["failed", "done", "done"]
+    assert "max_length 17" in statuses[0].reason
 
 
 def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     """There are too few documents to search with; the sweep's plan and its last line come all the same."""
     path = tmp_path / "results" / "missing.json"
-    growmap = ["tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1"]
-    done = run(*toy[:-1], *growmap)
+    done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1
     assert error.startswith(f"error: the search for {path} failed: ") and "prompts were asked for" in error
@@ -83,46 +82,35 @@ def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
 
 
 def test_what_changes_nothing_is_said_once(toy):
-    done = run(*toy[:-1], "decoder=autoregressive", "tree=d4b4,chain", "num_prompts=1")
+    done = run(*toy, "decoder=autoregressive", "tree=d4b4,chain", "num_prompts=1")
     notes = [line for line in messages(done.stderr) if line.startswith("note: ")]
     assert notes == ["note: tree=... changes nothing: decoder=autoregressive has no tree"]
+
+
+def fails(overrides, message):
+    """The one cell fails in one line, and never leaves plausible rows."""
+    [cell] = cells_of(overrides)
+    with pytest.raises(CellFailed, match=message) as caught:
+        run_here(cell)
+    assert "\n" not in str(caught.value) and not (cell.folder / "rows.jsonl").exists()
+    status = CellStore(cell.folder).status()
+    assert status.state == "failed" and status.reason in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["prompt_tokens=60"], "cannot fit max_length 40|max_length 40"),
+        (["prompt_tokens=60"], "max_length 40"),
         (["sampling.max_length=4000"], "exceeds the models' context of 256 positions"),
         (["pair.draft=JackFram/llama-68m"], "ways out: connect to the hub"),
         (["verifier=resispec", "verifier.spread=x"], "unknown spread 'x'; allowed: proportional, water_fill"),
         (["num_prompts=500"], "500 prompts were asked for"),
     ],
 )
-def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, folder, overrides, message):
-    long = folder / "long.jsonl"
+def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, tmp_path, overrides, message):
+    long = tmp_path / "long.jsonl"
     long.write_text("\n".join(json.dumps({"text": "long " * 200}) for _ in range(3)))
-    [cell] = cells_of([*toy, f"dataset.path={long}", *overrides])
-    with pytest.raises(CellFailed, match=message) as caught:
-        run_here(cell)
-    assert "\n" not in str(caught.value) and not (cell.folder / "rows.jsonl").exists()
-    assert CellStore(cell.folder).status().reason in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("cell.json", "{}"), ("provenance.json", None), ("rows.jsonl", ""), ("status.json", None),
-     ("status.json", "{}"), ("status.json", "[]"), ("status.json", "garbage")],
-)  # fmt: skip
-def test_a_damaged_cell_is_measured_again(toy, name, content):
-    """content: None for a file that is deleted."""
-    [cell] = cells_of(toy)
-    first = hashes(run_here(cell))
-    (cell.folder / name).unlink()
-    if content is not None:
-        (cell.folder / name).write_text(content)
-    status = CellStore(cell.folder).status()
-    assert status.state == "damaged" and name in status.reason and "\n" not in status.reason
-    assert hashes(run_here(cell)) == first and CellStore(cell.folder).status().state == "done"
+    fails([*toy, f"dataset.path={long}", *overrides], message)
 
 
 @pytest.mark.parametrize(
@@ -137,65 +125,56 @@ def test_a_damaged_cell_is_measured_again(toy, name, content):
     ],
 )
 def test_a_rule_that_misbehaves_fails_its_cell_in_one_line(toy, tmp_path, body, message):
-    """And never gives plausible rows."""
     file = tmp_path / "rule.py"
     file.write_text(
         "from resispec.verifiers import Law\n\n\nclass Rule:\n"
         f"    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
     )
-    [cell] = cells_of([*toy, "verifier=custom", f"verifier.name={file}:Rule"])
-    with pytest.raises(CellFailed, match=re.escape(message.format(file=file))) as caught:
-        run_here(cell)
-    assert "\n" not in str(caught.value)
-    assert CellStore(cell.folder).status().state == "failed" and not (cell.folder / "rows.jsonl").exists()
+    fails([*toy, "verifier=custom", f"verifier.name={file}:Rule"], re.escape(message.format(file=file)))
 
 
-def test_a_run_says_that_a_cell_is_measured_again(toy):
+DAMAGES = [
+    ("cell.json", "{}"), ("provenance.json", None), ("rows.jsonl", ""), ("status.json", None),
+    ("status.json", "{}"), ("status.json", "[]"), ("status.json", "garbage"),
+]  # fmt: skip
+
+
+def test_a_damaged_cell_is_measured_again(toy):
+    """A file was deleted or holds something else."""
     [cell] = cells_of(toy)
     first = hashes(run_here(cell))
-    with (cell.folder / "rows.jsonl").open("a") as file:
-        file.write("{}\n")
-    done = run(*toy)
-    assert done.returncode == 0
-    assert "its files are damaged (rows.jsonl is not what was written)" in done.stderr
-    assert hashes(cell) == first
+    for name, content in DAMAGES:
+        (cell.folder / name).unlink()
+        if content is not None:
+            (cell.folder / name).write_text(content)
+        status = CellStore(cell.folder).status()
+        assert status.state == "damaged" and name in status.reason and "\n" not in status.reason
+        assert hashes(run_here(cell)) == first and CellStore(cell.folder).status().state == "done"
 
 
 def test_a_cell_that_was_stopped_before_its_last_status_keeps_its_rows(toy):
     """Between the last row and the status "done" nothing is lost, times included."""
     [cell] = cells_of(toy)
     first = rows(run_here(cell))
-    store = CellStore(cell.folder)
-    store.write_status(Status("interrupted", "stopped"))
-    assert rows(run_here(cell)) == first and store.status().state == "done"
+    CellStore(cell.folder).write_status(Status("interrupted", "stopped"))
+    assert rows(run_here(cell)) == first and CellStore(cell.folder).status().state == "done"
 
 
-@pytest.mark.parametrize("order", [[0, 0, 1], [0, 2], [1, 0]], ids=["twice", "missing", "another order"])
-def test_of_a_partial_file_only_the_right_beginning_is_kept(toy, order):
+def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
+    """Rows 0, 1, 2, ... that say what such rows say and do not contradict themselves."""
     [cell] = cells_of(toy)
-    run_here(cell)
-    finished, lines = rows(cell), (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    finished = rows(run_here(cell))
+    lines = (cell.folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    partial = cell.folder / "rows.partial.jsonl"
+    wrong = {"num_steps": 0, "histogram": [1], "decode_s": -1.0, "seed": "0", "num_emitted": None, "x": 1}
+    for changed in ({name: value} for name, value in wrong.items()):
+        partial.write_text(json.dumps(finished[0] | changed) + "\n")
+        assert RowLog(cell.folder, PromptRow).rows == [], changed
+    for order in ([1, 0], [0, 0, 1], [0, 2]):
+        partial.write_text("".join(lines[index] for index in order) + lines[1][:-1])
+        kept = RowLog(cell.folder, PromptRow).rows
+        assert [row.prompt_index for row in kept] == ([] if order[0] else [0]), order
     (cell.folder / "status.json").unlink()
     (cell.folder / "rows.jsonl").unlink()
-    (cell.folder / "rows.partial.jsonl").write_text("".join(lines[index] for index in order))
-    kept = RowLog(cell.folder, PromptRow).rows
-    assert [row.prompt_index for row in kept] == list(range(len(kept))) and len(kept) < len(order)
     run_here(cell)
     assert [row["tokens_sha256"] for row in finished] == hashes(cell)
-    assert [row["prompt_index"] for row in rows(cell)] == [0, 1, 2]
-
-
-def test_a_row_that_contradicts_itself_is_no_row_and_a_row_out_of_order_is_not_written(toy):
-    [cell] = cells_of(toy)
-    row = rows(run_here(cell))[0]
-    for change in (
-        {"num_steps": 0}, {"histogram": [1]}, {"decode_s": -1.0},
-        {"seed": "0"}, {"num_emitted": None}, {"x": 1},
-    ):  # fmt: skip
-        (cell.folder / "rows.partial.jsonl").write_text(json.dumps(row | change) + "\n")
-        assert RowLog(cell.folder, PromptRow).rows == [], change
-    first = PromptRow(**row)
-    log = RowLog(cell.folder, PromptRow)
-    log.append(first)
-    with pytest.raises(RuntimeError, match="row 1 is of prompt 0"):
-        log.append(first)

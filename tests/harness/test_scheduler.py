@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from experiments import scheduler
 from experiments.cell import Cell
 from experiments.grid import cells_of
+from experiments.scheduler import Job
 
 
-def cell(name: str, is_timed: bool, pair: str = "one") -> Cell:
+def cell(name: str, is_timed: bool) -> Cell:
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
-    return Cell({"name": name}, config | {"device": "cpu", "num_threads": 1, "pair": {"name": pair}})
+    config |= {"device": "cpu", "num_threads": 1, "pair": {"name": "one"}, "profile": "toy", "tree": {}}
+    return Cell({"name": name}, config)
 
 
 def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
@@ -28,8 +31,8 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
     assert cells_of(["timed=false"])[0].cell_id == cells_of([])[0].cell_id
 
 
-def job(is_timed: bool, pair: str = "one") -> scheduler.Job:
-    return scheduler.Job(1, "a", None, None, 1, pair, is_timed)
+def job(is_timed: bool, pair: str = "one") -> Job:
+    return Job(1, "a", print, lambda *_: "", 1, pair, is_timed)
 
 
 TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
@@ -39,7 +42,6 @@ TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
     ("one", "running", "opened", "may"),
     [
         (TIMED, [], {"one"}, True),
-        (UNTIMED, [TIMED], {"one"}, True),
         (TIMED, [TIMED], {"one"}, False),
         (TIMED, [UNTIMED], {"one"}, True),
         (UNTIMED, [UNTIMED, TIMED], {"one"}, True),
@@ -60,7 +62,6 @@ def test_a_cell_runs_beside_others_but_for_a_second_timed_one_and_a_new_pair(one
         ({}, 1, 1),
         ({"jobs": 8}, 4, 4),
         ({"num_threads": 2}, 4, 2),
-        ({"num_threads": 4}, 4, 1),
         ({"num_threads": None}, 4, 1),
         ({"device": "cuda"}, 4, 1),
     ],
@@ -70,51 +71,47 @@ def test_as_many_cells_run_at_a_time_as_there_are_cores_for(monkeypatch, changed
     assert scheduler.jobs_of(cell("a", True).config | changed) == jobs
 
 
-class Recorded:
-    """Stands in for a worker: a subprocess that ends by itself, and what ran beside it when it began."""
+class Recorded(Job):
+    """A job whose process ends by itself, and the jobs that ran beside it when it began."""
 
-    running: ClassVar[list[Cell]] = []
-    beside: ClassVar[list[list[Cell]]] = []
+    running: ClassVar[list[Job]] = []
+    beside: ClassVar[list[list[Job]]] = []
     busy: ClassVar[set[str]] = set()
 
-    reason = ""
-
-    def __init__(self, job: scheduler.Job, report: object) -> None:
-        del report
-        self.job = job
-        self.running.append(job.work)
+    def start(self, _report: object) -> None:
+        self.running.append(self)
         self.beside.append(list(self.running))
-        self.process = subprocess.Popen(["sleep", "0.05"], stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        self.channel = self.process.stdout
+        sleep = subprocess.Popen(["sleep", "0.05"], stdout=subprocess.PIPE)
+        self.channel, self.process = sleep.stdout, SimpleNamespace(pid=None, join=sleep.wait)
 
     def read(self) -> bool:
         return bool(self.channel.read())
 
-    def end(self) -> int:
-        self.process.wait()
-        self.channel.close()
-        self.running.remove(self.job.work)
-        is_busy = self.job.name in self.busy
-        self.busy.discard(self.job.name)
-        return scheduler.BUSY if is_busy else 0
+    def end(self) -> tuple[int, str]:
+        self.process.join()
+        self.running.remove(self)
+        is_busy = self.name in self.busy
+        self.busy.discard(self.name)
+        return scheduler.BUSY if is_busy else 0, ""
 
 
 def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypatch) -> None:
-    monkeypatch.setattr(scheduler, "Process", Recorded)
+    monkeypatch.setattr(scheduler, "Job", Recorded)
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 2)
     monkeypatch.setattr(scheduler, "AGAIN_S", 0.01)
+    monkeypatch.setattr(scheduler.CellStore, "status", lambda _: SimpleNamespace(state="done"))
+    monkeypatch.setattr(Cell, "cell_id", "x")
     Recorded.busy.update({"name=2", "name=7"})  # another run measures these at first
-    cells = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)]
-    scheduler.run_cells(cells)
+    cells, done = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)], []
+    scheduler.run_cells(cells, 8, done.append)
     assert len(Recorded.beside) == 10 and not Recorded.running
     assert len(Recorded.beside[0]) == 1 and max(map(len, Recorded.beside)) == 2
     assert all(sum(one.is_timed for one in beside) <= 1 for beside in Recorded.beside)
     begun = [beside[-1] for beside in Recorded.beside]
-    assert {one.labels["name"] for one in begun} == set("01234567")
+    assert sorted(map(str, done)) == [f"name={place}" for place in range(8)]
     for is_timed in (True, False):  # in the order in which they were asked for
-        names = [one.labels["name"] for one in begun if one.is_timed == is_timed]
-        first = [name for name in dict.fromkeys(names) if name not in ("2", "7")]
+        names = [one.name for one in begun if one.is_timed == is_timed]
+        first = [name for name in dict.fromkeys(names) if name not in ("name=2", "name=7")]
         assert first == sorted(first)
 
     Recorded.beside.clear()  # as many searches run at a time

@@ -21,16 +21,11 @@ from resispec.files import read_json, write_json
 def cell_of(results: Path, name: str, state: str = "missing", seconds: float = 1.0, **labels: Any) -> ToyCell:
     """A cell named by its verifier, in a state, after `seconds`."""
     cell = make_cell(results, name, **labels)
-    if state == "missing":
-        return cell
-    save(
-        cell,
-        rows_of(METHODS["standard"]) if state == "done" else None,
-        state,
-        "too large" * (state == "failed"),
-    )
-    path = cell.folder / "status.json"
-    write_json(path, read_json(path) | {"seconds": seconds})
+    if state != "missing":
+        rows = rows_of(METHODS["standard"]) if state == "done" else None
+        save(cell, rows, state, "too large" * (state == "failed"))
+        path = cell.folder / "status.json"
+        write_json(path, read_json(path) | {"seconds": seconds})
     return cell
 
 
@@ -73,14 +68,9 @@ def test_a_cell_runs_while_its_lock_is_held(tmp_path: Path):
 
 def test_what_is_left_is_estimated_from_cells_that_are_alike(tmp_path: Path):
     """Medians of seconds a prompt; of the same tree 1, of the decoder 2, else of all of the task."""
-    measured = [
-        ("a", "d5b3", 2.0),
-        ("b", "d5b3", 2.0),
-        ("c", "d5b3", 200.0),
-        ("d", "d4b4", 4.0),
-        ("e", "d7b2", 4.0),
-    ]
-    cells = [cell_of(tmp_path, name, "done", seconds, tree=tree) for name, tree, seconds in measured]
+    measured = {"a": ("d5b3", 2.0), "b": ("d5b3", 2.0), "c": ("d5b3", 200.0), "d": ("d4b4", 4.0)}
+    measured |= {"e": ("d7b2", 4.0)}
+    cells = [cell_of(tmp_path, name, "done", of[1], tree=of[0]) for name, of in measured.items()]
     plan(tmp_path, "table1", cells)
     plan(tmp_path, "table4", [cell_of(tmp_path, "x", tree="d5b3")])
     plan(tmp_path, "table5", [cell_of(tmp_path, "x", tree="d3b11")])
@@ -98,14 +88,7 @@ def test_prompts_that_are_measured_already_are_not_left(tmp_path: Path):
     assert of(tmp_path, "table1").eta_s == 5.0
 
 
-def test_running_workers_share_what_is_left(tmp_path: Path):
-    running = [cell_of(tmp_path, name, "running") for name in ("b", "c")]
-    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running, cell_of(tmp_path, "d")])
-    with CellStore(running[0].folder).locked(), CellStore(running[1].folder).locked():
-        assert of(tmp_path, "table1").eta_s == 3 * 20.0 / 2
-
-
-def test_timed_cells_are_finished_one_after_another(tmp_path: Path):
+def test_running_workers_share_what_is_left_but_timed_cells_are_finished_one_by_one(tmp_path: Path):
     running = [cell_of(tmp_path, name, "running") for name in ("b", "c")]
     timed = [cell_of(tmp_path, name) for name in ("d", "e", "f")]
     plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running])
@@ -121,21 +104,27 @@ def test_without_a_measured_cell_nobody_knows(tmp_path: Path, capsys: pytest.Cap
     assert "0/1 done, 1 missing; time left unknown, no cell is measured" in capsys.readouterr().out
 
 
-def test_a_cell_that_artefacts_share_counts_once_in_all(tmp_path: Path):
+def test_a_cell_counts_once_in_a_sweep_of_any_name_and_in_all(tmp_path: Path, monkeypatch):
+    """And its files are read once."""
+    read: list[Path] = []
+    reader = CellStore.status
+    monkeypatch.setattr(CellStore, "status", lambda store: read.append(store.folder) or reader(store))
     shared = cell_of(tmp_path, "a", "done")
     plan(tmp_path, "table1", [shared, cell_of(tmp_path, "b")])
     plan(tmp_path, "table2", [shared], part="chain")
     plan(tmp_path, "table2", [shared], part="sequoia")
+    plan(tmp_path, "sweep", [shared], part="1a2b3c4d")
+    plan(tmp_path, "sweep", [cell_of(tmp_path, "b")], part="5e6f7a8b")
+    without_tree = [ToyCell(tmp_path, "no-tree", make_cell(tmp_path, name).labels) for name in ("c", "d")]
+    plan(tmp_path, "table3", without_tree)
     found, whole = standings("embedded", tmp_path)
-    assert whole.states == {"done": 1, "missing": 1}
-    [table2] = [one for one in found if one.artefact == "table2"]
-    assert table2.states == {"done": 1} and table2.notes == ("not planned: eagle, sampled",)
-
-
-def test_cells_whose_trees_are_not_found_are_missing_each(tmp_path: Path):
-    cells = [ToyCell(tmp_path, "no-tree", make_cell(tmp_path, name).labels) for name in ("a", "b")]
-    plan(tmp_path, "table1", cells)
-    assert of(tmp_path, "table1").states == {"missing": 2}
+    assert whole.states == {"done": 1, "missing": 3} and len(read) == len(set(read)) == 2
+    by_name = {one.artefact: one for one in found}
+    assert by_name["table2"].states == {"done": 1} and by_name["table3"].states == {"missing": 2}
+    assert by_name["sweep"].states == {"done": 1, "missing": 1} and by_name["sweep"].table == ""
+    assert [note.split(" that")[0] for note in by_name["table2"].notes] == [
+        "table2 has a part eagle", "table2 has a part sampled",
+    ]  # fmt: skip
 
 
 def test_a_table_is_older_than_a_cell_that_was_measured_after_it(tmp_path: Path):
@@ -156,14 +145,8 @@ def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path: Path):
     write_plan(tmp_path, "table4", [], sources={"conf/run.yaml": "0" * 64})
     (tmp_path / "embedded" / "plans" / "table5.json").write_text("{")
     assert of(tmp_path, "table1").states == {"damaged": 1}
-    assert of(tmp_path, "table4").notes == ("planned before conf/run.yaml changed; running it plans anew",)
+    assert of(tmp_path, "table4").notes[0].startswith("The plan of table4 is older than conf/run.yaml; `make")
     assert "table5.json is damaged" in of(tmp_path, "table5").notes[0]
-
-
-def test_sweeps_that_are_no_artefact_are_counted_too(tmp_path: Path):
-    plan(tmp_path, "sweep", [cell_of(tmp_path, "a", "done")], part="1a2b3c4d")
-    plan(tmp_path, "sweep", [cell_of(tmp_path, "b")], part="5e6f7a8b")
-    assert of(tmp_path, "sweep").states == {"done": 1, "missing": 1} and of(tmp_path, "sweep").table == ""
 
 
 def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):

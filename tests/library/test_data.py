@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import pickle
+import sys
 from dataclasses import replace
 
 import pytest

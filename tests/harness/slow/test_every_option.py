@@ -5,8 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from toy_runs import hashes, messages, rows, run_apart, run_here, save_toys, toy_overrides
-from toy_slurm import stand_in_for_slurm
+from toy_runs import hashes, messages, rows, run_apart, run_here
 
 from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
@@ -19,56 +18,51 @@ def options(group):
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_toys(tmp_path_factory.mktemp("toys"))
-
-
 @pytest.fixture
-def toy(folder, tmp_path):
+def searched(toy):
     """Overrides of a toy cell, in a results folder that has every tree that is searched for."""
-    overrides = toy_overrides(folder, tmp_path / "results")
     for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121"):
-        [cell] = cells_of([*overrides, f"tree={name}"])
+        [cell] = cells_of([*toy, f"tree={name}"])
         grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
-    [cell] = cells_of([*overrides, "tree=fastest"])
+    [cell] = cells_of([*toy, "tree=fastest"])
     Chosen(Configuration("iid", "optimal", complete(3, 2)), {}).save(cell.tree_file, {})
-    return overrides
+    return toy
+
+
+GIVEN = {
+    "tree=complete": "tree.depth=3 tree.branching=2",
+    "tree=growmap": "tree.path=${results}/map.json",
+    "tree=eagle2": "pair=llama2_7b_chat__eagle decoder=eagle",
+    "tree=eagle2_k15": "pair=llama2_7b_chat__eagle decoder=eagle",
+    "verifier=custom": "tree=d4b4 verifier.name=standard",
+    "verifier=greedy": "tree=d4b4 decoder=greedy",
+    "verifier=block": "tree=chain",
+    "decoder=fastest": "tree=fastest",
+}
+"""What an option needs beside it."""
 
 
 def toy_cells():
     """Every file of every group is named once."""
-    for dataset in options("dataset"):
-        yield [f"dataset={dataset}"]
-    for tree in options("tree"):
-        given = {
-            "complete": ["tree.depth=3", "tree.branching=2"],
-            "growmap": ["tree.path=${results}/map.json"],
-        }
-        dynamic = ["pair=llama2_7b_chat__eagle", "decoder=eagle"] if tree.startswith("eagle2") else []
-        yield [f"tree={tree}", *dynamic, *given.get(tree, [])]
-    for verifier in options("verifier"):
-        given = {
-            "custom": ["tree=d4b4", "verifier.name=standard"],
-            "greedy": ["tree=d4b4", "decoder=greedy"],
-            "block": ["tree=chain"],
-        }
-        yield [f"verifier={verifier}", *given.get(verifier, ["tree=d4b4"])]
-    for pair in options("pair"):
-        if not pair.startswith(("embedded", "inflated")):  # which would be trained
-            yield [f"pair={pair}", *(["decoder=eagle"] if "__eagle" in pair else [])]
-    for decoder in options("decoder"):
-        given = ["pair=llama2_7b_chat__eagle"] if decoder.startswith("eagle") else []
-        yield [f"decoder={decoder}", *(["tree=fastest"] if decoder == "fastest" else given)]
+    for group in ("dataset", "tree", "verifier", "pair", "decoder"):
+        for option in options(group):
+            name = f"{group}={option}"
+            given = {"verifier": "tree=d4b4"}.get(group, "")
+            if name.startswith("decoder=eagle"):
+                given = "pair=llama2_7b_chat__eagle"
+            if "__eagle" in name:
+                given = "decoder=eagle"
+            if not name.startswith(("pair=embedded", "pair=inflated")):  # which would be trained
+                yield [name, *GIVEN.get(name, given).split()]
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
-def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
+def test_every_file_composes_and_runs_a_toy_cell(overrides, searched, folder, tmp_path):
     grow_map.save(complete(3, 2), tmp_path / "results" / "map.json")
     has_pair, uses_eagle = (any(name in one for one in overrides) for name in ("pair=", "__eagle"))
     drafter = [f"pair.draft={folder}/eagle"] if uses_eagle else []
     template = ["prompt_template='gh {text} abc'"] if has_pair else []  # chat pairs have their own
-    [cell] = cells_of([*toy, *overrides, *drafter, *template])
+    [cell] = cells_of([*searched, *overrides, *drafter, *template])
     for group, name in (word.split("=") for word in overrides if "." not in word.partition("=")[0]):
         name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
         assert str(cell.labels.get(group, name)).partition("(")[0] == name
@@ -98,18 +92,12 @@ def test_hydra_s_own_flags_work(toy):
     assert completed.stdout.split() == ["tree=d5b3"]
 
 
-@pytest.mark.parametrize("launcher", ["submitit_local", "submitit_slurm"])
-def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path, launcher, monkeypatch):
-    """One job a cell, the results folder shared; Slurm's commands are stand-ins that run the job at once."""
-    stand_in_for_slurm(tmp_path / "bin", monkeypatch)
-    command = [*toy, "tree=d4b4,chain"]
-    expected = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/here"])]
-    done = run_apart(f"hydra/launcher={launcher}", *command)
-    assert done.returncode == 0, done.stderr
-    assert [hashes(cell) for cell in cells_of(command)] == expected
-    assert "2 cells: 2 done" in messages(done.stderr)[-1]
-    if launcher == "submitit_local":  # Slurm's way is tried with a job that fails, too
-        return
-    failing = run_apart(f"hydra/launcher={launcher}", *toy, "tree=d7b2,chain", "sampling.max_length=17")
-    assert failing.returncode == 1
-    assert "2 cells: 1 done (0 before), 1 not complete" in messages(failing.stderr)[-1]
+def test_a_cluster_s_launcher_runs_the_same_cells(toy, tmp_path):
+    """One job a cell, the results folder shared; one that fails is summed up. A Slurm array: sweeps page."""
+    command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
+    _, *calm = cells_of([*command, f"results={tmp_path}/calm"])
+    expected = [hashes(run_here(cell)) for cell in calm]
+    done = run_apart("hydra/launcher=submitit_local", *command)
+    assert done.returncode == 1
+    assert [hashes(cell) for cell in cells_of(command)[1:]] == expected
+    assert "3 cells: 2 done (0 before), 1 not complete" in messages(done.stderr)[-1]

@@ -14,6 +14,7 @@ from toy_runs import run
 from toys import save_tiny_search, tiny_llama
 
 from experiments import costs
+from experiments.cell import file_name
 from experiments.configurations import ONE_TOKEN, load
 from experiments.grid import cells_of
 from experiments.search.fastest import FastestSearch
@@ -68,7 +69,7 @@ def test_every_probe_is_timed_by_decoding():
 def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap_64"])
     path, told = cell.tree_file, []
-    names = f"{cell.file_name('pair')}.{cell.file_name('dataset')}"
+    names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
     assert str(path).endswith(f"results/embedded/growmap/{names}.T1.0.64.json")
     GrowMapSearch(4, 5)(path, [cell], lambda *facts: told.append(facts))
     assert {facts[0].partition(",")[0] for facts in told} == {"acceptance of siblings"}

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import pandas as pd
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from toy_runs import messages, run, run_apart, save_toys, toy_overrides
+from toy_runs import messages, run, run_apart
 from toy_slurm import stand_in_for_slurm
 
 from analysis import cells as cells_script
@@ -31,15 +31,10 @@ def commands(title: str) -> list[list[str]]:
     return [shlex.split(line)[3:] for line in lines]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save_toys(tmp_path_factory.mktemp("toys"))
-
-
 @pytest.fixture
-def toy(folder, tmp_path):
+def small(toy):
     """Overrides of a toy cell of one prompt."""
-    return [*toy_overrides(folder, tmp_path / "results"), "num_prompts=1", "sampling.max_new_tokens=3"]
+    return [*toy, "num_prompts=1", "sampling.max_new_tokens=3"]
 
 
 def labels(results: Path, *names: str) -> set[tuple[str, ...]]:
@@ -50,9 +45,9 @@ def labels(results: Path, *names: str) -> set[tuple[str, ...]]:
     return set(frame[list(names)].itertuples(index=False, name=None))
 
 
-def test_trees(toy, tmp_path):
+def test_trees(small, tmp_path):
     sweep, complete, chain = commands("Trees")
-    assert run(*toy, *sweep).returncode == 0
+    assert run(*small, *sweep).returncode == 0
     trees = ("d7b2", "d5b3", "d4b5", "d3b11")
     expected = {(tree, verifier) for tree in trees for verifier in ("standard", "resispec")}
     assert labels(tmp_path / "results", "tree", "verifier") == expected
@@ -60,16 +55,16 @@ def test_trees(toy, tmp_path):
         (complete, {f"complete(branching={b}, depth=4)" for b in (2, 3, 4)}),
         (chain, {"chain(num_drafted=2)", "chain", "chain(num_drafted=8)"}),  # four are those of its file
     ):
-        assert {cell.labels["tree"] for cell in cells_of([*toy, *command])} == names
-        assert run(*toy, *command).returncode == 0
+        assert {cell.labels["tree"] for cell in cells_of([*small, *command])} == names
+        assert run(*small, *command).returncode == 0
 
 
-def test_a_temperature_grid_and_its_plot(toy, tmp_path, monkeypatch, capsys):
+def test_a_temperature_grid_and_its_plot(small, tmp_path, monkeypatch, capsys):
     [sweep] = commands("A temperature grid")
-    assert run(*toy, *sweep).returncode == 0
+    assert run(*small, *sweep).returncode == 0
     expected = {(t, v) for t in ("0.2", "0.4", "0.6", "0.8", "1.0") for v in ("standard", "resispec")}
     assert labels(tmp_path / "results", "temperature", "verifier") == expected
-    run(*toy, "tree=chain", "temperature=0.3")  # another sweep leaves the first one's plan as it is
+    run(*small, "tree=chain", "temperature=0.3")  # another sweep leaves the first one's plan as it is
     assert len(labels(tmp_path / "results", "temperature", "tree", "verifier")) == 11
     [recipe] = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
     monkeypatch.chdir(tmp_path)
@@ -80,11 +75,11 @@ def test_a_temperature_grid_and_its_plot(toy, tmp_path, monkeypatch, capsys):
     assert "0.6" in table and "0.3" not in table and "resispec" in table
 
 
-def test_a_verifier_of_ones_own_on_every_tree(toy, tmp_path):
+def test_a_verifier_of_ones_own_on_every_tree(small, tmp_path):
     [sweep] = commands("A verifier of your own on every tree")
     rule = tmp_path / "my_rule.py"
     rule.write_text("from resispec.verifiers.standard import Standard as MyRule\n")
-    assert run(*toy, *(word.replace("my_rule.py", str(rule)) for word in sweep)).returncode == 0
+    assert run(*small, *(word.replace("my_rule.py", str(rule)) for word in sweep)).returncode == 0
     found = labels(tmp_path / "results", "tree", "verifier")
     assert {tree for tree, _ in found} == {"d3b11", "d4b4", "d4b5", "d5b3", "d7b2"}
     own = f"custom(name={tmp_path.name}/my_rule.py:MyRule)"
@@ -94,15 +89,15 @@ def test_a_verifier_of_ones_own_on_every_tree(toy, tmp_path):
     assert gains[own].tolist() == [1.0] * 5 and gains["standard"].isna().all()
 
 
-def test_hydra_s_own_syntax(toy, tmp_path):
+def test_hydra_s_own_syntax(small, tmp_path):
     [sweep] = commands("Hydra's syntax")
-    assert run("-m", *toy, *sweep).returncode == 0
+    assert run("-m", *small, *sweep).returncode == 0
     found = labels(tmp_path / "results", "tree", "verifier", "seed")
     assert {tree for tree, _, _ in found} == {"chain", "d3b11", "d4b4", "d4b5", "d5b3"}
     assert len(found) == 20 and {seed for _, _, seed in found} == {"0", "1"}
 
 
-def test_artefacts_together_and_a_slice(toy, tmp_path, capsys):
+def test_artefacts_together_and_a_slice(small, tmp_path, capsys):
     together, glob, slice_ = commands("Artefacts")
     assert [part.name for part in parts_of(together)] == ["table1", "table4"]
     [override] = OverridesParser.create().parse_overrides(glob[:1])  # test_docs.py composes all of it
@@ -110,7 +105,7 @@ def test_artefacts_together_and_a_slice(toy, tmp_path, capsys):
     results, own = tmp_path / "results", tmp_path / "results" / "embedded" / "plans" / "table1.json"
     own.parent.mkdir(parents=True)
     own.write_text("the artefact's")
-    done = run(*slice_, *toy, "decoder=specinfer")
+    done = run(*slice_, *small, "decoder=specinfer")
     assert done.returncode == 0, done.stderr
     [path] = own.parent.glob("table1@*.json")
     plan, digest = json.loads(path.read_text()), path.stem.partition("@")[2]
@@ -128,11 +123,11 @@ def test_artefacts_together_and_a_slice(toy, tmp_path, capsys):
     assert not (results / "embedded" / "table1.csv").exists()
 
 
-def test_a_slurm_array(toy, tmp_path, monkeypatch):
+def test_a_slurm_array(small, tmp_path, monkeypatch):
     [sweep] = commands("A Slurm array")
     stand_in_for_slurm(tmp_path / "bin", monkeypatch)
     narrowed = [word.replace("glob(d*)", "glob(d4*)") for word in sweep]  # a job takes seconds to start
-    done = run_apart(*narrowed, *toy, "temperature=1")
+    done = run_apart(*narrowed, *small, "temperature=1")
     assert done.returncode == 0, done.stderr
     assert "2 cells: 2 done" in messages(done.stderr)[-1]
     assert labels(tmp_path / "results", "tree") == {("d4b4",), ("d4b5",)}
