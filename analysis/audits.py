@@ -73,9 +73,9 @@ def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
-    """A table's cell of QUANTITIES and "verdict"."""
-    z = tuple(float(quantities[name]) for name in QUANTITIES[:2])
-    return Audit(str(quantities["verdict"]), z, float(quantities["audited_tokens"]))
+    """A table's cell of "verdict" and QUANTITIES, as far as they are known."""
+    *z, tokens = (float(quantities.get(name, np.nan)) for name in QUANTITIES)
+    return Audit(str(quantities["verdict"]), tuple(z), tokens)
 
 
 def counted(verdicts: Collection[str]) -> str:

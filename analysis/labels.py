@@ -151,9 +151,9 @@ def rank(group: str, value: Any) -> float:
 
 
 def text(key: str, value: Any) -> str:
-    """A label's value as printed; "–" for an empty one. Values of other keys are printed as they are."""
+    """A label's value as printed; "–" for none. Values of other keys are printed as they are."""
     if isinstance(value, int | float):
-        return format(value, "g")
+        return number(value, "g")
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
 
 

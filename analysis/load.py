@@ -215,6 +215,10 @@ class Results:
         """The keys beyond LABELS: what else the sweep varied."""
         return self.keys[len(LABELS) :]
 
+    def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The labels of a cell, which an audit shares with the cell that it audits."""
+        return tuple(cell[key] for key in self.keys)
+
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
         named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}

@@ -162,17 +162,6 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """The count of cells that are missing, failed or interrupted, of those that were asked for."""
-
-    absent: int
-    asked: int
-
-    def __str__(self) -> str:
-        return f"Incomplete: {self.absent} of {self.asked} cells are missing, failed or interrupted."
-
-
-@dataclass(frozen=True)
 class Picture:
     """The figure of a table. alt: its content in words."""
 
@@ -200,7 +189,7 @@ class Notes:
     picture: Picture | None = None
     source: Source | None = None
     definitions: tuple[Note, ...] = ()
-    gaps: Gaps | None = None
+    gaps: str = ""
     stale: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:

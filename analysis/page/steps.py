@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels
-from analysis.artefact import key_texts, split_keys
 from analysis.load import LABELS, SETTING, Plan, load
+from analysis.long import key_texts, split_keys
 from analysis.stats import Interval, ratio
 from analysis.table import NAN, Cell, Column, Gap, Key, Number, Table
 

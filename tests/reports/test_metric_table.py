@@ -103,7 +103,7 @@ def test_the_paper_setting_is_matched_exactly(tmp_path: Path) -> None:
     assert table.shown["(paper)"].iloc[2].tolist() == ["4.69", "96.06", "1.86", "1.69"]
     assert table.shown["(paper)"].iloc[4].tolist() == ["2.49", "56.48", "–", "–"]
     assert table.shown["Accepted length"].tolist() == ["missing"] * 6
-    assert table1.SAME_SETTING in table.notes and "Data set: OpenWebText" in table.caption
+    assert table1.TEXTS["same_setting"] in table.notes and "Data set: OpenWebText" in table.caption
 
 
 def test_a_metric_is_a_field_and_a_definition(cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch) -> None:
