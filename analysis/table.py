@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -70,9 +71,8 @@ class Number:
     def __str__(self) -> str:
         if math.isnan(self.low):
             return number(self.value, self.spec)
-        return (
-            f"{number(self.value, self.spec)} [{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
-        )
+        value, low, high = (number(one, self.spec) for one in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
@@ -148,13 +148,9 @@ class Source:
     commits: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        facts: dict[str, Sequence[Any] | None] = {
-            "Device": self.devices,
-            "Prompts per cell": self.prompts,
-            "Commit": self.commits,
-        }
+        facts = {"Device": self.devices, "Prompts per cell": self.prompts, "Commit": self.commits}
         printed = [
-            f"{name}: {', '.join(map(str, values)) or 'none'}."
+            f"{name}: {', '.join(map(str, values)) or 'none'}."  # type: ignore[arg-type]
             for name, values in facts.items()
             if values is not None
         ]
@@ -200,12 +196,6 @@ class Notes:
                 yield str(part)
 
 
-def _no_frame() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame()
-
-
 @dataclass(frozen=True)
 class Table:
     """One table. stem: its files' name. frame: all numbers with all digits. caption: its subject.
@@ -217,21 +207,13 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str
-    frame: pd.DataFrame = field(default_factory=_no_frame)
+    frame: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame())
     notes: Notes = field(default_factory=Notes)
 
     @property
     def num_keys(self) -> int:
         """The count of columns that name a row."""
         return sum(column.kind == "key" for column in self.columns)
-
-    @property
-    def shown(self) -> pd.DataFrame:
-        """The printed table, of text."""
-        import pandas as pd
-
-        texts = [[str(cell) for cell in row] for row in self.rows]
-        return pd.DataFrame(texts, columns=[column.header for column in self.columns])
 
 
 def plain(

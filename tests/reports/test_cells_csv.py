@@ -17,6 +17,7 @@ from toy_cells import (
     rows_of,
     save,
     save_methods,
+    shown,
     write_plan,
 )
 
@@ -133,10 +134,10 @@ def test_a_category_is_its_prompts_alone(tmp_path: Path) -> None:
     made = [labelled(tmp_path, method) for method in METHODS]
     table = categories.of(planned(tmp_path, "table1", made))
     assert table is not None and table.stem == "table1_categories"
-    assert list(table.shown) == ["Method", "qa", "rag", "all prompts"]
-    assert table.shown["qa"].tolist() == ["1.00", "1.67", "3.00"]  # 4/4, 5/3 and 6/2
-    assert table.shown["rag"].tolist() == ["1.00", "2.00", "2.50"]  # 8/8, 8/4 and 10/4
-    assert [text.split()[0] for text in table.shown["all prompts"]] == ["1.00", "1.86", "2.67"]
+    assert list(shown(table)) == ["Method", "qa", "rag", "all prompts"]
+    assert shown(table)["qa"].tolist() == ["1.00", "1.67", "3.00"]  # 4/4, 5/3 and 6/2
+    assert shown(table)["rag"].tolist() == ["1.00", "2.00", "2.50"]  # 8/8, 8/4 and 10/4
+    assert [text.split()[0] for text in shown(table)["all prompts"]] == ["1.00", "1.86", "2.67"]
     found = table.frame.set_index(["verifier", "category", "quantity"])
     assert found.value["resispec", "qa", "accepted_length_gain"] == pytest.approx(3 / (5 / 3))
     assert found.value["resispec", "rag", "speedup"] == pytest.approx((10 / 0.5) / (8 / 1.0))
@@ -157,7 +158,7 @@ def test_only_data_sets_with_categories_have_lines_and_gaps_are_shown(tmp_path: 
         planned(tmp_path, "table1", [*plain, own, make_audit(own, 600, 0.0), failed, gsm8k])
     )
     assert table is not None
-    by_dataset = table.shown.set_index("Data set")
+    by_dataset = shown(table).set_index("Data set")
     assert by_dataset.index.tolist() == ["Spec-Bench", "Spec-Bench", "GSM8K"]
     assert by_dataset["qa"].tolist() == ["1.67", "failed: too large", "–"]
     assert by_dataset["math reasoning"]["GSM8K"].startswith("1.86 ")

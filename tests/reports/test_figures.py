@@ -15,7 +15,7 @@ import toy_artefacts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
-from toy_cells import RESISPEC, make_cell, planned, rows_of, save
+from toy_cells import RESISPEC, make_cell, planned, rows_of, save, shown
 
 from analysis import (
     figure1,
@@ -207,7 +207,7 @@ def test_cells_whose_throughput_was_measured_are_refused(tmp_path: Path) -> None
 
 def test_the_frontiers_ceilings_and_shapes_by_hand(made: Callable[..., Artefact]) -> None:
     """A rollout's ratio lies above all of d5b3's trees and below those of the other: A_1 is 0, and 1."""
-    tables = {table.stem: table.shown for table in made(frontier).tables}
+    tables = {table.stem: shown(table) for table in made(frontier).tables}
     ceilings = tables["frontier"].set_index(["Data set", "Tree", "Method"]).Ceiling
     assert ceilings["Python code", "d5b3", "SpecInfer (standard)"] == "1.00 [1.00, 1.00]"
     best = "SpecInfer + traversal, optimal weights"
@@ -226,7 +226,7 @@ def test_any_part_of_the_frontier_alone_makes_a_table(tmp_path: Path, kept: list
         if path.stem not in kept:
             path.unlink()
     table = frontier.make(read_plan("frontier", "embedded", tmp_path)).tables[0]
-    assert len(table.shown) == (3 if "best" in kept else 0)
+    assert len(shown(table)) == (3 if "best" in kept else 0)
 
 
 def test_speeds_by_hand(made: Callable[..., Artefact]) -> None:

@@ -20,6 +20,7 @@ from toy_cells import (
     planned,
     rows_of,
     save,
+    shown,
     write_plan,
 )
 
@@ -55,7 +56,7 @@ def table_of(module, cells: list[ToyCell], place: int = 0) -> Table:
 
 def line_of(table: Table, **keys: str) -> dict[str, str]:
     """The only printed line with these values."""
-    found = table.shown[(table.shown[list(keys)] == list(keys.values())).all(axis=1)]
+    found = shown(table)[lambda rows: (rows[list(keys)] == list(keys.values())).all(axis=1)]
     assert len(found) == 1
     return found.iloc[0].to_dict()
 
@@ -86,7 +87,7 @@ def test_quantities_are_those_worked_out_by_hand(cells: list[ToyCell]) -> None:
     measured = frame[frame.value.notna() & ~frame.quantity.isin(audits.QUANTITIES)]
     assert ((measured.lower <= measured.value) & (measured.value <= measured.upper)).all()
     # A quarter of the resamples draws one prompt twice, so bounds are the prompts' own ratios.
-    assert table_of(table1, cells).shown.iloc[5].tolist()[2:] == [
+    assert shown(table_of(table1, cells)).iloc[5].tolist()[2:] == [
         *("2.67 [2.50, 3.00]", "4.67–4.69", "21.3 [20.0, 24.0]", "96.06–96.90"),
         *("1.44 [1.25, 1.80]", "1.77–1.86", "2.46 [2.40, 2.50]", "1.59–1.69", "3.56 [2.50, 6.00]"),
     ]
@@ -99,10 +100,10 @@ def test_the_paper_setting_is_matched_exactly(tmp_path: Path) -> None:
     )
     table = table_of(table1, [*cold, *warm])
     # high to low, as in the paper, whatever the sweep's order
-    assert table.shown["T"].tolist() == ["1"] * 3 + ["0.6"] * 3
-    assert table.shown["(paper)"].iloc[2].tolist() == ["4.69", "96.06", "1.86", "1.69"]
-    assert table.shown["(paper)"].iloc[4].tolist() == ["2.49", "56.48", "–", "–"]
-    assert table.shown["Accepted length"].tolist() == ["missing"] * 6
+    assert shown(table)["T"].tolist() == ["1"] * 3 + ["0.6"] * 3
+    assert shown(table)["(paper)"].iloc[2].tolist() == ["4.69", "96.06", "1.86", "1.69"]
+    assert shown(table)["(paper)"].iloc[4].tolist() == ["2.49", "56.48", "–", "–"]
+    assert shown(table)["Accepted length"].tolist() == ["missing"] * 6
     assert table1.TEXTS["same_setting"] in table.notes and "Data set: OpenWebText" in table.caption
 
 
@@ -110,7 +111,7 @@ def test_a_metric_is_a_field_and_a_definition(cells: list[ToyCell], monkeypatch:
     added = Metric("returned", "Tokens a prompt token", "as asked for", "num_returned", "num_prompt_tokens")
     monkeypatch.setattr(metrics, "METRICS", (*METRICS, added))
     table = table_of(table1, cells)
-    assert table.shown["Tokens a prompt token"].tolist()[4] == "0.10 [0.08, 0.12]"  # 13 / 128
+    assert shown(table)["Tokens a prompt token"].tolist()[4] == "0.10 [0.08, 0.12]"  # 13 / 128
     assert any("Tokens a prompt token: as asked for." in note for note in table.notes)
 
 
@@ -131,8 +132,8 @@ def test_one_cell_asked_for_under_two_names_and_seeds_have_rows_of_their_own(
             rows = [row | {"seed": row["seed"] + seed} for row in rows_of(measured)]
             seeds.append(save(make_cell(tmp_path, method, seed=seed), rows))
     table = table_of(table1, seeds)
-    assert table.shown.columns[:2].tolist() == ["seed", "Method"] and table.num_keys == 2
-    assert table.shown["seed"].tolist() == ["0"] * 3 + ["100"] * 3
+    assert shown(table).columns[:2].tolist() == ["seed", "Method"] and table.num_keys == 2
+    assert shown(table)["seed"].tolist() == ["0"] * 3 + ["100"] * 3
 
 
 def test_an_ambiguous_baseline_is_refused(tmp_path: Path) -> None:
@@ -149,7 +150,7 @@ def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[Toy
     assert value(frame, cells[1].cell_id, "z_surprisal") == pytest.approx(0.1 * 1200**0.5)
     assert value(frame, cells[2].cell_id, "z_overdraft") == pytest.approx(0.2 * 1198**0.5)
     verdicts = ["–", "no bias seen (z 3.5, 3.5; 1,200 tokens)", "biased (z 6.9, 6.9; 1,200 tokens)"]
-    assert table_of(table1, both).shown["Audit"].tolist()[3:] == verdicts
+    assert shown(table_of(table1, both))["Audit"].tolist()[3:] == verdicts
     lost = ToyCell(cells[2].results, "lost", cells[2].labels | {"audit": True})
     verdict = frame_of([*cells, make_audit(cells[1], 300, 0.0), lost]).groupby("cell_id").verdict.first()
     assert verdict[cells[1].cell_id] == "undecided" and verdict[cells[2].cell_id] == "audit missing"
@@ -183,7 +184,7 @@ def test_table2_takes_the_papers_rows_and_its_own_baseline(tmp_path: Path) -> No
     cells[5] = replace(cells[5], tree_file=tmp_path / "L40.pt")
     table = table_of(table2, cells)
     # the columns "(paper)" repeat, so rows are read by place
-    rows = {(row[0], row[1]): row for row in table.shown.to_numpy().tolist()}
+    rows = {(row[0], row[1]): row for row in shown(table).to_numpy().tolist()}
     paper = {key: [row[place] for place in (3, 5, 7, 9)] for key, row in rows.items()}
     assert paper["grow map of 64", "Sequoia (standard)"] == ["3.07", "88.14", "–", "–"]
     assert paper["grow map of 64", "Sequoia + ResiSpec"] == ["4.32", "115.32", "1.41", "1.31"]
@@ -204,8 +205,8 @@ def test_table3_has_a_line_a_tree_with_its_cost_and_the_papers_figures(tmp_path:
     cells.append(make_cell(tmp_path, "traversal_optimal"))
     cells += [make_audit(cells[0], 2000, 0.0), make_audit(cells[1], 2000, 0.5)]
     trees = table_of(table3, cells)
-    assert list(trees.shown.Tree) == ["d7b2", "d5b3", "chain of 4"]
-    assert list(trees.shown["Verification cost"]) == ["127", "121", "–"]
+    assert list(shown(trees).Tree) == ["d7b2", "d5b3", "chain of 4"]
+    assert list(shown(trees)["Verification cost"]) == ["127", "121", "–"]
     deep, middle = line_of(trees, Tree="d7b2"), line_of(trees, Tree="d5b3")
     assert deep["ResiSpec tokens/s (paper)"] == "101.01" and deep["ResiSpec speedup (paper)"] == "1.92"
     assert line_of(trees, Tree="chain of 4")["ResiSpec speedup (paper)"] == "–"
@@ -213,7 +214,7 @@ def test_table3_has_a_line_a_tree_with_its_cost_and_the_papers_figures(tmp_path:
     assert deep["ResiSpec speedup"].startswith("2.46 [") and deep["Exact gain"].startswith("1.35 [")
     assert middle["Exact tokens/s"] == "missing" and middle["Audit of standard"] == "–"
     assert deep["Audit of ResiSpec"].startswith("biased (z ")
-    assert "Audit of traversal, optimal weights" not in trees.shown
+    assert "Audit of traversal, optimal weights" not in shown(trees)
 
 
 @pytest.mark.parametrize("module", [table3, table6])
@@ -230,7 +231,7 @@ def test_decoders_are_told_apart_and_what_has_no_column_is_named(tmp_path: Path,
     assert [text.partition(" ")[0] for text in found] == ["1.86", "2.50"]
     left_out = "Not in this table: Autoregressive, Greedy draws + K-SEQ; the CSV has them."
     assert next(iter(table.notes)) == left_out and set(table.frame.verifier) == {"", "standard", "kseq"}
-    assert len(table_of(module, cells[-1:]).shown) == 0
+    assert len(shown(table_of(module, cells[-1:]))) == 0
 
 
 def test_table6_names_both_models_and_takes_the_papers_pair_in_its_place(tmp_path: Path) -> None:
@@ -262,8 +263,8 @@ def test_table6_compares_drafts_on_the_same_data_sets_only(tmp_path: Path) -> No
 
     def lines() -> list[list[str]]:
         names = ["Draft", "Accepted length", "Over the weaker draft", "Data sets"]
-        shown = table_of(table6, cells, 1).shown[names].values.tolist()
-        return [[text.partition(" [")[0] for text in row] for row in shown]
+        rows = shown(table_of(table6, cells, 1))[names].values.tolist()
+        return [[text.partition(" [")[0] for text in row] for row in rows]
 
     weak, middle, best = lines()
     assert weak == ["80k", "1.86", "–", "1 of 2"] and middle == ["180k", "1.86", "–", "2 of 2"]
