@@ -32,9 +32,9 @@ def of(plan: Plan) -> Table | None:
     MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
     """
     frames = [pd.DataFrame()]
-    for part in dict.fromkeys(request.part for request in plan.requests):
-        timed = [request for request in plan.requests if request.part == part and not request.is_audit]
-        frames.append(_by_category(load(replace(plan, requests=tuple(timed)))))
+    for part in plan.by_part().values():
+        timed = tuple(request for request in part.requests if not request.is_audit)
+        frames.append(_by_category(load(replace(part, requests=timed))))
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
         return None

@@ -104,6 +104,10 @@ class Plan:
         """This plan with the requests of some parts only."""
         return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
 
+    def by_part(self) -> dict[str, Plan]:
+        """This plan part by part: the cells of one are compared with each other alone."""
+        return {part: self.parts(part.__eq__) for part in dict.fromkeys(one.part for one in self.requests)}
+
     def state(self, cell_id: str) -> State:
         """The state of a cell. Raises InvalidInput when a file of a finished one is not what was written."""
         return self._once(_state, cell_id)
