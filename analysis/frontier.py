@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -16,7 +17,7 @@ from analysis.load import LABELS, Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, with_quantity
 from analysis.metrics import METRICS, Metric
 from analysis.stats import ABSENT, ceiling
-from analysis.table import Column, Notes, Paper, Picture, Table, Text
+from analysis.table import Notes, Picture, Table
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
@@ -91,38 +92,26 @@ def summary(frame: pd.DataFrame, plan: Plan) -> Table:
 
     frame: of the frontier's table.
     """
-    cells = [
-        (temperature, metric)
-        for temperature in TEMPERATURES
-        for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)
-    ]
-    names = long.names(("tree", "method"))
-    columns = [one.column for one in names]
-    columns += [
-        Column(f"{metric.name} {temperature:g}", f"{metric.label}, T = {temperature:g}", "number")
-        for temperature, metric in cells
-    ]
-    records, lines = [], []
+    ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
+    shown = long.names(("tree", "method"))
+    for metric, at in ranges:
+        figure = long.figure(f"{metric.label}, T = {at:g}", metric.spec, metric.name, at)
+        shown.append(replace(figure, column=replace(figure.column, kind="number")))
+    shown.append(long.words("verdict", "Audit", lambda row: verdicts[row["tree"], row["verifier"]], "audit"))
+    records, verdicts = [], {}
     for tree, verifier in SUMMARISED:
         own = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
-        named = {"decoder": "specinfer", "tree": tree, "verifier": verifier}
-        ranges = []
-        for temperature, metric in cells:
-            values = own[(own.temperature == temperature) & (own.quantity == metric.name)].value
-            ranges.append(Paper(float(values.min()), float(values.max()), metric.spec))
-            place = named | {"temperature": temperature, "quantity": metric.name}
-            records.append(place | {"low": ranges[-1].low, "high": ranges[-1].high})
-        audited = own[(own.quantity == metrics.ACCEPTED_LENGTH.name) & own.temperature.isin(TEMPERATURES)]
-        keys = [one.cell({(): named}) for one in names]
-        lines.append((*keys, *ranges, Text(audits.counted(audited.verdict))))
-    return Table(
-        "frontier_summary",
-        (*columns, Column("verdict", "Audit", "audit")),
-        tuple(lines),
-        TEXTS["summary_caption"].format(profile=plan.profile),
-        pd.DataFrame(records),
-        Notes(tuple(TEXTS["summary"])),
-    )
+        own = own[own.temperature.isin(TEMPERATURES)]
+        verdicts[tree, verifier] = audits.counted(own.verdict[own.quantity == metrics.ACCEPTED_LENGTH.name])
+        for metric, at in ranges:
+            values = own.value[(own.temperature == at) & (own.quantity == metric.name)]
+            place = {"decoder": "specinfer", "tree": tree, "verifier": verifier, "temperature": at}
+            records.append(place | {"quantity": metric.name, "low": values.min(), "high": values.max()})
+    numbers = pd.DataFrame(records)
+    ends = numbers.rename(columns={"low": "paper_low", "high": "paper_high"})
+    lines = long.tabulate(ends, ["decoder", "tree", "verifier"], shown, ("quantity", "temperature"))
+    caption, notes = TEXTS["summary_caption"].format(profile=plan.profile), Notes(tuple(TEXTS["summary"]))
+    return Table("frontier_summary", *lines, caption, numbers, notes)
 
 
 def message(frame: pd.DataFrame) -> str:

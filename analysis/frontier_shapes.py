@@ -77,7 +77,9 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
 
 
 def between(low: float, high: float) -> str:
-    """An interval of cost ratios."""
+    """An interval of cost ratios; "" for none."""
+    if math.isnan(low):
+        return ""
     return f"from {low:.3f}" if math.isinf(high) else f"{low:.3f} to {high:.3f}"
 
 

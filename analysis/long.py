@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
 
 from analysis import labels
 from analysis.load import SETTING, Results
 from analysis.stats import Interval
-from analysis.table import Cell, Column, Gap, Key, Number, Paper, Text
+from analysis.table import Cell, Column, Gap, Key, Kind, Number, Paper, Text
 
 CEILING = "ceiling"
 """Stands for a verifier: the most that an exact one can reach."""
@@ -87,9 +87,7 @@ def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Sh
     return Shown(Column(key, header, "key"), lambda found: Key(found[()][key], text(found[()])))
 
 
-def words(
-    key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Literal["text", "number"] = "text"
-) -> Shown:
+def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Shown:
     """A column of words about a line's first row. kind: "number" for numbers in words."""
     return Shown(Column(key, header, kind), lambda found: Text(text(found[()])))
 

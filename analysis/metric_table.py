@@ -93,15 +93,17 @@ def with_quantity(
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
 
 
-def figures_of(columns: Mapping[tuple[str, str], str], match: Callable[[Any], pd.DataFrame]) -> Figure:
-    """The paper's figures of cells: the range of a column over the rows that `match` gives for a cell.
+def figures_of(
+    columns: Mapping[tuple[str, str], str], beside: Callable[[Mapping[str, Any]], pd.DataFrame]
+) -> Figure:
+    """The paper's figures of cells: the range of a column over the paper's rows beside a cell.
 
     columns: (verifier, quantity) -> the column of the paper's table.
     """
 
     def figure(row: Mapping[str, Any]) -> tuple[float, float]:
         column = columns.get((row["verifier"], row["quantity"]))
-        found = match(row)[column].astype(float) if column else pd.Series(dtype=float)
+        found = beside(row)[column].astype(float) if column else pd.Series(dtype=float)
         return (found.min(), found.max()) if len(found) else NO_FIGURE
 
     return figure

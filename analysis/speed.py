@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,13 +78,15 @@ def make(plan: Plan) -> Artefact:
     shown = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),
-        long.named("verifier", "Verifier", _verifier),
-        *(
-            long.named(key, header, lambda row, key=key: labels.number(row[key] or np.nan, "g"))
-            for key, header in {"num_nodes": "Positions", "num_levels": "Levels"}.items()
-        ),
+        long.named("verifier", "Verifier", lambda row: _if_any(row["num_nodes"] > 1, row, "verifier")),
+        long.named("num_nodes", "Positions", lambda row: _if_any(row["num_nodes"], row, "num_nodes")),
+        long.named("num_levels", "Levels", lambda row: _if_any(row["num_levels"], row, "num_levels")),
         *NUMBERS,
-        long.words("wins_from_ratio", "Wins at cost ratios", _wins),
+        long.words(
+            "wins_from_ratio",
+            "Wins at cost ratios",
+            lambda row: between(row["wins_from_ratio"], row["wins_up_to_ratio"]),
+        ),
     )
     lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], shown)
     about = (*verdicts, *predicted(compared), *TEXTS["about"])
@@ -159,6 +160,11 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
     return (f"At T={fastest.temperature:g} tree=fastest is {said}.",)
 
 
+def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
+    """A value of an entry as printed, where it means something."""
+    return labels.text(key, row[key]) if is_any else labels.ABSENT
+
+
 def kind_of(entry: str) -> str:
     """The part of an entry's name before its size."""
     return entry.partition(" ")[0]
@@ -168,16 +174,6 @@ def entry_text(row: Mapping[str, Any]) -> str:
     """Name of an entry in a table, without its verifier and size."""
     kind = kind_of(row["entry"])
     return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
-
-
-def _verifier(row: Mapping[str, Any]) -> str:
-    """The verifier of an entry that drafts."""
-    return labels.name("verifier", row["verifier"]) if row["num_nodes"] > 1 else labels.ABSENT
-
-
-def _wins(row: Mapping[str, Any]) -> str:
-    low, high = row["wins_from_ratio"], row["wins_up_to_ratio"]
-    return "" if pd.isna(low) else between(low, high)
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -221,14 +217,18 @@ def _panel(axes: Axes, own: pd.DataFrame) -> None:
 def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     """One row for every entry that was expected to do something, and each quantity that was expected.
 
-    frame: of `measure`. Files that are not there any more expect nothing.
+    frame: of `measure`. Files that are not there any more expect nothing. Raises InvalidInput for others than
+    those of `tree=fastest`.
     """
     rows = []
     for one in plan.requests:
         if one.tree_file is None or not one.tree_file.is_file():
             continue
         expected = {}
-        for facts in reversed(read_expected(one.tree_file)):  # of several alike the first is the best
+        about = read_json(one.tree_file).get("about", {})
+        if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
+            raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
+        for facts in reversed(about["expected"]):  # of several alike the first is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
@@ -241,17 +241,6 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
                 compared = {"measured": row.value, "expected_over_measured": value / row.value}
                 rows.append({**row, "expected": value, **compared})
     return pd.DataFrame(rows, columns=list(PREDICTION))
-
-
-def read_expected(path: Path) -> list[dict[str, Any]]:
-    """Facts in a file of `tree=fastest` of every configuration that was compared last.
-
-    Raises InvalidInput when it cannot be read.
-    """
-    about = read_json(path).get("about", {})
-    if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
-        raise InvalidInput(f"{path} does not say what was expected; delete it to search again")
-    return list(about["expected"])
 
 
 def costs(compared: pd.DataFrame, plan: Plan) -> Table:

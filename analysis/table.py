@@ -123,6 +123,9 @@ class Gap:
 Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
 
 
+Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
+
+
 @dataclass(frozen=True)
 class Column:
     """A column. key: the label or the quantity that it holds. header: as printed.
@@ -133,7 +136,7 @@ class Column:
 
     key: str
     header: str
-    kind: Literal["key", "number", "paper", "audit", "text"]
+    kind: Kind
     of: str = ""
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import metrics
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, figures_of, measure
 
@@ -30,14 +30,13 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, metrics.fields())
     figures = paper("table1", ("pair", "temperature", "dataset", "tree", *PAPER_COLUMNS.values()))
 
-    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+    def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same setting, or those of all its data sets."""
-        is_alike = (figures.temperature == row["temperature"]) & (figures.tree == str(row["tree"]))
-        rows = figures[is_alike & (row["decoder"] == "specinfer")]
-        exact = rows[(rows.pair == str(row["pair"])) & (rows.dataset == str(row["dataset"]))]
-        return rows if exact.empty else exact
+        wanted = {"temperature": row["temperature"], "tree": str(row["tree"])}
+        setting = {name: str(row[name]) for name in ("pair", "dataset")}
+        return beside(figures if row["decoder"] == "specinfer" else figures[:0], wanted, setting)
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
+    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows))
     settings = set(zip(figures.pair, figures.dataset, strict=True))
     is_same = set(zip(frame.pair, frame.dataset, strict=True)) <= settings
     about = ["biased"] * bool((frame.verifier == "resispec").any())

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import long
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import SETTING, Plan, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
@@ -86,13 +86,10 @@ def _pooled_error(rows: pd.DataFrame) -> float:
 
 def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
     """The paper's lowest and highest figure for a cell: one figure for its own setting."""
-    column = f"kl_t{cell['temperature']:.1f}"
-    rows = figures[figures.method == PAPER_METHODS.get(cell["verifier"])]
-    if column not in figures or rows.empty:
-        return math.nan, math.nan
-    exact = rows[(rows.dataset == str(cell["dataset"])) & (cell["pair"] == PAPER_PAIR)]
-    found = (rows if exact.empty else exact)[column]
-    return found.min(), found.max()
+    column, method = f"kl_t{cell['temperature']:.1f}", PAPER_METHODS.get(cell["verifier"])
+    dataset = str(cell["dataset"]) if cell["pair"] == PAPER_PAIR else ""
+    rows = beside(figures, {"method": method}, {"dataset": dataset})
+    return (rows[column].min(), rows[column].max()) if column in rows else (math.nan, math.nan)
 
 
 main = command("table4", make)

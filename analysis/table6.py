@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels, long, metrics
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, Results, load
 from analysis.metric_table import definitions, figures_of, measure, shown_cells, side_by_side
 from analysis.stats import ABSENT, BRACKETS, Interval
@@ -46,15 +46,13 @@ def make(plan: Plan) -> Artefact:
     columns = ("target", "draft", "temperature", "dataset", "tree", *PAPER_COLUMNS.values())
     figures = paper("table6", columns)
 
-    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+    def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same data set, or those of all its data sets."""
-        models = labels.paper_models(row["pair"])
-        wanted = pd.Series([*models, row["temperature"], str(row["tree"])], [*columns[:3], "tree"])
-        rows = figures[(figures[list(wanted.index)] == wanted).all(axis=1)]
-        exact = rows[rows.dataset == str(row["dataset"])]
-        return rows if exact.empty else exact
+        wanted = dict(zip(columns[:2], labels.paper_models(row["pair"]), strict=True))
+        wanted |= {"temperature": row["temperature"], "tree": str(row["tree"])}
+        return beside(figures, wanted, {"dataset": str(row["dataset"])})
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
+    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows))
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     varying, _ = long.split_keys(shown_cells(results, COLUMNS), ("decoder",))
     keys = [*MODELS, *long.names(["temperature", "dataset", "tree", *results.more, *varying])]
