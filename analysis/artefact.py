@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
+import yaml
 
-from analysis import SLICE, labels, published, table
+from analysis import SLICE, published, table
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
-from analysis.table import Column, Gaps, Key, Note, Notes, Picture, Source, Table
+from analysis.table import Note, Notes, Picture, Source, Table
 from resispec.errors import InvalidInput, first_line
 
 if TYPE_CHECKING:
@@ -42,9 +44,14 @@ class Artefact:
 Maker: TypeAlias = Callable[[Plan], Artefact]
 
 
+def texts(name: str) -> dict[str, Any]:
+    """The prose of an artefact, its caption and its notes: analysis/texts/NAME.yaml."""
+    return yaml.safe_load((ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 def command(name: str, make: Maker) -> Callable[..., int]:
     """The command line of an artefact, `main(arguments=None)`, see `run`. arguments: without the program."""
-    return lambda arguments=None: run(name, make, arguments)
+    return partial(run, name, make)
 
 
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
@@ -106,39 +113,11 @@ def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
     return frame
 
 
-def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
-    """The keys that tell rows apart, and the others as a sentence for the caption: " Pair: embedded pair."
-
-    An empty label (autoregressive decoding has no tree) is no value. "method" always tells rows apart.
-    """
-    values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
-    varying = [key for key in keys if key == "method" or len(values[key]) > 1]
-    fixed = [
-        f"{labels.header(key)}: {labels.text(key, found[0])}"
-        for key, found in values.items()
-        if key not in varying and found
-    ]
-    return varying, f" {', '.join(fixed)}." if fixed else ""
-
-
-def key_columns(keys: Iterable[str]) -> list[Column]:
-    """The columns of labels that name rows."""
-    return [Column(key, labels.header(key), "key") for key in keys]
-
-
-def key_cells(cell: Mapping[str, Any], keys: Iterable[str]) -> list[Key]:
-    """The labels that name a cell's row; "method" is its decoder with its verifier."""
-    return [
-        Key((cell["decoder"], cell["verifier"]), labels.method(cell["decoder"], cell["verifier"]))
-        if key == "method"
-        else Key(cell[key], labels.text(key, cell[key]))
-        for key in keys
-    ]
-
-
-def key_texts(cell: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """These values as printed."""
-    return [str(key) for key in key_cells(cell, keys)]
+def beside(figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any]) -> pd.DataFrame:
+    """The paper's rows with the wanted values; of them those with the preferred ones, where there are any."""
+    rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
+    exact = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
+    return rows if exact.empty else exact
 
 
 def footer(
@@ -152,6 +131,7 @@ def footer(
     done = results.cells[results.cells.status == "done"]
     timed = results.cells[~results.cells.is_audit]
     absent = int((timed.status != "done").sum())
+    gaps = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted." if absent else ""
     source = Source(
         plan.profile,
         devices=distinct(done.device),
@@ -159,7 +139,6 @@ def footer(
         prompts=tuple(sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})),
         commits=distinct(done.commit),
     )
-    gaps = Gaps(absent, len(timed)) if absent else None
     return Notes(tuple(about), picture, source, tuple(definitions), gaps, plan.stale)
 
 

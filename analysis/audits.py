@@ -33,15 +33,11 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     cells, verdicts = results.cells, {}
-
-    def labels(cell: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(cell[key] for key in results.keys)
-
-    timed = {labels(cell): cell for cell in cells[~cells.is_audit].to_dict("records")}
+    timed = {results.place(cell): cell["cell_id"] for cell in cells[~cells.is_audit].to_dict("records")}
     for cell in cells[cells.is_audit].to_dict("records"):
-        key, rows = labels(cell), results.rows.get(cell["cell_id"])
+        key, rows = results.place(cell), results.rows.get(cell["cell_id"])
         verdicts[key] = of_cell(cell, rows)
-        other = results.rows.get(timed.get(key, {}).get("cell_id"))
+        other = results.rows.get(timed.get(key, ""))
         if rows is not None and other is not None:
             tokens = other.set_index("prompt_index").tokens_sha256
             own = rows[rows.prompt_index.isin(tokens.index)]
@@ -73,9 +69,9 @@ def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
-    """A table's cell of QUANTITIES and "verdict"."""
-    z = tuple(float(quantities[name]) for name in QUANTITIES[:2])
-    return Audit(str(quantities["verdict"]), z, float(quantities["audited_tokens"]))
+    """A table's cell of "verdict" and QUANTITIES, as far as they are known."""
+    *z, tokens = (float(quantities.get(name, np.nan)) for name in QUANTITIES)
+    return Audit(str(quantities["verdict"]), tuple(z), tokens)
 
 
 def counted(verdicts: Collection[str]) -> str:

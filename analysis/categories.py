@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis import audits, metrics
-from analysis.artefact import key_cells, key_columns, split_keys
+from analysis import audits, long, metrics
 from analysis.load import LABELS, SETTING, Plan, Results, load
 from analysis.metric_table import measure
 from analysis.metrics import ACCEPTED_LENGTH
 from analysis.stats import BRACKETS
-from analysis.table import Cell, Column, Gap, Notes, Number, Table, Text
+from analysis.table import Notes, Table
 
 FIELD = "category"
 """Of rows whose prompts have one."""
@@ -33,9 +32,9 @@ def of(plan: Plan) -> Table | None:
     MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
     """
     frames = [pd.DataFrame()]
-    for part in dict.fromkeys(request.part for request in plan.requests):
-        timed = [request for request in plan.requests if request.part == part and not request.is_audit]
-        frames.append(_by_category(load(replace(plan, requests=tuple(timed)))))
+    for part in plan.by_part().values():
+        timed = tuple(request for request in part.requests if not request.is_audit)
+        frames.append(_by_category(load(replace(part, requests=timed))))
     frame = pd.concat(frames, ignore_index=True)
     if frame.empty:
         return None
@@ -43,42 +42,27 @@ def of(plan: Plan) -> Table | None:
     frame[keys] = frame[keys].fillna("")
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
     more = [key for key in keys if key not in LABELS]
-    varying, fixed = split_keys(frame.assign(method=""), (*SETTING, *more, "tree", "method"))
+    varying, fixed = long.split_keys(frame.assign(method=""), (*SETTING, *more, "tree", "method"))
     lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
-    names = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
-    lines = []
-    for _, rows in lengths.groupby(keys, sort=False):
-        first, by_name = rows.iloc[0], {row[FIELD]: row for row in rows.to_dict("records")}
-        numbers: list[Cell] = [
-            Number.of(by_name[name], ACCEPTED_LENGTH.spec) if name in by_name else Text() for name in names
-        ]
-        if first.status != "done":
-            numbers[0] = Gap(first.status, first.reason)
-        lines.append((*key_cells(first, varying), *numbers))
-    columns = [Column(name, name.replace("_", " "), "number") for name in names]
-    notes = Notes((DEFINITION, BRACKETS))
-    return Table(
-        f"{plan.artefact}_categories",
-        (*key_columns(varying), *columns),
-        tuple(lines),
-        CAPTION + fixed,
-        frame,
-        notes,
-    )
+    found = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
+    shown = long.names(varying)
+    shown += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in found]
+    lines = long.tabulate(lengths, keys, shown, (FIELD,))
+    return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, Notes((DEFINITION, BRACKETS)))
 
 
 def _by_category(results: Results) -> pd.DataFrame:
     """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
     fields = {*metrics.fields(), FIELD}
     rows = {cell_id: own for cell_id, own in results.rows.items() if fields <= set(own)}
-    names = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
-    if not names:
+    found = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
+    if not found:
         return pd.DataFrame()
     cells = results.cells
     has_rows = cells.cell_id.isin(rows)
     cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
     frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})]
-    for name in names:
+    for name in found:
         of_category = {cell_id: own[own[FIELD] == name] for cell_id, own in rows.items()}
         of_category = {cell_id: own for cell_id, own in of_category.items() if len(own)}
         asked = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)

@@ -11,7 +11,7 @@ sweeps without a name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,35 +50,32 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
 
     Columns: FIRST, whatever else a sweep varied, LAST. Raises InvalidInput for a damaged cell.
     """
-    parts = [(plan, part) for plan in plans for part in dict.fromkeys(one.part for one in plan.requests)]
-    frame = pd.DataFrame([row for plan, part in parts for row in _rows(plan, part)])
+    frame = pd.DataFrame(
+        [row for plan in plans for part in plan.by_part().items() for row in _rows(plan.commands, *part)]
+    )
     varied = [name for name in frame if name not in FIRST + LAST]
     return frame.reindex(columns=[*FIRST, *varied, *LAST])
 
 
-def _rows(plan: Plan, part: str) -> Iterator[dict[str, Any]]:
-    """The rows of one sweep, whose cells are compared with each other alone.
-
-    Cells whose task is not to decode have NaN for METRICS.
-    """
-    requests = plan.parts(lambda name: name == part)
-    tasks = {request.cell_id: request.entry.get("task", "") for request in requests.requests}
-    results = load(requests)
+def _rows(commands: Mapping[str, str], part: str, plan: Plan) -> Iterator[dict[str, Any]]:
+    """The rows of one part of a plan. Cells whose task is not to decode have NaN for METRICS."""
+    tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
+    results = load(plan)
     fields = set(metrics.fields())
     decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
-    decoded |= {name: rows for name, rows in results.rows.items() if name in audit_ids}
+    decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     measured: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in measure(replace(results, rows=decoded)).to_dict("records"):
-        numbers = measured.setdefault(tuple(row[name] for name in results.keys), {})
+        numbers = measured.setdefault(results.place(row), {})
         if row["quantity"] not in audits.QUANTITIES:
             bounds = {"": row["value"], "_lower": row["lower"], "_upper": row["upper"]}
             numbers |= {row["quantity"] + bound: value for bound, value in bounds.items()}
     audited = audits.by_labels(results)
     for cell in results.cells.to_dict("records"):
-        key = tuple(cell[name] for name in results.keys)
+        key = results.place(cell)
         if not cell["is_audit"] or key not in measured:
-            about = {"artefact": plan.artefact, "part": part, "command": plan.commands[part]}
+            about = {"artefact": plan.artefact, "part": part, "command": commands[part]}
             about |= {"task": tasks[cell["cell_id"]]} | results.about(cell)
             yield cell | about | measured.get(key, {}) | audited.get(key, {})
 

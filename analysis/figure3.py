@@ -1,13 +1,10 @@
-"""Figure 3: where the time of a step goes, and where that of shaping does, decoder by decoder.
-
-Usage: python -m analysis.figure3 --profile embedded
-"""
+"""Figure 3: where the time of a step goes, and where that of shaping does, decoder by decoder."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import matplotlib as mpl
 import pandas as pd
@@ -15,12 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from analysis import figures, labels, metrics
-from analysis.artefact import Artefact, command, footer, key_cells, key_columns, key_texts, paper, split_keys
+from analysis import figures, labels, long, metrics
+from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.figures import SIZE
 from analysis.load import SETTING, Plan, Results, load
 from analysis.stats import ABSENT, BRACKETS, Interval, divide, paired_gain, ratio
-from analysis.table import Cell, Column, Gap, Number, Paper, Picture, Table
+from analysis.table import Number, Paper, Picture, Table
 
+TEXTS = texts("figure3")
 Parts: TypeAlias = Mapping[str, tuple[str, str]]
 """Name -> what is printed, and the colour."""
 
@@ -48,97 +47,24 @@ SHAPING: Parts = {
 LEFT, RIGHT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)", "% of ResiSpec's shaping"
 ROOM = 0.055
 """A part that is narrower than this share of its panel has no number."""
-
-
-COUNTS = ("num_emitted", "num_steps", "num_timed")
-SECONDS = ("profiled_s", "draft_s", "target_s", "verify_s", "shaping_s", "clock_s")
-SHAPING_SECONDS = {part: f"{part}_s" for part in SHAPING if part != "between"}
-FIELDS = (*COUNTS, *SECONDS, *SHAPING_SECONDS.values())
-COLUMNS = {
-    "Step, ms": ("step", "ms_per_step", ".2f"),
-    **{f"{label}, ms": (part, "ms_per_step", ".2f") for part, (label, _) in STEP.items()},
-    "Shaping, % of step": ("shaping", "percent_of_step", ".1f"),
-    "Step over standard's, %": ("step", "percent_over_standard", "+.1f"),
-    **{f"{label}, % of shaping": (part, "percent_of_shaping", ".0f") for part, (label, _) in SHAPING.items()},
-}
-"""Header -> which part and which quantity of it a column prints, and how."""
-DEFINITIONS = (
-    "A step is one draft, one forward of the target, verification and commit. Drafting: filling the tree. "
-    "Target forward: over the tree, with the softmax. Shaping, a part of verification: from the law that a "
-    "sibling was tested against to the law after its rejection; the standard rule's is a subtraction and a "
-    "normalisation. Verification, the rest: chances of acceptance, the draft's law of the next sibling, "
-    "drawing, walking down the tree. Other: cutting the caches to the accepted path, and the loop itself. "
-    "These five add up to the step.",
-    "ResiSpec's shaping, in the paper's words. Budget: the mass Z and the first projection min(Z q, p). "
-    "Redistribution: what this clipped off, spread over the capacity that is left. Proxy formulation: the "
-    "law norm(max(p - k, 0)) of the next test; k = p - r itself is never formed, since this law is the "
-    "residual r, normalised. Between them: calls and the clock. These four add up to shaping. A law covers "
-    "all siblings of a node that is visited, so a residual is shaped once for each of them, rejected or not.",
-    "EAGLE, softmax as q: the paper's reading of EAGLE's candidates, here for both rules. Told that "
-    "candidates are point masses, which they are, ResiSpec is the standard rule, and the two do not differ.",
-    "Step over standard's: the time of a step over that of the same decoder with the standard rule. It also "
-    "holds what longer accepted paths cost, which visit more nodes; ResiSpec's are those of a biased output, "
-    "see Tables 1 and 2.",
+FIELDS = (
+    *("num_emitted", "num_steps", "num_timed", "profiled_s", "draft_s", "target_s", "verify_s", "shaping_s"),
+    *("clock_s", "budget_s", "redistribution_s", "proxy_s"),
 )
-
-
-def seconds(rows: pd.DataFrame) -> dict[str, pd.Series]:
-    """Seconds of every prompt in a "step", in the parts of STEP and of SHAPING, and in the "clock"."""
-    named = {part: rows[field] for part, field in SHAPING_SECONDS.items()}
-    return {
-        "step": rows.profiled_s,
-        "draft": rows.draft_s,
-        "target": rows.target_s,
-        "verification": rows.verify_s - rows.shaping_s,
-        "shaping": rows.shaping_s,
-        "other": rows.profiled_s - rows.draft_s - rows.target_s - rows.verify_s,
-        **named,
-        "between": rows.shaping_s - sum(named.values()),
-        "clock": rows.clock_s,
-    }
-
-
-def measure(results: Results) -> pd.DataFrame:
-    """One row for every cell, part and quantity; a cell that is not done has one row, without a number.
-
-    Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
-    """
-    cells, same = results.cells.to_dict("records"), [key for key in results.keys if key != "verifier"]
-    baselines = {
-        tuple(cell[key] for key in same): results.rows.get(cell["cell_id"])
-        for cell in cells
-        if cell["verifier"] == "standard"
-    }
-    records = []
-    for cell in cells:
-        rows = results.rows.get(cell["cell_id"])
-        baseline = baselines.get(tuple(cell[key] for key in same))
-        numbers = {("", ""): ABSENT}
-        if rows is not None:
-            numbers = dict(_quantities(rows, None if cell["verifier"] == "standard" else baseline))
-        for (part, quantity), interval in numbers.items():
-            records.append(results.about(cell) | {"part": part, "quantity": quantity} | vars(interval))
-    return pd.DataFrame(records)
-
-
-def _quantities(
-    rows: pd.DataFrame, baseline: pd.DataFrame | None
-) -> Iterator[tuple[tuple[str, str], Interval]]:
-    """Part, quantity and value of one cell. baseline: the rows that its step is compared with."""
-    spent = seconds(rows)
-    yield ("step", metrics.ACCEPTED_LENGTH.name), metrics.ACCEPTED_LENGTH.of(rows)
-    yield ("step", "timed_parts"), ratio(rows.num_timed, rows.num_steps)
-    for part, values in spent.items():
-        yield (part, "ms_per_step"), ratio(1e3 * values, rows.num_steps)
-    for part in (*STEP, "clock"):
-        yield (part, "percent_of_step"), ratio(100 * spent[part], spent["step"])
-    if rows.budget_s.any():  # the standard rule's shaping is not split
-        for part in SHAPING:
-            yield (part, "percent_of_shaping"), ratio(100 * spent[part], spent["shaping"])
-    if baseline is not None:
-        gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
-        percent = [100 * (bound - 1) for bound in (gain.value, gain.lower, gain.upper)]
-        yield ("step", "percent_over_standard"), Interval(*percent)
+COLUMNS = (
+    long.number("Step, ms", ".2f", "ms_per_step", "step"),
+    *(
+        long.number(f"{label}, ms", ".2f", "ms_per_step", part, brackets=part == "shaping")
+        for part, (label, _) in STEP.items()
+    ),
+    long.number("Shaping, % of step", ".1f", "percent_of_step", "shaping"),
+    long.number("Step over standard's, %", "+.1f", "percent_over_standard", "step"),
+    *(
+        long.number(f"{label}, % of shaping", ".0f", "percent_of_shaping", part, brackets=False)
+        for part, (label, _) in SHAPING.items()
+    ),
+)
+"""Intervals are printed for the step and its shaping; the others' are in the CSV."""
 
 
 def make(plan: Plan) -> Artefact:
@@ -146,36 +72,61 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     frame = measure(results)
     keys = (*SETTING, *results.more, "tree", "method")
-    varying, fixed = split_keys(results.cells.assign(method=""), keys)
-    lines = []
-    for _, rows in frame.groupby(["cell_id", *results.keys], sort=False):
-        first, numbers = rows.iloc[0], _numbers(rows)
-        if first.status != "done":
-            numbers[0] = Gap(first.status, first.reason)
-        lines.append((*key_cells(first, varying), *numbers))
-    columns = [Column(f"{part} {name}", header, "number") for header, (part, name, _) in COLUMNS.items()]
-    about = (*DEFINITIONS, _compared(frame, varying), *_clock(frame))
-    picture = Picture("The time of a step by part", "figure3.png")
-    table = Table(
-        "figure3",
-        (*key_columns(varying), *columns),
-        tuple(lines),
-        f"Figure 3 of the paper, {plan.profile} profile: the time of a step by part.{fixed}",
-        frame,
-        footer(results, plan, about, [BRACKETS], picture),
-    )
+    varying, fixed = long.split_keys(results.cells.assign(method=""), keys)
+    shown = [*long.names(varying), *COLUMNS]
+    lines = long.tabulate(frame, ["cell_id", *results.keys], shown, ("quantity", "part"))
+    about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
+    notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "figure3.png"))
+    table = Table("figure3", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     drawn = draw(frame, [key for key in varying if key != "method"])
     return Artefact((table,), {"figure3": drawn}, suffixes=("csv", "md"))
 
 
-def _numbers(rows: pd.DataFrame) -> list[Cell]:
-    """The numbers of a line, with intervals for the step and its shaping; the others' are in the CSV."""
-    known = {(row["part"], row["quantity"]): row for row in rows.to_dict("records")}
-    numbers: list[Cell] = []
-    for part, quantity, spec in COLUMNS.values():
-        number = Number.of(known.get((part, quantity), ABSENT), spec)
-        numbers.append(number if part in ("step", "shaping") else Number(number.value, spec=spec))
-    return numbers
+def measure(results: Results) -> pd.DataFrame:
+    """One row for every cell, part and quantity; a cell that is not done has one row, without a number.
+
+    Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
+    """
+    cells = results.cells.to_dict("records")
+    by_place = {results.place(cell): results.rows.get(cell["cell_id"]) for cell in cells}
+    records: list[dict[str, Any]] = []
+    for cell in cells:
+        rows, baseline = (by_place.get(results.place(cell | own)) for own in ({}, {"verifier": "standard"}))
+        found = [("", {"": ABSENT})]
+        if rows is not None:
+            found = list(_quantities(rows, None if cell["verifier"] == "standard" else baseline))
+        for part, numbers in found:
+            records += long.records(results.about(cell) | {"part": part}, numbers)
+    return pd.DataFrame(records)
+
+
+def _quantities(
+    rows: pd.DataFrame, baseline: pd.DataFrame | None
+) -> Iterator[tuple[str, dict[str, Interval]]]:
+    """Part and quantities of one cell. baseline: the rows that its step is compared with."""
+    split = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
+    step = {
+        "draft": rows.draft_s,
+        "target": rows.target_s,
+        "verification": rows.verify_s - rows.shaping_s,
+        "shaping": rows.shaping_s,
+        "other": rows.profiled_s - rows.draft_s - rows.target_s - rows.verify_s,
+    }
+    split["between"] = rows.shaping_s - sum(split.values())
+    spent = {"step": rows.profiled_s} | step | split | {"clock": rows.clock_s}
+    yield "step", {metrics.ACCEPTED_LENGTH.name: metrics.ACCEPTED_LENGTH.of(rows)}
+    yield "step", {"timed_parts": ratio(rows.num_timed, rows.num_steps)}
+    for part, values in spent.items():
+        yield part, {"ms_per_step": ratio(1e3 * values, rows.num_steps)}
+    for part in (*step, "clock"):
+        yield part, {"percent_of_step": ratio(100 * spent[part], rows.profiled_s)}
+    if rows.budget_s.any():  # the standard rule's shaping is not split
+        for part, values in split.items():
+            yield part, {"percent_of_shaping": ratio(100 * values, rows.shaping_s)}
+    if baseline is not None:
+        gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
+        percent = [100 * (bound - 1) for bound in (gain.value, gain.lower, gain.upper)]
+        yield "step", {"percent_over_standard": Interval(*percent)}
 
 
 def _clock(frame: pd.DataFrame) -> list[str]:
@@ -184,14 +135,8 @@ def _clock(frame: pd.DataFrame) -> list[str]:
     percent = frame.value[(frame.part == "clock") & (frame.quantity == "percent_of_step")]
     if parts.empty:
         return []
-    return [
-        "Cells that are profiled are cells of their own, and no throughput is taken from them: the clock "
-        "waits for the device at both ends of every part. It times "
-        f"{Paper(parts.min(), parts.max(), '.0f')} parts a step; as many empty ones take "
-        f"{Paper(percent.min(), percent.max(), '.1f')} % of the step, mostly within shaping, whose "
-        "parts are the shortest. Nothing is subtracted. On a GPU waiting also keeps the host from running "
-        "ahead, so a profiled step is longer than one whose throughput is measured.",
-    ]
+    shown = {"parts": Paper(parts.min(), parts.max(), ".0f")}
+    return [TEXTS["clock"].format(**shown, percent=Paper(percent.min(), percent.max(), ".1f"))]
 
 
 def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
@@ -201,25 +146,20 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     table = paper("table1", ("temperature", "dataset", *names["specinfer"], *names["resispec"]))
     own, shaped = (1e3 * divide(table[above], table[below]) for above, below in names.values())
     over = 100 * (shaped / own - 1)
+    first = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
+    implied = {"own": own[first], "shaped": shaped[first], "over": over[first]}
     here = [
-        f"{', '.join(key_texts(row, varying))} {Number.of(row, '+.1f')} %"
+        f"{', '.join(long.key_texts(row, varying))} {Number.of(row, '+.1f')} %"
         for row in frame[frame.quantity == "percent_over_standard"].to_dict("records")
     ]
-    first = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
-    return (
-        "The paper's Figure 3 comes without numbers. Accepted length over tokens/s is the time of a step, so "
-        f"its Table 1 (RTX 3090) implies {own[first]:.1f} ms for SpecInfer and {shaped[first]:.1f} ms for "
-        f"ResiSpec on CNN/DM at T = 1: {over[first]:+.1f} %, and {over.min():+.1f} to {over.max():+.1f} % "
-        "over its six settings. That is a Step over standard's, in throughput runs, for orientation where "
-        "models or hardware are others." + (f" Here: {'; '.join(here)}." if here else "")
-    )
+    note = TEXTS["compared"].format(**implied, least=over.min(), most=over.max())
+    return note + (f" Here: {'; '.join(here)}." if here else "")
 
 
 def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
     """Both panels, with a row for every cell.
 
-    frame: of `measure`. named: the keys that tell rows apart beside decoder and
-    verifier.
+    frame: of `measure`. named: the keys that tell rows apart beside decoder and verifier.
     """
     cells = [rows for _, rows in frame.groupby(["cell_id", "decoder", *named, "verifier"], sort=False)]
     figure = Figure(figsize=(9.8, 1.3 + 0.5 * len(cells)), layout="constrained")
@@ -233,15 +173,21 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
         own = ", ".join(labels.text(key, first[key]) for key in ("decoder", *reversed(named)))
         place += 1.9 if own != title else 1
         if own != title:
-            left.text(0, place - 0.5, own, fontsize=figures.SIZE, fontweight="bold", va="bottom")
+            left.text(0, place - 0.5, own, fontsize=SIZE, fontweight="bold", va="bottom")
         title = own
         places.append((place, labels.name("verifier", first.verifier)))
         _row(left, right, place, rows)
     left.set_yticks([place for place, _ in places], [name for _, name in places])
     left.set_ylim(place + 0.6, 0.7)
-    for axes, parts, measure in ((left, STEP, LEFT), (right, SHAPING, RIGHT)):
-        axes.set_xlabel(measure, fontsize=figures.SIZE)
-        _legend(axes, parts, columns=len(parts) if axes is left else 2)
+    spot = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.2, "frameon": False}
+    spot |= {"handlelength": 1.0, "columnspacing": 1.0, "handletextpad": 0.4, "fontsize": SIZE}
+    for axes, parts, measured, columns in ((left, STEP, LEFT, len(STEP)), (right, SHAPING, RIGHT, 2)):
+        axes.set_xlabel(measured, fontsize=SIZE)
+        handles = [Patch(facecolor=colour, label=label) for label, colour in parts.values()]
+        axes.legend(handles=handles, ncols=columns, **spot)
+        figures.finish(axes)
+        axes.grid(visible=False)
+        axes.tick_params(axis="y", length=0)
     return figure
 
 
@@ -249,23 +195,22 @@ def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
     """One cell's bars, or why there are none."""
     first = rows.iloc[0]
     if first.status != "done":
-        left.text(0, place, f" {first.status}", fontsize=figures.SIZE, va="center", color=figures.GREY)
+        left.text(0, place, f" {first.status}", fontsize=SIZE, va="center", color=figures.GREY)
         return
     found = {quantity: own.set_index("part") for quantity, own in rows.groupby("quantity")}
-    spent = found["ms_per_step"]
-    _stack(left, place, {part: (spent.value[part], f"{spent.value[part]:.1f}") for part in STEP}, STEP)
-    whole = spent.loc["step"]
+    spent, whole = found["ms_per_step"].value, found["ms_per_step"].loc["step"]
+    _stack(left, place, {part: (spent[part], f"{spent[part]:.1f}") for part in STEP}, STEP)
     if whole.notna().all():
         spread = [[whole.value - whole.lower], [whole.upper - whole.value]]
         left.errorbar(whole.value, place, xerr=spread, color=figures.BLACK, capsize=2.5, elinewidth=0.9)
     said = f"{whole.value:.1f} ms, shaping {found['percent_of_step'].value['shaping']:.1f} %"
     end = whole.value if pd.isna(whole.upper) else whole.upper
-    left.annotate(said, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=figures.SIZE)
+    left.annotate(said, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=SIZE)
     if "percent_of_shaping" in found:
         percent = found["percent_of_shaping"].value
         _stack(right, place, {part: (percent[part], f"{percent[part]:.0f} %") for part in SHAPING}, SHAPING)
     else:
-        right.text(2, place, "not split", fontsize=figures.SIZE, va="center", color=figures.GREY)
+        right.text(2, place, "not split", fontsize=SIZE, va="center", color=figures.GREY)
 
 
 def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], parts: Parts) -> None:
@@ -275,20 +220,10 @@ def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], pa
         colour = parts[part][1]
         axes.barh(place, width, 0.72, start, color=colour, edgecolor="white", linewidth=0.6)
         if width >= room:
-            style = {"ha": "center", "va": "center", "fontsize": figures.SIZE - 0.5}
+            style = {"ha": "center", "va": "center", "fontsize": SIZE - 0.5}
             ink = "white" if colour == figures.BLUE else "black"
             axes.text(start + width / 2, place, text, color=ink, **style)
         start += width
-
-
-def _legend(axes: Axes, parts: Parts, columns: int) -> None:
-    handles = [Patch(facecolor=colour, label=label) for label, colour in parts.values()]
-    spot = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.2, "frameon": False}
-    spacing = {"handlelength": 1.0, "columnspacing": 1.0, "handletextpad": 0.4}
-    axes.legend(handles=handles, ncols=columns, fontsize=figures.SIZE, **spot, **spacing)
-    figures.finish(axes)
-    axes.grid(visible=False)
-    axes.tick_params(axis="y", length=0)
 
 
 main = command("figure3", make)

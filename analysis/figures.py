@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from analysis.metric_table import CEILING
+from analysis.long import CEILING
 from resispec.files import replacing
 
 # Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).

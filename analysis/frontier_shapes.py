@@ -9,39 +9,35 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import labels
-from analysis.artefact import distinct, key_cells
+from analysis import labels, long
+from analysis.artefact import distinct, texts
 from analysis.load import Plan
-from analysis.table import Cell, Column, Key, Notes, Number, Source, Table, Text
+from analysis.table import Notes, Number, Source, Table
 from resispec.trees import grow_map
 
+TEXTS = texts("frontier_shapes")
+PLACE = ("temperature", "decoder", "verifier", "num_nodes", "num_levels")
 COLUMNS = (
-    *("temperature", "decoder", "verifier", "num_nodes", "num_levels", "widths", "expected_tokens"),
+    *(*PLACE, "widths", "expected_tokens"),
     *("standard_error", "s_per_token", "fastest_from_ratio", "fastest_up_to_ratio"),
 )
-HEADER = {
-    "temperature": "T",
-    "method": "Method",
-    "num_nodes": "Positions",
-    "num_levels": "Levels",
-    "widths": "Nodes a level",
-    "expected_tokens": "Tokens a step",
-    "s_per_token": "ms a token",
-    "fastest_up_to_ratio": "Fastest at cost ratios",
-}
-CAPTION = "Shapes of the frontier, {} profile: which is the fastest depends on what a draft forward costs."
-RATIO = (
-    "Cost ratio: seconds of one forward of the draft over a level, over seconds of one forward of the "
-    "target over all positions; a tree of L levels takes L - 1 of the former and one of the latter. Of each "
-    "size the shapes that are the fastest at some ratio are listed; the CSV has the best of every number of "
-    "levels."
-)
-EXPECTED = (
-    "Tokens a step: expected, from laws of drafted trees in text that the target wrote, on documents that "
-    "no choice of shape has seen and no table measures; in parentheses the standard error over documents. "
-    "ms a token: of both models' forwards alone, as timed on this machine. Drawn i.i.d.: regular shapes and "
-    "their neighbours were compared; without replacement and top-k: the trees of Sequoia's search for every "
-    "number of levels, with at most 32 children a node."
+SHOWN = (
+    *long.names(("temperature", "method"), num_nodes="Positions"),
+    long.words("num_levels", "Levels", lambda row: str(row["num_levels"]), "number"),
+    long.words("widths", "Nodes a level", lambda row: row["widths"].strip("[]"), "number"),
+    long.words(
+        "expected_tokens",
+        "Tokens a step",
+        lambda row: f"{row['expected_tokens']:.2f} ({row['standard_error']:.2f})",
+        "number",
+    ),
+    long.words("s_per_token", "ms a token", lambda row: str(Number(1000 * row["s_per_token"])), "number"),
+    long.words(
+        "fastest_up_to_ratio",
+        "Fastest at cost ratios",
+        lambda row: between(row["fastest_from_ratio"], row["fastest_up_to_ratio"]),
+        "number",
+    ),
 )
 
 
@@ -54,73 +50,51 @@ def read(plan: Plan) -> list[dict[str, Any]]:
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
     """The table of all searched trees; of a tree, the shapes by rising number of levels."""
-    frame = pd.DataFrame([row for about in shapes for row in _rows(about)], columns=list(COLUMNS))
-    ranks = pd.DataFrame(
-        {name: [labels.rank(name, value) for value in frame[name]] for name in ("temperature", "decoder")}
-        | {name: frame[name].tolist() for name in ("num_nodes", "num_levels")}
+    records = []
+    for about in shapes:
+        start = 0.0
+        ends = {
+            levels: math.inf if end is None else end for levels, end in about["fastest_up_to_ratio"].items()
+        }
+        ranges = {}
+        for levels, end in ends.items():
+            ranges[levels], start = {"fastest_from_ratio": start, "fastest_up_to_ratio": end}, end
+        for levels, shape in about["frontier"].items():
+            widths = [1, *shape["widths"]]
+            sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
+            records.append({**about, **shape, **sizes, **ranges.get(levels, {})})
+    frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
+        ["temperature", "decoder", "num_nodes", "num_levels"],
+        key=lambda column: column.map(
+            lambda value: labels.rank(column.name, value) if column.name in PLACE[:2] else value
+        ),
+        ignore_index=True,
     )
-    frame = frame.loc[ranks.sort_values(list(ranks), kind="stable").index].reset_index(drop=True)
-    fastest = frame[frame.fastest_up_to_ratio.notna()].to_dict("records")
+    lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
     source = Source(plan.profile, distinct(about["device"] for about in shapes), plan.command)
-    columns = [
-        Column(key, header, "key" if place < 3 else "number")
-        for place, (key, header) in enumerate(HEADER.items())
-    ]
-    notes = Notes((RATIO, EXPECTED), source=source, stale=plan.stale)
-    caption = CAPTION.format(plan.profile)
-    return Table("frontier_shapes", tuple(columns), tuple(map(_line, fastest)), caption, frame, notes)
-
-
-def _line(row: Mapping[str, Any]) -> tuple[Cell, ...]:
-    return (
-        *key_cells(row, ("temperature", "method")),
-        Key(row["num_nodes"], str(row["num_nodes"])),
-        Text(str(row["num_levels"])),
-        Text(row["widths"].strip("[]")),
-        Text(f"{row['expected_tokens']:.2f} ({row['standard_error']:.2f})"),
-        Number(1000 * row["s_per_token"]),
-        Text(between(row["fastest_from_ratio"], row["fastest_up_to_ratio"])),
-    )
+    notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.stale)
+    return Table("frontier_shapes", *lines, TEXTS["caption"].format(profile=plan.profile), frame, notes)
 
 
 def between(low: float, high: float) -> str:
-    """An interval of cost ratios."""
+    """An interval of cost ratios; "" for none."""
+    if math.isnan(low):
+        return ""
     return f"from {low:.3f}" if math.isinf(high) else f"{low:.3f} to {high:.3f}"
-
-
-def _rows(about: Mapping[str, Any]) -> list[dict[str, Any]]:
-    limits = {
-        levels: math.inf if limit is None else limit for levels, limit in about["fastest_up_to_ratio"].items()
-    }
-    starts = dict(zip(limits, [0.0, *list(limits.values())[:-1]], strict=True))
-    return [
-        {
-            **{name: about[name] for name in ("temperature", "decoder", "verifier")},
-            **{name: shape[name] for name in ("expected_tokens", "standard_error", "s_per_token")},
-            "num_nodes": 1 + sum(shape["widths"]),
-            "num_levels": int(levels),
-            "widths": json.dumps([1, *shape["widths"]]),
-            "fastest_from_ratio": starts.get(levels, math.nan),
-            "fastest_up_to_ratio": limits.get(levels, math.nan),
-        }
-        for levels, shape in about["frontier"].items()
-    ]
 
 
 def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
     """In one note, the fastest levels of the largest i.i.d. trees, by the cost of a draft forward."""
     sizes = [(1 + sum(about["widths"]), about) for about in shapes if about["decoder"] == "specinfer"]
     size = max((size for size, _ in sizes), default=0)
-    largest = sorted((about for own, about in sizes if own == size), key=lambda about: -about["temperature"])
-    texts = []
-    for about in largest:
+    lines = []
+    for about in sorted(
+        (about for own, about in sizes if own == size), key=lambda about: -about["temperature"]
+    ):
         ranges = [
             f"{levels} levels {'beyond' if limit is None else f'up to {limit:.3f}'}"
             for levels, limit in about["fastest_up_to_ratio"].items()
         ]
         measured = about["draft_s"] / about["target_s"][str(size)]
-        texts.append(f"at T = {about['temperature']:g} {', '.join(ranges)} (this pair, here: {measured:.3f})")
-    intro = (
-        f"Fastest tree of {size} i.i.d. positions by the cost ratio of a draft forward to a target forward: "
-    )
-    return [f"{intro}{'; '.join(texts)}. All sizes and draws: frontier_shapes.md."] if texts else []
+        lines.append(f"at T = {about['temperature']:g} {', '.join(ranges)} (this pair, here: {measured:.3f})")
+    return [TEXTS["by_cost"].format(size=size, texts="; ".join(lines))] if lines else []

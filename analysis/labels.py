@@ -83,22 +83,23 @@ def options(group: str) -> dict[str, dict[str, Any]]:
         text = path.read_text(encoding="utf-8")
         content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         nodes[path.stem] = content[group] if "@package _global_" in text else content
-    return dict(sorted(nodes.items(), key=lambda item: _order(item[1])))
+    return dict(sorted(nodes.items(), key=lambda item: item[1].get("label", {}).get("order", math.inf)))
 
 
-def _order(node: Mapping[str, Any]) -> float:
-    return float(node.get("label", {}).get("order", math.inf))
+def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
+    """The `label` of an option; empty where it has none."""
+    return options(group).get(Label.of(value).option, {}).get("label", {})
 
 
 def models(pair: Label | str) -> tuple[str, str]:
     """The printed names of a pair's target and draft; "–" for what its label does not say."""
-    label = options("pair").get(Label.of(pair).option, {}).get("label", {})
+    label = _printed("pair", pair)
     return label.get("target", name("pair", pair)), label.get("draft", ABSENT)
 
 
 def paper_models(pair: Label | str) -> tuple[str, str]:
     """The target and the draft of the paper's rows that stand beside a pair's; "" for none."""
-    models = options("pair").get(Label.of(pair).option, {}).get("label", {}).get("paper", {})
+    models = _printed("pair", pair).get("paper", {})
     return models.get("target", ""), models.get("draft", "")
 
 
@@ -122,9 +123,8 @@ def name(group: str, value: Label | str) -> str:
     With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7": a tree's printed name says what its
     file's parameters are, so that the name of its option takes its place.
     """
-    label = Label.of(value)
+    label, printed = Label.of(value), _printed(group, value)
     plain = label.option.replace("_", " ")
-    printed = options(group).get(label.option, {}).get("label", {})
     text = printed.get("text", plain)
     if "target" in printed:
         text = f"{printed['target']} + {printed['draft']}"
@@ -136,24 +136,21 @@ def name(group: str, value: Label | str) -> str:
 
 def method(decoder: Label | str, verifier: Label | str) -> str:
     """A decoder with a verifier as printed: "SpecInfer (standard)", "SpecInfer + ResiSpec"."""
-    if not verifier:
-        return name("decoder", decoder)
-    if verifier == "standard":
-        return f"{name('decoder', decoder)} (standard)"
-    return f"{name('decoder', decoder)} + {name('verifier', verifier)}"
+    words = {"": "", "standard": " (standard)"}.get(str(verifier), f" + {name('verifier', verifier)}")
+    return name("decoder", decoder) + words
 
 
 def rank(group: str, value: Any) -> float:
     """The place of a value among others in print: its label's order; temperatures from high to low."""
     if group == "temperature":
         return -float(value)
-    return _order(options(group).get(Label.of(value).option, {}))
+    return float(_printed(group, value).get("order", math.inf))
 
 
 def text(key: str, value: Any) -> str:
-    """A label's value as printed; "–" for an empty one. Values of other keys are printed as they are."""
+    """A label's value as printed; "–" for none. Values of other keys are printed as they are."""
     if isinstance(value, int | float):
-        return format(value, "g")
+        return number(value, "g")
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
 
 

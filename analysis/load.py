@@ -8,8 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,13 +27,9 @@ ROOT = Path(__file__).resolve().parent.parent
 """The repository, to which the files that a plan was made from are relative."""
 EXPERIMENTS = ROOT / "conf" / "experiment"
 LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
-OPTIONAL_LABELS = ("tree", "verifier")
-"""An autoregressive cell has neither: both are then empty."""
 SETTING = ("pair", "temperature", "dataset")
 """Labels that compared rows share; they are ordered by it."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
-STATES = ("done", "failed", "interrupted")
-AGAIN = "running the sweep again measures it anew"
 
 
 @dataclass(frozen=True)
@@ -63,12 +58,12 @@ class Request:
     @classmethod
     def read(cls, entry: Mapping[str, Any], part: str = "") -> Request:
         """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none."""
-        given = dict(entry["labels"])
+        given = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
         is_audit = bool(given.pop("audit", False))
-        named: dict[str, Any] = {}
-        for name in LABELS:
-            value = given.pop(name, "") if name in OPTIONAL_LABELS else given.pop(name)
-            named[name] = float(value) if name == "temperature" else Label.of(value)
+        named: dict[str, Any] = {name: given.pop(name) for name in LABELS}
+        named = {
+            name: float(value) if name == "temperature" else Label.of(value) for name, value in named.items()
+        }
         named |= {name: str(given[name]) for name in sorted(given)}
         file = entry.get("tree_file")
         return cls(str(entry["cell_id"]), named, part, is_audit, Path(file) if file else None, entry)
@@ -109,17 +104,26 @@ class Plan:
         """This plan with the requests of some parts only."""
         return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
 
+    def by_part(self) -> dict[str, Plan]:
+        """This plan part by part: the cells of one are compared with each other alone."""
+        return {part: self.parts(part.__eq__) for part in dict.fromkeys(one.part for one in self.requests)}
+
     def state(self, cell_id: str) -> State:
-        """The state of a cell, see `read_state`."""
-        return self._once(read_state, cell_id)
+        """The state of a cell. Raises InvalidInput when a file of a finished one is not what was written."""
+        return self._once(_state, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
-        """The rows of a cell that is done, see `read_rows`."""
-        return self._once(read_rows, cell_id)
+        """The rows of a cell that is done, by prompt_index; `attrs` has the fields that some rows lack."""
+        return self._once(_prompts, cell_id)
 
     def _once(self, reader: Callable[[Path], Any], cell_id: str) -> Any:
+        """A reader's value for a cell, read once; an error names the cell, and what to do."""
         if (reader, cell_id) not in self.read:
-            self.read[reader, cell_id] = reader(self.results / "raw" / self.profile / cell_id)
+            try:
+                self.read[reader, cell_id] = reader(self.results / "raw" / self.profile / cell_id)
+            except InvalidInput as error:
+                again = "running the sweep again measures it anew"
+                raise InvalidInput(f"cell {cell_id}: {error}; {again}") from error
         return self.read[reader, cell_id]
 
 
@@ -215,6 +219,10 @@ class Results:
         """The keys beyond LABELS: what else the sweep varied."""
         return self.keys[len(LABELS) :]
 
+    def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The labels of a cell, which an audit shares with the cell that it audits."""
+        return tuple(cell[key] for key in self.keys)
+
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
         named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
@@ -231,12 +239,12 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     import pandas as pd
 
     keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
-    wanted, rows = (*IDENTITY, *columns), {}
+    rows = {}
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         if plan.state(cell_id).status == "done":
             rows[cell_id] = found = plan.prompts(cell_id)
-            missing = [name for name in wanted if name not in found or name in found.attrs["partial"]]
-            if missing:
+            wanted = (*IDENTITY, *columns)
+            if missing := [name for name in wanted if name not in found or name in found.attrs["partial"]]:
                 lacking = f"its rows lack {', '.join(missing)}; another version or task wrote them"
                 raise InvalidInput(f"cell {cell_id}: {lacking}")
     entries = [
@@ -244,69 +252,55 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
         | {"is_audit": one.is_audit, **vars(plan.state(one.cell_id))}
         for one in plan.requests
     ]
-    names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
+    names = ["cell_id", *keys, "part", "is_audit", *vars(State())]
     cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
-    cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
+
+    def rank(column: pd.Series) -> Any:
+        if column.name in LABELS:
+            return column.map(lambda value: labels.rank(column.name, value))
+        return pd.factorize(column)[0]
+
     order = [*SETTING, *keys[len(LABELS) :], "decoder", "tree", "verifier"]
-    ranks = pd.DataFrame({
-        key: cells[key].map(lambda value, key=key: labels.rank(key, value))
-        if key in LABELS
-        else pd.factorize(cells[key])[0]
-        for key in order
-    }, index=cells.index)  # fmt: skip
-    cells = cells.loc[ranks.sort_values(order, kind="stable").index].reset_index(drop=True)
+    cells = cells.drop_duplicates(["cell_id", *keys, "is_audit"])
+    cells = cells.sort_values(order, kind="stable", key=rank, ignore_index=True)
     _check_same_prompts(cells[(cells.status == "done") & ~cells.is_audit], rows, keys[len(LABELS) :])
     return Results(cells, rows, keys)
 
 
-@contextmanager
-def _cell(cell_id: str) -> Iterator[None]:
-    """An error names the cell that is read, and what to do."""
-    try:
-        yield
-    except InvalidInput as error:
-        raise InvalidInput(f"cell {cell_id}: {error}; {AGAIN}") from error
-
-
-def read_state(folder: Path) -> State:
-    """The state of the cell in a folder; one that says "running" is interrupted.
-
-    Raises InvalidInput when a file of a finished cell is not what was written.
-    """
+def _state(folder: Path) -> State:
+    """The state of the cell in a folder; one that says "running" is interrupted."""
     if not any((folder / name).exists() for name in ("status.json", "rows.jsonl")):
         return State()
-    with _cell(folder.name):
-        status = read_json(folder / "status.json")
-        if status.get("state") == "running":
+    status = read_json(folder / "status.json")
+    reason = " ".join(str(status.get("reason") or "").split())
+    match status.get("state"):
+        case "running":
             return State("interrupted", "running, or killed, when it was read")
-        if status.get("state") not in STATES:
+        case "failed" | "interrupted" as state:
+            return State(state, reason)
+        case state if state != "done":
             raise InvalidInput("status.json names no state of a cell")
-        reason = " ".join(str(status.get("reason") or "").split())
-        if status["state"] != "done":
-            return State(status["state"], reason)
-        if problem := damage(folder, status.get("files")):
-            raise InvalidInput(f"status.json says that {problem}")
-        if read_json(folder / "cell.json").get("cell_id") != folder.name:
-            raise InvalidInput("cell.json describes another cell")
-        provenance = read_json(folder / "provenance.json")
+    if problem := damage(folder, status.get("files")):
+        raise InvalidInput(f"status.json says that {problem}")
+    if read_json(folder / "cell.json").get("cell_id") != folder.name:
+        raise InvalidInput("cell.json describes another cell")
+    provenance = read_json(folder / "provenance.json")
     commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
     commit += " (changed)" if provenance.get("git_is_dirty") else ""
     return State("done", reason, str(provenance.get("device", "")), commit)
 
 
-def read_rows(folder: Path) -> pd.DataFrame:
-    """The rows of a cell that is done, by prompt_index; `attrs` has the fields that only some rows have."""
+def _prompts(folder: Path) -> pd.DataFrame:
     import pandas as pd
 
-    with _cell(folder.name):
-        try:
-            lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
-            rows = [dict(json.loads(line)) for line in lines]
-        except (OSError, TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"rows.jsonl cannot be read ({first_line(error)})") from error
-        frame = pd.DataFrame(rows)
-        if not len(frame) or any(frame.get(name, frame.index).duplicated().any() for name in IDENTITY[:2]):
-            raise InvalidInput("rows.jsonl is empty or holds a prompt twice")
+    try:
+        lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [dict(json.loads(line)) for line in lines]
+    except (OSError, TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"rows.jsonl cannot be read ({first_line(error)})") from error
+    frame = pd.DataFrame(rows)
+    if not len(frame) or any(frame.get(name, frame.index).duplicated().any() for name in IDENTITY[:2]):
+        raise InvalidInput("rows.jsonl is empty or holds a prompt twice")
     frame.attrs["partial"] = [name for name in frame if any(name not in row for row in rows)]
     return frame.sort_values("prompt_index", ignore_index=True) if "prompt_index" in frame else frame
 

@@ -5,28 +5,29 @@ A line is a cell with its own metrics, or a setting with those of several verifi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
 
-from analysis import audits, labels, metrics
-from analysis.artefact import key_cells, key_columns, split_keys
+from analysis import audits, labels, long, metrics
 from analysis.load import SETTING, Results
+from analysis.long import Found, Shown, split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, Interval
-from analysis.table import Audit, Cell, Column, Gap, Key, Note, Notes, Number, Paper, Table, Text
+from analysis.table import Cell, Column, Note, Notes, Table
 from resispec.errors import InvalidInput
 
 # The decoder and the tree whose standard rule a cell is compared with, from its labels.
-Baseline: TypeAlias = Callable[[Mapping[str, Any]], dict[str, Any]]
+Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Figure: TypeAlias = Callable[[Mapping[str, Any]], tuple[float, float]]
 """The lowest and the highest figure of the paper for a row of the long frame, NaN where it has none."""
 NO_FIGURE = (np.nan, np.nan)
-CEILING = "ceiling"
-"""Stands for a verifier: the most that an exact one can reach."""
+MetricColumn: TypeAlias = tuple[Metric, str, str]
+"""A metric, the verifier whose it is where several stand side by side, and the header."""
 
 
 def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,55 +45,41 @@ def measure(
     itself.
 
     baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
-    sweep varied.
+    sweep varied. Raises InvalidInput when that is several cells.
     """
-    timed = results.cells[~results.cells.is_audit]
-    audited, rows = audits.by_labels(results), []
-    for cell in timed.to_dict("records"):
-        audit = audited.get(tuple(cell[key] for key in results.keys), {})
-        numbers = _metrics(cell, timed, results, baseline)
+    timed = results.cells[~results.cells.is_audit].to_dict("records")
+    audited, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
+    for cell in timed:
+        cell_ids[results.place(cell)].add(cell["cell_id"])
+
+    def of(metric: Metric, cell: dict[str, Any]) -> Interval:
+        prompts = results.rows.get(cell["cell_id"])
+        if prompts is None or (metric.over and cell["decoder"] == "autoregressive"):
+            return ABSENT
+        if not metric.over:
+            return metric.of(prompts)
+        compared = {"decoder": "autoregressive", "tree": "", "verifier": ""}
+        if metric.over == "standard":
+            compared = {"verifier": "standard", **baseline(cell)}
+        others = sorted(cell_ids[results.place(cell | compared)])
+        if len(others) > 1:
+            raise InvalidInput(
+                f"cell {others[1]}: has the labels of {others[0]}; a baseline must be one cell ({compared})"
+            )
+        rows = results.rows.get(others[0]) if others and others[0] != cell["cell_id"] else None
+        return ABSENT if rows is None else metric.of(prompts, rows)
+
+    rows = []
+    for cell in timed:
+        audit = audited.get(results.place(cell), {})
+        numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
-        for quantity, interval in numbers.items():
-            row = results.about(cell) | {"quantity": quantity} | vars(interval)
+        for row in long.records(results.about(cell), numbers):
             low, high = figure(row)
             rows.append(row | {"paper_low": low, "paper_high": high, "verdict": audit.get("verdict", "")})
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
-    names = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
-    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(values, float))
-
-
-def _metrics(
-    cell: Mapping[str, Any], timed: pd.DataFrame, results: Results, baseline: Baseline
-) -> dict[str, Interval]:
-    """Every metric of one cell."""
-    numbers, prompts = {metric.name: ABSENT for metric in metrics.METRICS}, results.rows.get(cell["cell_id"])
-    if prompts is None:
-        return numbers
-    setting = {key: cell[key] for key in (*SETTING, *results.more)}
-    over = {"standard": {"decoder": cell["decoder"], "verifier": "standard"} | baseline(cell)}
-    over["autoregressive"] = {"decoder": "autoregressive"}
-    for metric in metrics.METRICS:
-        if not metric.over:
-            numbers[metric.name] = metric.of(prompts)
-        elif cell["decoder"] != "autoregressive":
-            other = _only(timed, setting | over[metric.over])
-            if other != cell["cell_id"] and other in results.rows:
-                numbers[metric.name] = metric.of(prompts, results.rows[other])
-    return numbers
-
-
-def _only(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> str:
-    """The cell with these labels, or an empty string. Raises InvalidInput when there are several."""
-    is_wanted = [
-        all(cell[key] == value for key, value in wanted.items()) for cell in cells.to_dict("records")
-    ]
-    matches = cells.cell_id[is_wanted].unique().tolist()
-    if len(matches) > 1:
-        named = {key: str(value) for key, value in wanted.items()}
-        raise InvalidInput(
-            f"cell {matches[1]}: has the labels of {matches[0]}; a baseline must be one cell ({named})"
-        )
-    return matches[0] if matches else ""
+    columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
+    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
 
 
 def with_quantity(
@@ -106,142 +93,96 @@ def with_quantity(
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
 
 
-def figures_of(columns: Mapping[tuple[str, str], str], match: Callable[[Any], pd.DataFrame]) -> Figure:
-    """The paper's figures of cells: the range of a column over the rows that `match` gives for a cell.
+def figures_of(
+    columns: Mapping[tuple[str, str], str], beside: Callable[[Mapping[str, Any]], pd.DataFrame]
+) -> Figure:
+    """The paper's figures of cells: the range of a column over the paper's rows beside a cell.
 
     columns: (verifier, quantity) -> the column of the paper's table.
     """
 
     def figure(row: Mapping[str, Any]) -> tuple[float, float]:
         column = columns.get((row["verifier"], row["quantity"]))
-        found = match(row)[column].astype(float) if column else pd.Series(dtype=float)
+        found = beside(row)[column].astype(float) if column else pd.Series(dtype=float)
         return (found.min(), found.max()) if len(found) else NO_FIGURE
 
     return figure
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A column of a metric. verifier: whose, where several stand side by side; header: its own then."""
-
-    metric: Metric
-    verifier: str = ""
-    header: str = ""
-
-
-KeyColumns: TypeAlias = Mapping[Column, Callable[[Mapping[str, Any]], Key]]
-"""Names of a line: columns, and their cells from the first row of a line."""
-
-
-def label_keys(names: Sequence[str]) -> dict[Column, Callable[[Mapping[str, Any]], Key]]:
-    """The columns of labels that name a line."""
-    return {
-        column: lambda row, name=name: key_cells(row, [name])[0]  # type: ignore[misc]
-        for name, column in zip(names, key_columns(names), strict=True)
-    }
-
-
 def by_cell(
-    stem: str,
-    results: Results,
-    frame: pd.DataFrame,
-    caption: str,
-    notes: Notes,
-    columns: Sequence[Metric],
+    stem: str, results: Results, frame: pd.DataFrame, caption: str, notes: Notes, columns: Iterable[Metric]
 ) -> Table:
-    """The table of a long frame with a line for every cell.
-
-    A metric for which the paper has figures is followed by them. A cell that is not done shows its status in
-    place of its first metric.
-    """
+    """The table of a long frame with a line for every cell."""
     cells = results.cells[~results.cells.is_audit].assign(method="")
     varying, fixed = split_keys(cells, (*SETTING, *results.more, "tree", "method"))
-    groups = [rows for _, rows in frame.groupby(["cell_id", *results.keys], sort=False)]
-    lines = _lines(groups, label_keys(varying), [Shown(metric) for metric in columns])
-    return Table(stem, *lines, caption + fixed, frame, notes)
+    shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
+    return Table(
+        stem, *long.tabulate(frame, ["cell_id", *results.keys], shown), caption + fixed, frame, notes
+    )
 
 
 def side_by_side(
-    stem: str, frame: pd.DataFrame, keys: KeyColumns, columns: Sequence[Shown], caption: str, notes: Notes
+    stem: str,
+    frame: pd.DataFrame,
+    keys: Sequence[Shown],
+    columns: Sequence[MetricColumn],
+    caption: str,
+    notes: Notes,
 ) -> Table:
-    """The table of a long frame with a line for every setting, and several verifiers in it.
+    """The table of a long frame with a line for every setting, decoder and tree, and several verifiers in it.
 
     The last columns are the verdicts of the verifiers' audits, where there are any. A note names methods
     whose verifier has no column.
     """
-    has_column = frame.verifier.isin([column.verifier for column in columns])
-    rows = frame[has_column]
-    lines = [tuple(str(cell(row)) for cell in keys.values()) for row in rows.to_dict("records")]
-    groups = [own for _, own in rows.groupby(pd.Series(lines, rows.index, dtype=object), sort=False)]
-    others = frame[~has_column]
-    methods = dict.fromkeys(
-        labels.method(*pair) for pair in zip(others.decoder, others.verifier, strict=True)
+    has_column = frame.verifier.isin([verifier for _, verifier, _ in columns])
+    rows, others = frame[has_column], frame[~has_column]
+    varied = list(frame)[1 : list(frame).index("status")]
+    lines = long.tabulate(
+        rows,
+        [name for name in varied if name != "verifier"],
+        [*keys, *_metric_columns(rows, columns)],
+        ("quantity", "verifier"),
     )
+    pairs = zip(others.decoder, others.verifier, strict=True)
+    methods = dict.fromkeys(labels.method(*pair) for pair in pairs)
     left_out = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
-    notes = replace(notes, about=(*left_out, *notes.about))
-    return Table(stem, *_lines(groups, keys, columns), caption, frame, notes)
+    return Table(stem, *lines, caption, frame, replace(notes, about=(*left_out, *notes.about)))
 
 
-def _lines(
-    groups: Sequence[pd.DataFrame], keys: KeyColumns, shown: Sequence[Shown]
-) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
-    """The columns and the lines of a table. groups: the rows of every line, in long form."""
-    is_side_by_side = any(column.verifier for column in shown)
-    rows = pd.concat([pd.DataFrame(columns=["verifier", "quantity", "paper_low", "verdict"]), *groups])
-    verifiers = rows.verifier if is_side_by_side else pd.Series("", rows.index)
-    with_paper = set(
-        zip(verifiers[rows.paper_low.notna()], rows.quantity[rows.paper_low.notna()], strict=True)
-    )
-    audited = [
-        verifier
-        for verifier in dict.fromkeys(column.verifier for column in shown)
-        if (rows.verdict[verifiers == verifier] != "").any()
-    ]
-    columns = list(keys)
-    for column in shown:
-        key, header = column.metric.name, column.header or column.metric.label
-        columns.append(Column(key, header, "number", column.verifier))
-        if (column.verifier, key) in with_paper:
-            header = f"{header} (paper)" if is_side_by_side else "(paper)"
-            columns.append(Column(key, header, "paper", column.verifier))
-    for verifier in audited:
-        header = f"Audit of {labels.name('verifier', verifier)}" if is_side_by_side else "Audit"
-        columns.append(Column("verdict", header, "audit", verifier))
-    lines = []
-    for group in groups:
-        found = {
-            (row["verifier"] if is_side_by_side else "", row["quantity"]): row
-            for row in group.to_dict("records")
-        }
-        cells: list[Cell] = [cell(group.iloc[0]) for cell in keys.values()]
-        told = set()
-        for column in shown:
-            place = (column.verifier, column.metric.name)
-            row = found.get(place)
-            if row is not None and row["status"] != "done" and column.verifier not in told:
-                told.add(column.verifier)
-                cells.append(Gap(row["status"], row["reason"]))
-            else:
-                cells.append(Text() if row is None else Number.of(row, column.metric.spec))
-            if place in with_paper:
-                paper = NO_FIGURE if row is None else (row["paper_low"], row["paper_high"])
-                cells.append(Paper(*paper, column.metric.paper_spec))
-        for verifier in audited:
-            rows = {name: found[verifier, name] for name in audits.QUANTITIES if (verifier, name) in found}
-            numbers = {name: row["value"] for name, row in rows.items()}
-            verdicts = [row["verdict"] for row in rows.values()]
-            cells.append(audits.cell_of(numbers | {"verdict": verdicts[0]}) if rows else Audit())
-        lines.append(tuple(cells))
-    return tuple(columns), tuple(lines)
+def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Shown]:
+    """Columns of metrics, each followed by the paper's figures where it has some, and those of verdicts."""
+    shown, verdicts = [], {}
+    for metric, verifier, header in columns:
+        own = frame[frame.verifier == verifier] if verifier else frame
+        place = (metric.name, verifier) if verifier else (metric.name,)
+        shown.append(long.number(header, metric.spec, *place, of=verifier))
+        if own.paper_low[own.quantity == metric.name].notna().any():
+            published = f"{header} (paper)" if verifier else "(paper)"
+            shown.append(long.figure(published, metric.paper_spec, *place, of=verifier))
+        if (own.verdict != "").any():
+            whose = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
+            verdicts[verifier] = Shown(Column("verdict", whose, "audit", verifier), _audit(place[1:]))
+    return [*shown, *verdicts.values()]
 
 
-def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:
+def _audit(of: tuple[str, ...]) -> Callable[[Found], Cell]:
+    """The verdict of a line's audit. of: the verifier, where there are several."""
+
+    def cell(found: Found) -> Cell:
+        rows = {name: found[name, *of] for name in audits.QUANTITIES if (name, *of) in found}
+        verdict = next((row["verdict"] for row in rows.values()), "")
+        return audits.cell_of({name: row["value"] for name, row in rows.items()} | {"verdict": verdict})
+
+    return cell
+
+
+def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
     meanings = {metric.label: metric.definition for metric in columns}
     return (meanings, BRACKETS, *([audits.DEFINITION] if results.cells.is_audit.any() else []))
 
 
-def shown_cells(results: Results, columns: Sequence[Shown]) -> pd.DataFrame:
+def shown_cells(results: Results, columns: Iterable[MetricColumn]) -> pd.DataFrame:
     """The cells that have columns: no audits, and none of other verifiers."""
-    verifiers = [column.verifier for column in columns]
+    verifiers = [verifier for _, verifier, _ in columns]
     return results.cells[~results.cells.is_audit & results.cells.verifier.isin(verifiers)]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from analysis import quotes
 from analysis.cli import profile_parser
-from analysis.load import ROOT, Plan, plan_files, read_plan
+from analysis.load import ROOT, plan_files, read_plan
 from analysis.page import provenance
 from resispec.errors import InvalidInput, first_line
 from resispec.files import replacing, write_json
@@ -35,19 +35,11 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
         raise InvalidInput(f"{source / artefact}.md is missing; `make {artefact}` makes it")
     files = [*source.glob(f"{artefact}.*"), *source.glob(f"{artefact}_*.*")]
     copied = [_copy(file, folder / file.name) for file in sorted(files) if file.suffix in SUFFIXES]
-    plan = _plan(artefact, profile, results)
-    if plan and any(request.tree_file for request in plan.requests):
+    plans = [read_plan(artefact, profile, results)] if plan_files(artefact, profile, results) else []
+    if any(request.tree_file for plan in plans for request in plan.requests):
         trees = sorted(file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv"))
         copied += [_copy(file, folder / "growmap" / file.name) for file in trees]
     return copied + quotes.renew(root)
-
-
-def _artefacts(source: Path) -> list[str]:
-    """The artefacts that a profile's folder holds. Raises InvalidInput when there are none."""
-    stems = [page.stem for page in sorted(source.glob("*.md"))]
-    if not stems:
-        raise InvalidInput(f"{source} holds no artefact; `make reproduce-table1` makes one")
-    return [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
 
 
 def _copy(file: Path, target: Path) -> Path:
@@ -55,11 +47,6 @@ def _copy(file: Path, target: Path) -> Path:
     with replacing(target) as partial:
         shutil.copyfile(file, partial)
     return target
-
-
-def _plan(artefact: str, profile: str, results: Path) -> Plan | None:
-    """The plan of an artefact; None where it has no sweep."""
-    return read_plan(artefact, profile, results) if plan_files(artefact, profile, results) else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,11 +57,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     profile, results = chosen.profile, chosen.results
     try:
-        names = chosen.artefacts or _artefacts(results / profile)
+        stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
+        names = chosen.artefacts or [
+            stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)
+        ]
+        if not names:
+            raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
         for artefact in names:
             for path in publish(artefact, profile, results):
                 sys.stdout.write(f"wrote {path}\n")
-        plans = [plan for name in names if (plan := _plan(name, profile, results))]
+        plans = [read_plan(name, profile, results) for name in names if plan_files(name, profile, results)]
         if plans and not chosen.artefacts:
             path = ROOT / "results" / "published" / profile / provenance.FILE
             write_json(path, provenance.facts(plans, results / "raw" / profile))

@@ -76,19 +76,17 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
         if len(matches) != 1 or pd.isna(matches[0]["value"]):
             left_out["not published"] += 1
             continue
-        [other] = matches
+        title, [other] = _title(row, compared), matches
         if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:
             left_out[f"of fewer than {MIN_PROMPTS} prompts"] += 1
         else:
             numbers.append(_overlap(row, other))
-            if not numbers[-1]:
-                texts = [str(Number.of(one, compared.spec)) for one in (row, other)]
-                differing.append(f"{_title(row, compared)} has {texts[0]}, published {texts[1]}")
-        if row.get("verdict") in DECIDED and other.get("verdict") in DECIDED:
-            verdicts.append(row["verdict"] == other["verdict"])
-            if not verdicts[-1]:
-                texts = f"{row['verdict']}, published as {other['verdict']}"
-                differing.append(f"{_title(row, compared)}: {texts}")
+            own, theirs = (Number.of(one, compared.spec) for one in (row, other))
+            differing += [f"{title} has {own}, published {theirs}"] * (not numbers[-1])
+        own, theirs = row.get("verdict"), other.get("verdict")
+        if own in DECIDED and theirs in DECIDED:
+            verdicts.append(own == theirs)
+            differing += [f"{title}: {own}, published as {theirs}"] * (own != theirs)
     agreeing = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
     agreeing += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
     counted = ", ".join(f"{count} row{'s' * (count > 1)} {why}" for why, count in left_out.items())
@@ -118,6 +116,6 @@ def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _title(row: Mapping[str, Any], compared: Compared) -> str:
     words = [labels.text(key, row[key]) for key in ("dataset", "tree") if row.get(key)]
-    method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else row["verifier"]
+    method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
     return ", ".join([*words, f"T = {row['temperature']:g}", method, *keys])

@@ -105,20 +105,15 @@ def numbers(query: str, published: Path) -> str:
             rows = rows[(rows[[name for name in LABELS if name in rows]] == label).any(axis=1)]
         if rows.empty:
             raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
-        audited = rows.verdict[rows.verdict != ""]
-        texts.append(
-            audits.counted(audited) if quantity == VERDICT else _printed(rows, quantity, BOUNDS in words)
-        )
+        values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
+        ends = ("lower", "upper") if BOUNDS in words else ("value", "value")
+        if quantity == VERDICT:
+            texts.append(audits.counted(rows.verdict[rows.verdict != ""]))
+        elif len(values) == 1 and BOUNDS not in words:
+            texts.append(str(Number(*values.iloc[0], spec)))
+        else:
+            texts.append(str(Paper(values[ends[0]].min(), values[ends[1]].max(), spec)))
     return " and ".join(texts)
-
-
-def _printed(rows: pd.DataFrame, quantity: str, of_bounds: bool) -> str:
-    values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
-    if of_bounds:
-        return str(Paper(values.lower.min(), values.upper.max(), spec))
-    if len(values) == 1:
-        return str(Number(*values.iloc[0], spec))
-    return str(Paper(values.value.min(), values.value.max(), spec))
 
 
 def _path(artefact: str, suffix: str, published: Path) -> Path:

@@ -1,13 +1,9 @@
-"""Speed: tokens a second and time a token against verified positions, of the fastest entries and others.
-
-Usage: python -m analysis.speed --profile embedded
-"""
+"""Speed: tokens a second and time a token against verified positions, of the fastest entries and others."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,107 +11,60 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from analysis import figures, labels
-from analysis.artefact import Artefact, command, footer, key_cells, key_columns, split_keys
-from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, Look
+from analysis import figures, labels, long
+from analysis.artefact import Artefact, command, footer, texts
+from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
 from analysis.load import LABELS, SETTING, Plan, Results, load
+from analysis.long import Shown
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
-from analysis.table import Cell, Column, Gap, Key, Notes, Number, Picture, Table, Text
+from analysis.table import Column, Notes, Number, Picture, Table
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 from resispec.trees.search import winners
 
-HEADER = {"entry": "Entry", "verifier": "Verifier", "num_nodes": "Positions", "num_levels": "Levels"}
-NUMBERS = {
-    "tokens_per_s": ("Tokens/s", ".0f"),
-    "ms_per_token": ("ms a token", ".2f"),
-    "accepted_length": ("Accepted length", ".2f"),
-    "speedup_vs_one_token": ("Over one token", ".2f"),
+TEXTS = texts("speed")
+KINDS = {
+    "chain": ("chain", Look(BLUE, "D", "-.")),
+    "iid": ("best, independent draws", Look(GREEN, "s")),
+    "without_replacement": ("best, without replacement", Look(ORANGE, "v", "--")),
+    "point_mass": ("best, likeliest tokens", Look(PURPLE, "P", ":")),
 }
-DEFINITIONS = (
-    "Every prompt is decoded by all entries in turn, in an order that is drawn anew for each prompt, so "
-    "that noise falls on all alike. Tokens/s: tokens returned over seconds of the whole call, the prompt's "
-    "forward included. Accepted length: tokens emitted per forward of the target. Over one token: tokens/s "
-    "over those of one token at a time. Best: the fastest of its kind and number of positions by expected "
-    "tokens a step and the cost model of the device; tree=fastest: the fastest of all, which may be not to "
-    "speculate.",
-    "Wins at cost ratios: if a forward of the target cost the same for any number of positions here, as "
-    "where memory bounds it, between which ratios of a draft forward to a target forward no other entry "
-    "would be faster, by the accepted lengths measured here.",
-)
-ENGINES = "Transformers drafts 4 tokens a step at most, and stops drafting by its own confidence threshold."
-
-
-LINES = {
-    "chain": Look(BLUE, "D", "-."),
-    "iid": Look(GREEN, "s"),
-    "without_replacement": Look(ORANGE, "v", "--"),
-    "point_mass": Look(PURPLE, "P", ":"),
-}
+"""Kind of an entry -> what its line is called and how it looks; the rest of an entry's name is its size."""
 D5B3 = {
     "standard": Look(VERMILION, "o", ""),
     "traversal_optimal": Look(GREEN, "^", ""),
     "level_optimal": Look(BLUE, "<", ""),
 }
-LEVELS = {"one_token": (BLACK, "-"), "generate": (GREY, "--"), "assisted": (SKY, "-.")}
+FASTEST = "fastest"
+SINGLE = {
+    "one_token": ("one token at a time", Look(BLACK, "", "-")),
+    FASTEST: ("tree=fastest", Look(VERMILION, "*", "")),
+    "generate": ("transformers, generate", Look(GREY, "", "--")),
+    "assisted": ("transformers, assisted", Look(SKY, "", "-.")),
+}
+"""Kind of an entry of one size -> what it is called and how it looks; those without a marker are levels."""
 MOST_PANELS = 4
-
-
 DESCRIBING = ("entry", "draws", "verifier", "num_nodes", "num_levels")
 SUMS = ("whole_s", "num_returned", "decode_s", "num_emitted", "num_steps")
 FIELDS = (*DESCRIBING, *SUMS)
 """Of the rows; every list has one value an entry, and what describes entries is the same in all rows."""
-FASTEST = "fastest"
-QUANTITIES = (
-    *("tokens_per_s", "ms_per_token", "accepted_length", "speedup_vs_one_token", "share_of_best"),
-    *("decoded_per_s", "step_ms"),
-)
 COLUMNS = (
     *("cell_id", *LABELS, "entry", "draws", "num_nodes", "num_levels", "status", "reason", "num_prompts"),
     *("quantity", "value", "lower", "upper", "wins_from_ratio", "wins_up_to_ratio"),
 )
-KINDS = {
-    "chain": "chain",
-    "iid": "best, independent draws",
-    "without_replacement": "best, without replacement",
-    "point_mass": "best, likeliest tokens",
-}
-"""Kind of an entry -> what it is called; the rest of its name is its size."""
-SINGLE = {
-    "one_token": "one token at a time",
-    "fastest": "tree=fastest",
-    "generate": "transformers, generate",
-    "assisted": "transformers, assisted",
-}
-
-
+NUMBERS = (
+    long.number("Tokens/s", ".0f", "tokens_per_s"),
+    long.number("ms a token", ".2f", "ms_per_token"),
+    long.number("Accepted length", ".2f", "accepted_length"),
+    long.number("Over one token", ".2f", "speedup_vs_one_token"),
+)
 GOAL = 0.10
-PREDICTED = {"decoded_per_s": ".0f", "step_ms": ".2f", "accepted_length": ".2f"}
-"""Compared quantities, and how they are printed."""
 COST_KEYS = ("pair", "dataset", "temperature")
 PREDICTION = (
-    *("cell_id", "pair", "dataset", "temperature", "entry", "draws", "verifier", "num_nodes", "num_levels"),
+    *("cell_id", *COST_KEYS, *DESCRIBING),
     *("quantity", "expected", "measured", "lower", "upper", "expected_over_measured"),
-)
-COST_COLUMNS = (
-    Column("verifier", "Verifier", "key"),
-    Column("num_nodes", "Positions", "number"),
-    Column("decoded_per_s", "Tokens/s", "number"),
-    Column("decoded_per_s expected", "expected", "number"),
-    Column("decoded_per_s ratio", "ratio", "number"),
-    Column("step_ms", "ms a step", "number"),
-    Column("step_ms expected", "expected", "number"),
-    Column("accepted_length", "Tokens a step", "number"),
-    Column("accepted_length expected", "expected", "number"),
-)
-COST_NOTES = (
-    "Tokens/s here: emitted tokens over decoding seconds, without the prompt's forward. Expected ms a step: "
-    "by the cost model of the device (`python -m experiments.bench.costs`), timed by itself. Expected tokens "
-    "a step: from laws of drafted trees in text that the target wrote, on documents that are not "
-    "measured here. Ratio: expected over measured. Over one token at a time a machine that was busier during "
-    "one of the two measurements matters less.",
 )
 
 
@@ -125,32 +74,72 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results)
     compared = predictions(frame, plan)
     verdicts = [line for _, own in frame.groupby("cell_id", sort=False) for line in goal(own)]
-    about = (*verdicts, *predicted(compared), *DEFINITIONS, ENGINES)
-    varying, fixed = split_keys(results.cells, (*SETTING, *results.more))
-    columns = (
-        *key_columns(varying),
-        *(Column(key, header, "key") for key, header in HEADER.items()),
-        *(Column(key, header, "number") for key, (header, _) in NUMBERS.items()),
-        Column("wins_from_ratio", "Wins at cost ratios", "text"),
-    )
-    groups = frame.groupby(["cell_id", *results.keys[:3], "entry"], sort=False)
-    table = Table(
-        "speed",
-        columns,
-        tuple(_line(rows, varying) for _, rows in groups),
-        f"Speed of exact decoding, {plan.profile} profile.{fixed}",
-        frame,
-        footer(
-            results,
-            plan,
-            about,
-            [BRACKETS],
-            Picture("Tokens a second against verified positions", "speed.png"),
+    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    shown = (
+        *long.names(varying),
+        long.named("entry", "Entry", entry_text),
+        long.named("verifier", "Verifier", lambda row: _if_any(row["num_nodes"] > 1, row, "verifier")),
+        long.named("num_nodes", "Positions", lambda row: _if_any(row["num_nodes"], row, "num_nodes")),
+        long.named("num_levels", "Levels", lambda row: _if_any(row["num_levels"], row, "num_levels")),
+        *NUMBERS,
+        long.words(
+            "wins_from_ratio",
+            "Wins at cost ratios",
+            lambda row: between(row["wins_from_ratio"], row["wins_up_to_ratio"]),
         ),
     )
-    tables = (table, costs(compared, plan))
+    lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], shown)
+    about = (*verdicts, *predicted(compared), *TEXTS["about"])
+    notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "speed.png"))
+    table = Table("speed", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
-    return Artefact(tables, {"speed": draw(frame)}, compared=lengths)
+    return Artefact((table, costs(compared, plan)), {"speed": draw(frame)}, compared=lengths)
+
+
+def measure(results: Results) -> pd.DataFrame:
+    """One row for every entry of every cell and each quantity.
+
+    Entries are in the order in which rows hold them. A cell that is not done has one row without numbers.
+    A value is NaN where it means nothing: transformers does not say how many steps it took.
+    """
+    records: list[dict[str, Any]] = []
+    for cell in results.cells.to_dict("records"):
+        about, prompts = results.about(cell), results.rows.get(cell["cell_id"])
+        if prompts is None:
+            records.append(about | {"entry": "", "draws": "", "quantity": "tokens_per_s"})
+            continue
+        for described, numbers in _entries(prompts):
+            records += long.records(about | described, numbers)
+    names = [*COLUMNS, *(name for name in results.more if name not in COLUMNS)]
+    return pd.DataFrame(records, columns=names)
+
+
+def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, Interval]]]:
+    """The description and the quantities of every entry of a cell."""
+    first = prompts.iloc[0]
+    names, levels = list(first.entry), list(first.num_levels)
+    sums = {name: np.array(prompts[name].tolist(), np.float64) for name in SUMS}  # (prompts, entries)
+    ours = [place for place, count in enumerate(levels) if count and names[place] != FASTEST]
+    lengths = sums["num_emitted"].sum(0)[ours] / sums["num_steps"].sum(0)[ours]
+    wins = winners([(levels[place], float(length)) for place, length in zip(ours, lengths, strict=True)])
+    ranges = {
+        ours[win.index]: {"wins_from_ratio": win.from_ratio, "wins_up_to_ratio": win.to_ratio} for win in wins
+    }
+    rates = [(sums["num_returned"][:, place], sums["whole_s"][:, place]) for place in range(len(names))]
+    best = int((sums["num_returned"].sum(0) / sums["whole_s"].sum(0)).argmax())
+    against = {"speedup_vs_one_token": names.index("one_token"), "share_of_best": best}
+    for place in range(len(names)):
+        own = {name: values[:, place] for name, values in sums.items()}
+        numbers = {
+            "tokens_per_s": ratio(*rates[place]),
+            "ms_per_token": ratio(1e3 * own["whole_s"], own["num_returned"]),
+            "accepted_length": ratio(own["num_emitted"], own["num_steps"]),
+        }
+        for quantity, other in against.items():
+            numbers[quantity] = ABSENT if other == place else paired_gain(rates[place], rates[other])
+        numbers["decoded_per_s"] = ratio(own["num_emitted"], own["decode_s"])
+        numbers["step_ms"] = ratio(1e3 * own["decode_s"], own["num_steps"])
+        yield {key: first[key][place] for key in DESCRIBING} | ranges.get(place, {}), numbers
 
 
 def goal(own: pd.DataFrame) -> Sequence[str]:
@@ -161,7 +150,7 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
     fastest, best = rates.loc[FASTEST], str(rates.value.idxmax())
     by = own[own.entry == FASTEST].set_index("quantity")[["value", "lower", "upper"]]
     found = f"{fastest.num_nodes:.0f} positions" if fastest.num_nodes > 1 else "no speculation"
-    share, speedup = (Number(*by.loc[name], ".2f") for name in ("share_of_best", "speedup_vs_one_token"))
+    share, speedup = (Number(*by.loc[name]) for name in ("share_of_best", "speedup_vs_one_token"))
     near = "the fastest entry"
     if best != FASTEST:
         is_same = all(fastest[name] == rates.loc[best][name] for name in DESCRIBING[1:])
@@ -171,59 +160,9 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
     return (f"At T={fastest.temperature:g} tree=fastest is {said}.",)
 
 
-def _line(rows: pd.DataFrame, varying: Sequence[str]) -> tuple[Cell, ...]:
-    """The line of one entry; a cell that is not done says so in place of its first number."""
-    first, by = rows.iloc[0], {row["quantity"]: row for row in rows.to_dict("records")}
-    keys = key_cells(first, varying)
-    if first.status != "done":
-        gap, absent = Gap(first.status, first.reason), Key(None, labels.ABSENT)
-        return (*keys, *[absent] * len(HEADER), gap, *[Text()] * len(NUMBERS))
-    verifier = labels.name("verifier", first.verifier) if first.num_nodes > 1 else labels.ABSENT
-    keys += [Key(first.entry, entry_text(first)), Key(first.verifier, verifier)]
-    keys += [
-        Key(first[name], str(int(first[name])) if first[name] else labels.ABSENT)
-        for name in ("num_nodes", "num_levels")
-    ]
-    numbers = [Number.of(by[quantity], spec) for quantity, (_, spec) in NUMBERS.items()]
-    low, high = first.wins_from_ratio, first.wins_up_to_ratio
-    return (*keys, *numbers, Text("" if pd.isna(low) else between(low, high)))
-
-
-def draw(frame: pd.DataFrame) -> Figure:
-    """frame: of `measure`. Settings beyond MOST_PANELS are in the table only."""
-    rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
-    settings = [own for _, own in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
-    figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
-    panels = figure.subplots(1, max(1, len(settings)), squeeze=False)[0]
-    for axes, own in zip(panels, settings, strict=False):
-        _panel(axes, own)
-    panels[0].set_ylabel("tokens a second, the prompt included", fontsize=figures.SIZE + 0.5)
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, fontsize=figures.SIZE, frameon=False, loc="outside right upper")
-    return figure
-
-
-def _panel(axes: Axes, own: pd.DataFrame) -> None:
-    kinds = own.entry.map(kind_of)
-    for kind, look in LINES.items():
-        rows = own[kinds == kind].sort_values("num_nodes")
-        figures.line(axes, rows.num_nodes, rows, look, KINDS[kind])
-    for verifier, rows in own[kinds == "d5b3"].groupby("verifier", sort=False):
-        named = f"d5b3, {labels.name('verifier', verifier)}"
-        figures.line(axes, rows.num_nodes, rows, D5B3[verifier], named)
-    fastest = own[kinds == "fastest"]
-    figures.line(axes, fastest.num_nodes, fastest, Look(VERMILION, "*", ""), SINGLE["fastest"])
-    for entry, (colour, line) in LEVELS.items():
-        for value in own.value[kinds == entry]:
-            axes.axhline(value, color=colour, linestyle=line, linewidth=1.1, label=SINGLE[entry])
-    axes.set_xscale("log", base=2)
-    axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
-    axes.set_ylim(bottom=0)
-    axes.set_xlabel("verified positions", fontsize=figures.SIZE + 0.5)
-    first = own.iloc[0]
-    named = f"{labels.text('pair', first.pair)}, T = {first.temperature:g}"
-    axes.set_title(named, fontsize=figures.SIZE + 0.5)
-    figures.finish(axes)
+def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
+    """A value of an entry as printed, where it means something."""
+    return labels.text(key, row[key]) if is_any else labels.ABSENT
 
 
 def kind_of(entry: str) -> str:
@@ -234,126 +173,101 @@ def kind_of(entry: str) -> str:
 def entry_text(row: Mapping[str, Any]) -> str:
     """Name of an entry in a table, without its verifier and size."""
     kind = kind_of(row["entry"])
-    return SINGLE.get(kind) or KINDS.get(kind) or kind
+    return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
 
 
-def measure(results: Results) -> pd.DataFrame:
-    """One row for every entry of every cell and each of QUANTITIES.
-
-    Entries are in the order in which rows hold them. A cell that is not done has one row without numbers.
-    A value is NaN where it means nothing: transformers does not say how many steps it took.
-    """
-    rows = [row for cell in results.cells.to_dict("records") for row in _of_cell(cell, results)]
-    names = [*COLUMNS, *(name for name in results.more if name not in COLUMNS)]
-    return pd.DataFrame(rows, columns=names)
-
-
-def _of_cell(cell: Mapping[str, Any], results: Results) -> Iterator[dict[str, Any]]:
-    shared, prompts = results.about(cell), results.rows.get(cell["cell_id"])
-    if prompts is None:
-        yield shared | {"entry": "", "draws": "", "quantity": QUANTITIES[0], "value": np.nan}
-        return
-    first = prompts.iloc[0]
-    names, levels = list(first.entry), list(first.num_levels)
-    sums = {name: np.array(prompts[name].tolist(), np.float64) for name in SUMS}  # (prompts, entries)
-    ours = [place for place, count in enumerate(levels) if count and names[place] != FASTEST]
-    tokens = (sums["num_emitted"].sum(0)[ours] / sums["num_steps"].sum(0)[ours]).tolist()
-    ranges = {
-        names[ours[win.index]]: {"wins_from_ratio": win.from_ratio, "wins_up_to_ratio": win.to_ratio}
-        for win in winners([(levels[place], length) for place, length in zip(ours, tokens, strict=True)])
-    }
-    rates = sums["num_returned"].sum(0) / sums["whole_s"].sum(0)
-    against = {"speedup_vs_one_token": names.index("one_token"), "share_of_best": int(rates.argmax())}
-    for place, name in enumerate(names):
-        described = {key: first[key][place] for key in DESCRIBING} | ranges.get(name, {})
-        for quantity, interval in _quantities(sums, place, against).items():
-            yield shared | described | {"quantity": quantity} | vars(interval)
+def draw(frame: pd.DataFrame) -> Figure:
+    """frame: of `measure`. Settings beyond MOST_PANELS are in the table only."""
+    rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
+    settings = [own for _, own in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
+    figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
+    panels = figure.subplots(1, max(1, len(settings)), squeeze=False)[0]
+    for axes, own in zip(panels, settings, strict=False):
+        _panel(axes, own)
+    panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right upper")
+    return figure
 
 
-def _quantities(
-    sums: Mapping[str, np.ndarray], place: int, against: Mapping[str, int]
-) -> dict[str, Interval]:
-    """Every quantity of one entry. against: of quantities that compare, the entry that they compare with."""
-    own = {name: values[:, place] for name, values in sums.items()}
-    rate = (own["num_returned"], own["whole_s"])
-    numbers = {
-        "tokens_per_s": ratio(*rate),
-        "ms_per_token": ratio(1e3 * own["whole_s"], own["num_returned"]),
-        "accepted_length": ratio(own["num_emitted"], own["num_steps"]),
-    }
-    for quantity, other in against.items():
-        baseline = (sums["num_returned"][:, other], sums["whole_s"][:, other])
-        numbers[quantity] = ABSENT if other == place else paired_gain(rate, baseline)
-    numbers["decoded_per_s"] = ratio(own["num_emitted"], own["decode_s"])
-    numbers["step_ms"] = ratio(1e3 * own["decode_s"], own["num_steps"])
-    return numbers
-
-
-def read_expected(path: Path) -> list[dict[str, Any]]:
-    """Facts in a file of `tree=fastest` of every configuration that was compared last.
-
-    Raises InvalidInput when it cannot be read.
-    """
-    about = read_json(path).get("about", {})
-    if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
-        raise InvalidInput(f"{path} does not say what was expected; delete it to search again")
-    return list(about["expected"])
+def _panel(axes: Axes, own: pd.DataFrame) -> None:
+    kinds = own.entry.map(kind_of)
+    lines = [
+        (name, look, own[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
+    ]
+    lines += [
+        (f"d5b3, {labels.name('verifier', verifier)}", D5B3[verifier], rows)
+        for verifier, rows in own[kinds == "d5b3"].groupby("verifier", sort=False)
+    ]
+    for name, look, rows in (*lines, (*SINGLE[FASTEST], own[kinds == FASTEST])):
+        figures.line(axes, rows.num_nodes, rows, look, name)
+    for kind, (name, look) in SINGLE.items():
+        for value in own.value[(kinds == kind) & (not look.marker)]:
+            axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.1, label=name)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
+    first = own.iloc[0]
+    named = f"{labels.text('pair', first.pair)}, T = {first.temperature:g}"
+    axes.set_title(named, fontsize=SIZE + 0.5)
+    figures.finish(axes)
 
 
 def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
-    """One row for every entry that was expected to do something, and each of PREDICTED.
+    """One row for every entry that was expected to do something, and each quantity that was expected.
 
-    frame: of `measure`. Files that are not there any more expect nothing.
+    frame: of `measure`. Files that are not there any more expect nothing. Raises InvalidInput for others than
+    those of `tree=fastest`.
     """
     rows = []
     for one in plan.requests:
         if one.tree_file is None or not one.tree_file.is_file():
             continue
         expected = {}
-        for facts in reversed(read_expected(one.tree_file)):  # of several alike the first is the best
+        about = read_json(one.tree_file).get("about", {})
+        if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
+            raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
+        for facts in reversed(about["expected"]):  # of several alike the first is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
-            expected[place] = (facts["expected_tokens"], facts["step_s"])
+            tokens, step_s = facts["expected_tokens"], facts["step_s"]
+            numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
+            expected[place] = numbers
         own = frame[(frame.cell_id == one.cell_id) & frame.value.notna()]
         for _, entry in own.groupby("entry", sort=False):
             place = tuple(entry.iloc[0][list(DESCRIBING[1:])])
-            if place not in expected:
-                continue
-            tokens, step_s = expected[place]
-            values = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
-            for quantity, value in values.items():
+            for quantity, value in expected.get(place, {}).items():
                 row = entry[entry.quantity == quantity].iloc[0]
-                numbers = {
-                    "measured": row.value,
-                    "expected": value,
-                    "expected_over_measured": value / row.value,
-                }
-                rows.append({**row, **numbers})
+                compared = {"measured": row.value, "expected_over_measured": value / row.value}
+                rows.append({**row, "expected": value, **compared})
     return pd.DataFrame(rows, columns=list(PREDICTION))
 
 
 def costs(compared: pd.DataFrame, plan: Plan) -> Table:
     """The table of all comparisons; its last note counts how many are within GOAL."""
-    lines = []
-    for _, rows in compared.groupby(["cell_id", *COST_KEYS, "entry"], sort=False):
-        first, by = rows.iloc[0], {row["quantity"]: row for row in rows.to_dict("records")}
-        numbers = []
-        for quantity, spec in PREDICTED.items():
-            row = by[quantity]
-            numbers += [Number(row["measured"], spec=spec), Number(row["expected"], spec=spec)]
-            numbers += [Number(row["expected_over_measured"])] * (quantity == "decoded_per_s")
-        lines.append(
-            (
-                *key_cells(first, COST_KEYS),
-                Key(first.entry, entry_text(first)),
-                Key(first.verifier, labels.name("verifier", first.verifier)),
-                Text(str(int(first.num_nodes))),
-                *numbers,
-            )
+
+    def number(header: str, quantity: str, field: str, spec: str) -> Shown:
+        return Shown(
+            Column(f"{quantity} {field}", header, "number"),
+            lambda found: Number(found[quantity,][field], spec=spec),
         )
-    columns = (*key_columns(COST_KEYS), Column("entry", "Entry", "key"), *COST_COLUMNS)
-    caption = f"Expected against measured speed, {plan.profile} profile."
-    notes = Notes((*COST_NOTES, *predicted(compared)))
-    return Table("speed_costs", columns, tuple(lines), caption, compared, notes)
+
+    shown = (
+        *long.names(COST_KEYS),
+        long.named("entry", "Entry", entry_text),
+        *long.names(("verifier",)),
+        long.words("num_nodes", "Positions", lambda row: str(int(row["num_nodes"])), "number"),
+        number("Tokens/s", "decoded_per_s", "measured", ".0f"),
+        number("expected", "decoded_per_s", "expected", ".0f"),
+        number("ratio", "decoded_per_s", "expected_over_measured", ".2f"),
+        number("ms a step", "step_ms", "measured", ".2f"),
+        number("expected", "step_ms", "expected", ".2f"),
+        number("Tokens a step", "accepted_length", "measured", ".2f"),
+        number("expected", "accepted_length", "expected", ".2f"),
+    )
+    lines = long.tabulate(compared, ["cell_id", *COST_KEYS, "entry"], shown)
+    notes = Notes((*TEXTS["costs"], *predicted(compared)))
+    return Table("speed_costs", *lines, TEXTS["costs_caption"].format(profile=plan.profile), compared, notes)
 
 
 def predicted(compared: pd.DataFrame) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Percentile bootstrap intervals over prompts: of ratios of sums, alone or paired with a baseline.
+"""Intervals: percentile bootstraps over prompts, of ratios of sums, alone or paired; and ceilings.
 
 A prompt is the unit, since its steps depend on each other. A resample draws n of n prompts with replacement.
 It is held as counts, how often each prompt was drawn, so that a statistic of all resamples is one matrix
@@ -7,9 +7,10 @@ product.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -84,3 +85,31 @@ def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
         return Interval(value)
     lower, upper = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(lower), float(upper))
+
+
+def in_halves(by_prompt: Iterable[Sequence[Sequence[float]]]) -> np.ndarray:
+    """(S, D-1) samples in the order in which `path_bound` halves them, so that no prompt is in both halves.
+
+    by_prompt: [prompt][sample][level]. Prompts take turns; what the longer half has more is left out.
+    """
+    prompts = list(by_prompt)
+    halves = [[sample for samples in prompts[start::2] for sample in samples] for start in (0, 1)]
+    pairs = [sample for pair in zip(*halves, strict=False) for sample in pair]
+    return np.array(pairs, np.float64).reshape(len(pairs), len(prompts[0][0]))
+
+
+def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
+    """1 + the bound of the accepted tokens, with 1.96 standard errors; NaN with too few samples for one.
+
+    rollouts, trees: log ratios, [prompt][sample][level].
+    """
+    samples = [in_halves(of_prompts) for of_prompts in (rollouts, trees)]
+    if min(map(len, samples)) < 4:
+        return ABSENT
+    import torch  # for ceilings alone
+
+    from resispec.audit.ceiling import path_bound
+
+    found = path_bound(*map(torch.from_numpy, samples))
+    margin = 1.96 * found.accepted_error
+    return Interval(1 + found.accepted, 1 + found.accepted - margin, 1 + found.accepted + margin)

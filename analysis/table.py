@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -70,9 +71,8 @@ class Number:
     def __str__(self) -> str:
         if math.isnan(self.low):
             return number(self.value, self.spec)
-        return (
-            f"{number(self.value, self.spec)} [{number(self.low, self.spec)}, {number(self.high, self.spec)}]"
-        )
+        value, low, high = (number(one, self.spec) for one in (self.value, self.low, self.high))
+        return f"{value} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,9 @@ class Gap:
 Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
 
 
+Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
+
+
 @dataclass(frozen=True)
 class Column:
     """A column. key: the label or the quantity that it holds. header: as printed.
@@ -133,7 +136,7 @@ class Column:
 
     key: str
     header: str
-    kind: Literal["key", "number", "paper", "audit", "text"]
+    kind: Kind
     of: str = ""
 
 
@@ -148,28 +151,13 @@ class Source:
     commits: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
-        facts: dict[str, Sequence[Any] | None] = {
-            "Device": self.devices,
-            "Prompts per cell": self.prompts,
-            "Commit": self.commits,
-        }
+        facts = {"Device": self.devices, "Prompts per cell": self.prompts, "Commit": self.commits}
         printed = [
-            f"{name}: {', '.join(map(str, values)) or 'none'}."
+            f"{name}: {', '.join(map(str, values)) or 'none'}."  # type: ignore[arg-type]
             for name, values in facts.items()
             if values is not None
         ]
         return " ".join([f"Profile: {self.profile}.", *printed, f"Made by: {self.command}."])
-
-
-@dataclass(frozen=True)
-class Gaps:
-    """The count of cells that are missing, failed or interrupted, of those that were asked for."""
-
-    absent: int
-    asked: int
-
-    def __str__(self) -> str:
-        return f"Incomplete: {self.absent} of {self.asked} cells are missing, failed or interrupted."
 
 
 @dataclass(frozen=True)
@@ -200,7 +188,7 @@ class Notes:
     picture: Picture | None = None
     source: Source | None = None
     definitions: tuple[Note, ...] = ()
-    gaps: Gaps | None = None
+    gaps: str = ""
     stale: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
@@ -209,12 +197,6 @@ class Notes:
                 yield ". ".join(f"{name}: {meaning}" for name, meaning in part.items()) + "."
             elif part is not None and str(part):
                 yield str(part)
-
-
-def _no_frame() -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame()
 
 
 @dataclass(frozen=True)
@@ -228,21 +210,13 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str
-    frame: pd.DataFrame = field(default_factory=_no_frame)
+    frame: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame())
     notes: Notes = field(default_factory=Notes)
 
     @property
     def num_keys(self) -> int:
         """The count of columns that name a row."""
         return sum(column.kind == "key" for column in self.columns)
-
-    @property
-    def shown(self) -> pd.DataFrame:
-        """The printed table, of text."""
-        import pandas as pd
-
-        texts = [[str(cell) for cell in row] for row in self.rows]
-        return pd.DataFrame(texts, columns=[column.header for column in self.columns])
 
 
 def plain(

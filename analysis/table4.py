@@ -1,7 +1,4 @@
-"""Table 4: the paper's KL divergence, the same with a random proxy, and the audited deviation of the output.
-
-Usage: python -m analysis.table4 --profile embedded
-"""
+"""Table 4: the paper's KL divergence, that of a random proxy, and the audited deviation of the output."""
 
 from __future__ import annotations
 
@@ -11,50 +8,30 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.artefact import Artefact, command, footer, key_cells, key_columns, paper, split_keys
+from analysis import long
+from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import SETTING, Plan, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
-from analysis.table import Cell, Column, Gap, Number, Paper, Table, number
+from analysis.table import Table, number
 
+TEXTS = texts("table4")
 # verifier -> the rows' field with the proxy that the paper gives it; its name in results/reference/table4.csv
 PROXIES = {"resispec": "paper_kl_resispec", "standard": "paper_kl_standard"}
 PAPER_METHODS = {"resispec": "resispec", "standard": "specinfer"}
 PAPER_PAIR = "llama2_7b__jf68m"
-# quantity -> the printed header and number format
-SHOWN = {
-    "paper_kl": ("D_KL as published", ".1e"),
-    "random_proxy_kl": ("D_KL, random proxy", ".1e"),
-    "total_variation": ("Audited TV", ".3f"),
-    "total_variation_z": ("z", ".1f"),
-    "kl_at_least": ("Audited D_KL, at least", ".4f"),
-    "kl_plug_in": ("plug-in", ".4f"),
-}
-WITH_INTERVAL = ("total_variation", "kl_at_least")
+SHOWN = (
+    long.figure("D_KL (paper)", ".1e", "paper_kl"),
+    long.number("D_KL as published", ".1e", "paper_kl", brackets=False),
+    long.number("D_KL, random proxy", ".1e", "random_proxy_kl", brackets=False),
+    long.number("Audited TV", ".3f", "total_variation"),
+    long.number("z", ".1f", "total_variation_z", brackets=False),
+    long.number("Audited D_KL, at least", ".4f", "kl_at_least"),
+    long.number("plug-in", ".4f", "kl_plug_in", brackets=False),
+)
 FIELDS = (
     *("num_prefixes", "num_tuples", *PROXIES.values(), "paper_kl_random"),
     *("total_variation", "total_variation_error", "kl_at_least", "kl_plug_in"),
-)
-CAPTION = "Table 4 of the paper, {} profile: does the output law equal the target's? Divergences in nats."
-DETECTS = (
-    "What each column can and cannot detect. D_KL as published (mean of |D_KL| over prefixes, float32) "
-    "repeats Appendix C of the paper, which rebuilds the output law from one fixed proxy k per step. Every "
-    "step adds min(k, R) + (R - min(k, R)) = R, so the rebuilt law is p for every proxy: the column "
-    "measures rounding, and no bias of any size can show in it. D_KL, random proxy is the control: proxies "
-    "drawn at random, which know neither model, score the same. Audited TV is the total variation between p "
-    "and the law that the verifier emits, averaged over {tuples} sampled sibling tuples a prefix and "
-    "cross-fitted: its mean is 0 for an exact rule and at most the true value otherwise; z is the same in "
-    "standard errors, and above 4 the verifier is not exact. It cannot see a deviation below about "
-    "{visible} (4 standard errors here), nor one at deeper nodes or with other numbers of siblings. Audited "
-    "D_KL merges the tokens into two sets, so both of its columns are lower bounds of the divergence in "
-    "nats: at least moves the measured masses two standard errors toward p first, the plug-in does not, and "
-    "noise alone makes it slightly positive."
-)
-SAME_SETTING = "D_KL (paper): the paper's D_KL for the same pair, data set and temperature."
-OTHER_SETTING = (
-    "D_KL (paper): the paper's D_KL for Llama-2-7B + 68M. Where a row has another pair or data set, it "
-    "shows the range over CNN/DM, OpenWebText and C4 at the same temperature: other models and other text, "
-    "given for orientation."
 )
 
 
@@ -62,49 +39,38 @@ def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, FIELDS)
     figures = paper("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
-    varying, fixed = split_keys(results.cells, (*SETTING, *results.more, "method"))
-    records, lines = [], []
+    records = []
     for cell in results.cells.to_dict("records"):
-        rows = results.rows.get(cell["cell_id"])
-        measured = dict.fromkeys(SHOWN, ABSENT) if rows is None else _quantities(cell["verifier"], rows)
-        published = _paper(cell, figures)
-        numbers: list[Cell] = [
-            Number.of(measured[name] if name in WITH_INTERVAL else Interval(measured[name].value), spec)
-            for name, (_, spec) in SHOWN.items()
-        ]
-        if rows is None:
-            numbers[0] = Gap(cell["status"], cell["reason"])
-        lines.append((*key_cells(cell, varying), Paper(*published, ".1e"), *numbers))
-        for quantity, interval in measured.items():
-            low, high = published if quantity == "paper_kl" else (math.nan, math.nan)
-            record = results.about(cell) | {"quantity": quantity} | vars(interval)
-            records.append(record | {"paper_low": low, "paper_high": high})
-    columns = (
-        *key_columns(varying),
-        Column("paper_kl", "D_KL (paper)", "paper"),
-        *(Column(name, header, "number") for name, (header, _) in SHOWN.items()),
-    )
+        measured = _quantities(cell["verifier"], results.rows.get(cell["cell_id"]))
+        for record in long.records(results.about(cell), measured):
+            ends = _paper(cell, figures) if record["quantity"] == "paper_kl" else (math.nan, math.nan)
+            records.append(record | dict(zip(("paper_low", "paper_high"), ends, strict=True)))
+    frame = pd.DataFrame(records)
+    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more, "method"))
+    lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])
     is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
     tuples = dict.fromkeys(f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples)
-    visible = 4 * max(map(_pooled_error, results.rows.values()), default=math.nan)
-    detects = DETECTS.format(tuples=", ".join(tuples) or "no", visible=number(visible, ".3f"))
-    about = (detects, SAME_SETTING if is_same else OTHER_SETTING)
-    caption, notes = CAPTION.format(plan.profile) + fixed, footer(results, plan, about, [BRACKETS])
-    table = Table("table4", columns, tuple(lines), caption, pd.DataFrame(records), notes)
+    visible = number(4 * max(map(_pooled_error, results.rows.values()), default=math.nan), ".3f")
+    detects = TEXTS["detects"].format(tuples=", ".join(tuples) or "no", visible=visible)
+    about = (detects, TEXTS["same_setting" if is_same else "other_setting"])
+    caption = TEXTS["caption"].format(profile=plan.profile) + fixed
+    table = Table("table4", *lines, caption, frame, footer(results, plan, about, [BRACKETS]))
     return Artefact((table,), compared=Compared("total_variation", "total variations", spec=".3f"))
 
 
-def _quantities(verifier: str, rows: pd.DataFrame) -> dict[str, Interval]:
-    """Every quantity of SHOWN; NaN without a proxy that the paper gives the verifier."""
+def _quantities(verifier: str, rows: pd.DataFrame | None) -> dict[str, Interval]:
+    """Every quantity; NaN without rows, and without a proxy that the paper gives the verifier."""
 
-    def mean(name: str, magnitude: bool = False) -> Interval:
-        sums = [sum(map(abs, values)) if magnitude else sum(values) for values in rows[name]]
-        return ratio(sums, rows.num_prefixes)
+    def mean(name: str) -> Interval:
+        if rows is None or name not in rows:
+            return ABSENT
+        magnitude = abs if name.startswith("paper_kl") else float
+        return ratio([sum(map(magnitude, values)) for values in rows[name]], rows.num_prefixes)
 
-    variation, error = mean("total_variation"), _pooled_error(rows)
+    variation, error = mean("total_variation"), 0.0 if rows is None else _pooled_error(rows)
     return {
-        "paper_kl": mean(PROXIES[verifier], magnitude=True) if verifier in PROXIES else ABSENT,
-        "random_proxy_kl": mean("paper_kl_random", magnitude=True),
+        "paper_kl": mean(PROXIES.get(verifier, "")),
+        "random_proxy_kl": mean("paper_kl_random"),
         "total_variation": variation,
         "total_variation_z": Interval(variation.value / error if error else math.nan),
         "kl_at_least": mean("kl_at_least"),
@@ -120,13 +86,10 @@ def _pooled_error(rows: pd.DataFrame) -> float:
 
 def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
     """The paper's lowest and highest figure for a cell: one figure for its own setting."""
-    column = f"kl_t{cell['temperature']:.1f}"
-    rows = figures[figures.method == PAPER_METHODS.get(cell["verifier"])]
-    if column not in figures or rows.empty:
-        return math.nan, math.nan
-    exact = rows[(rows.dataset == str(cell["dataset"])) & (cell["pair"] == PAPER_PAIR)]
-    found = (rows if exact.empty else exact)[column]
-    return found.min(), found.max()
+    column, method = f"kl_t{cell['temperature']:.1f}", PAPER_METHODS.get(cell["verifier"])
+    dataset = str(cell["dataset"]) if cell["pair"] == PAPER_PAIR else ""
+    rows = beside(figures, {"method": method}, {"dataset": dataset})
+    return (rows[column].min(), rows[column].max()) if column in rows else (math.nan, math.nan)
 
 
 main = command("table4", make)

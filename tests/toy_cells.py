@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from analysis.labels import Label
 from analysis.load import Plan, read_plan
+from analysis.table import Table
 from resispec.files import checksums
 
 # (decode_s, histogram) per prompt. By hand, emitted over steps and over seconds:
@@ -130,6 +133,12 @@ def planned(results: Path, artefact: str, cells: list[ToyCell], part: str = "") 
     """The plan of these cells, written and read."""
     write_plan(results, artefact, cells, part)
     return read_plan(artefact, "embedded", results)
+
+
+def shown(table: Table) -> pd.DataFrame:
+    """A table as printed, of text."""
+    texts = [[str(cell) for cell in row] for row in table.rows]
+    return pd.DataFrame(texts, columns=[column.header for column in table.columns])
 
 
 def identity(index: int, prefixes: int) -> dict[str, Any]:

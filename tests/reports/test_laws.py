@@ -23,8 +23,8 @@ from toy_cells import (
     write_plan,
 )
 
-from analysis import figure1, load, scaling, table4, table5
-from analysis.metric_table import CEILING
+from analysis import figure1, load, stats, table4, table5
+from analysis.long import CEILING
 from analysis.table import Table
 
 
@@ -33,48 +33,43 @@ def measured(frame: pd.DataFrame, **wanted: Any) -> pd.Series:
     return pd.Series(row)
 
 
-def table4_of(results: Path, cells: list[ToyCell]) -> Table:
-    return table4.make(planned(results, "table4", cells)).tables[0]
+def table4_of(results: Path, *cells: ToyCell) -> Table:
+    return table4.make(planned(results, "table4", list(cells))).tables[0]
 
 
 def test_table4_by_hand(tmp_path: Path) -> None:
     cells = [
         save(make_cell(tmp_path, "resispec"), kl_rows([[0.2, 0.4], [0.3]])),
         save(make_cell(tmp_path, "standard"), kl_rows([[0.02, -0.02], [0.0]])),
-        save(make_cell(tmp_path, "standard", temperature=0.6), None, "failed", "out of memory"),
-        make_cell(tmp_path, "resispec", temperature=0.6),
+        save(make_cell(tmp_path, "naive"), kl_rows([[0.0, 0.0], [0.0]], error=0.0)),
     ]
-    table = table4_of(tmp_path, cells)
-    resispec = partial(measured, table.frame, cell_id=cells[0].cell_id)
-    assert resispec(quantity="total_variation").value == pytest.approx(0.9 / 3)  # three prefixes
-    assert resispec(quantity="total_variation_z").value == pytest.approx(0.3 / (math.sqrt(3 * 0.01) / 3))
-    assert resispec(quantity="kl_at_least").value == pytest.approx(0.3)
-    assert resispec(quantity="kl_plug_in").value == pytest.approx(0.8)
-    # magnitudes, with the method's own proxy
-    assert resispec(quantity="paper_kl").value == pytest.approx(3e-7)
-    assert resispec(quantity="random_proxy_kl").value == pytest.approx(2e-7)
-    own = resispec(quantity="paper_kl")
+    frame = table4_of(tmp_path, *cells).frame
+    found = partial(measured, frame, cell_id=cells[0].cell_id)
+    expected = {
+        "total_variation": 0.9 / 3,  # three prefixes
+        "total_variation_z": 0.3 / (math.sqrt(3 * 0.01) / 3),
+        "kl_at_least": 0.3,
+        "kl_plug_in": 0.8,
+        "paper_kl": 3e-7,  # magnitudes, with the method's own proxy
+        "random_proxy_kl": 2e-7,
+    }
+    for quantity, value in expected.items():
+        assert found(quantity=quantity).value == pytest.approx(value), quantity
+    own = found(quantity="paper_kl")
     assert (own.paper_low, own.paper_high) == (2.64e-10, 1.02e-9)
-    standard = measured(table.frame, cell_id=cells[1].cell_id, quantity="paper_kl")
+    standard = measured(frame, cell_id=cells[1].cell_id, quantity="paper_kl")
     assert standard.value == pytest.approx(1e-7) and standard.paper_high == 1.63e-9
-
-
-def test_a_total_variation_without_an_error_has_no_z(tmp_path: Path) -> None:
-    cell = save(make_cell(tmp_path, "naive"), kl_rows([[0.0, 0.0], [0.0]], error=0.0))
-    table = table4_of(tmp_path, [cell])
-    assert math.isnan(measured(table.frame, quantity="total_variation_z").value)
-    assert table.shown["z"].tolist() == ["–"]
+    without_error = measured(frame, cell_id=cells[2].cell_id, quantity="total_variation_z")
+    assert math.isnan(without_error.value)
 
 
 def test_table4_knows_the_papers_own_setting(tmp_path: Path) -> None:
-    table = table4_of(
-        tmp_path, [make_cell(tmp_path, "standard", "c4", temperature=0.6, pair="llama2_7b__jf68m")]
-    )
+    cell = make_cell(tmp_path, "standard", "c4", temperature=0.6, pair="llama2_7b__jf68m")
+    table = table4_of(tmp_path, cell)
     found = measured(table.frame, quantity="paper_kl")
     assert found.paper_low == found.paper_high == 1.09e-10
-    assert table4.SAME_SETTING in table.notes
-    other = table4_of(tmp_path, [make_cell(tmp_path, "kseq")])
-    # a verifier of which the paper says nothing
+    assert table4.TEXTS["same_setting"] in table.notes
+    other = table4_of(tmp_path, make_cell(tmp_path, "kseq"))  # of which the paper says nothing
     assert math.isnan(measured(other.frame, quantity="paper_kl").paper_low)
 
 
@@ -90,12 +85,9 @@ def test_a_plan_of_which_nothing_was_run_shows_what_is_missing(
 
 
 def test_table5_by_hand(tmp_path: Path) -> None:
-    cells = [
-        save(make_cell(tmp_path, "standard"), SCALING_ROWS),
-        save(make_cell(tmp_path, "resispec"), None, "failed", "no memory"),
-    ]
-    table = table5.make(planned(tmp_path, "table5", cells)).tables[0]
-    own = table.frame[table.frame.verifier == "standard"]
+    cell = save(make_cell(tmp_path, "standard"), SCALING_ROWS)
+    frame = table5.make(planned(tmp_path, "table5", [cell])).tables[0].frame
+    own = frame[frame.verifier == "standard"]
     got = {(row.arrangement, row.num_candidates, row.quantity): row.value for row in own.itertuples()}
     lengths = [got["complete", count, "expected_accepted_length"] for count in (1, 2, 4, 8)]
     assert lengths == [1.5, 2.0, 3.0, 3.5]
@@ -105,6 +97,10 @@ def test_table5_by_hand(tmp_path: Path) -> None:
     assert math.isnan(got["complete", 1, "marginal_gain"])
     figures = own[own.quantity == "efficiency"].paper.tolist()
     assert figures[1:4] == [0.28, 0.155, 0.07] and figures[5:] == figures[1:4]
+    # candidates that are the same as before gain nothing: no division by zero
+    rows = pd.DataFrame([row | {"num_candidates": [1, 1, 2, 2] * 2} for row in SCALING_ROWS])
+    _, (_, second), *_ = table5.curve(rows, "complete", False)
+    assert math.isnan(second["efficiency"].value) and second["marginal_gain"].value == 0.5
 
 
 def test_rows_beside_their_ceilings_are_counted() -> None:
@@ -122,30 +118,19 @@ def test_rows_beside_their_ceilings_are_counted() -> None:
     assert note == "Beside their ceilings, intervals apart: ResiSpec 1 of 3 rows above and 1 below."
 
 
-def test_candidates_that_are_the_same_gain_nothing(tmp_path: Path) -> None:
-    """Twice as many as before, or not: no division by zero."""
-    rows = [row | {"num_candidates": [1, 1, 2, 2] * 2} for row in SCALING_ROWS]
-    save(cell := make_cell(tmp_path, "standard"), rows)
-    points = scaling.curve(load.load(planned(tmp_path, "table5", [cell]), ()).rows[cell.cell_id], "complete")
-    assert math.isnan(points[1].efficiency.value) and points[1].marginal_gain.value == 0.5
-
-
 def test_the_form_of_the_curve_is_compared_in_three_views() -> None:
     """The paper has 1.89, 2.17, 2.48, 2.76: shares .28, .31, .28 over .87. Chains here gain 1/4 thrice."""
-    found = scaling.differences(pd.DataFrame(SCALING_ROWS), "chains", np.array([1.89, 2.17, 2.48, 2.76]))
-    shares = [0.28 / 0.87 - 1 / 3, 0.31 / 0.87 - 1 / 3, 0.28 / 0.87 - 1 / 3]
+    paper = np.array([1.89, 2.17, 2.48, 2.76])
+    found = table5.differences(pd.DataFrame(SCALING_ROWS), "chains", paper)
     growth = [1.75 / 1.5 - 2.17 / 1.89, 2 / 1.5 - 2.48 / 1.89, 2.25 / 1.5 - 2.76 / 1.89]
+    shares = [0.28 / 0.87 - 1 / 3, 0.31 / 0.87 - 1 / 3, 0.28 / 0.87 - 1 / 3]
     level = [1.5 - 1.89, 1.75 - 2.17, 2 - 2.48, 2.25 - 2.76]
-    for view, deviations in (("gain shares", shares), ("growth", growth), ("level", level)):
-        expected = math.sqrt(sum(value**2 for value in deviations) / len(deviations))
-        assert found[view][0] == pytest.approx(expected)
-        assert found[view][1].shape == (10_000,)
-
-
-def test_a_curve_that_does_not_rise_has_no_shares() -> None:
-    rows = pd.DataFrame([scaling_row(index, [4.0] * 8) for index in range(2)])
-    found = scaling.differences(rows, "chains", np.array([1.89, 2.17, 2.48, 2.76]))
-    assert math.isnan(found["gain shares"][0]) and found["level"][0] > 0
+    for (value, drawn), deviations in zip(found, (growth, shares, level), strict=True):
+        assert value == pytest.approx(math.sqrt(np.mean(np.square(deviations))))
+        assert drawn.shape == (10_000,)
+    flat = pd.DataFrame([scaling_row(index, [4.0] * 8) for index in range(2)])  # which has no shares
+    _, (shares, _), (level, _) = table5.differences(flat, "chains", paper)
+    assert math.isnan(shares) and level > 0
 
 
 @pytest.mark.parametrize(
@@ -158,15 +143,15 @@ def test_a_curve_that_does_not_rise_has_no_shares() -> None:
 )
 def test_the_ceiling_by_hand(tree: float, rollout: float, length: float) -> None:
     rows = pd.DataFrame([scaling_row(index, EMITTED[0], tree, rollout) for index in range(3)])
-    points = scaling.ceiling_curve(rows, "complete")
-    assert [point.expected_accepted_length.value for point in points] == [length] * 4
-    assert points[1].marginal_gain.value == 0 and math.isnan(points[1].marginal_gain.lower)
-    [alone, *_] = scaling.ceiling_curve(rows[:1], "complete")  # one prompt cannot be in two halves
-    assert math.isnan(alone.expected_accepted_length.value)
+    points = [numbers for _, numbers in table5.curve(rows, "complete", True)]
+    assert [point["expected_accepted_length"].value for point in points] == [length] * 4
+    assert points[1]["marginal_gain"].value == 0 and math.isnan(points[1]["marginal_gain"].lower)
+    [(_, alone), *_] = table5.curve(rows[:1], "complete", True)  # one prompt cannot be in two halves
+    assert math.isnan(alone["expected_accepted_length"].value)
 
 
 def test_halves_hold_different_prompts() -> None:
-    samples = scaling.in_halves([[[0.0], [1.0]], [[10.0], [11.0]], [[2.0], [3.0]]])
+    samples = stats.in_halves([[[0.0], [1.0]], [[10.0], [11.0]], [[2.0], [3.0]]])
     assert samples[:, 0].tolist() == [0.0, 10.0, 1.0, 11.0]
 
 
@@ -177,15 +162,14 @@ def test_figure1_by_hand(tmp_path: Path) -> None:
         save(make_cell(tmp_path, "standard"), rows),
         save(make_cell(tmp_path, "resispec"), rare),
         save(make_cell(tmp_path, "resispec", temperature=0.6), None, "failed", "no memory"),
-        make_cell(tmp_path, "standard", temperature=0.6),
     ]
-    results = load.load(planned(tmp_path, "figure1", cells), figure1.FIELDS)
-    drawn = {(cell["temperature"], verifier): rates for cell, verifier, rates in figure1.lines(results)}
-    assert [found.value for found in drawn[1.0, "standard"].acceptance] == [14 / 20, 2 / 6]
-    assert [found.value for found in drawn[1.0, "standard"].accepted] == [14 / 20, 16 / 20]
-    assert drawn[1.0, "standard"].share == (1.0, 6 / 20)
-    assert [found.value for found in drawn[1.0, CEILING].acceptance] == [0.5, 0.25]
-    assert drawn[1.0, CEILING].share == (1.0, 0.5)
+    frame = figure1.measure(load.load(planned(tmp_path, "figure1", cells), figure1.FIELDS))
+    lines = frame.set_index(["temperature", "verifier", "quantity"]).sort_index()
+    standard = lines.loc[1.0, "standard", "acceptance_rate"]
+    assert standard.value.tolist() == [14 / 20, 2 / 6] and standard.tested_share.tolist() == [1.0, 6 / 20]
+    assert lines.loc[1.0, "standard", "accepted_so_far"].value.tolist() == [14 / 20, 16 / 20]
+    ceiling = lines.loc[1.0, CEILING, "acceptance_rate"]
+    assert ceiling.value.tolist() == [0.5, 0.25] and ceiling.tested_share.tolist() == [1.0, 0.5]
     # tested in 0.04 of 20 drafts: too rare for a rate
-    assert math.isnan(drawn[1.0, "resispec"].acceptance[1].value)
-    assert drawn[0.6, "resispec"] is None and (0.6, CEILING) not in drawn
+    assert math.isnan(lines.loc[1.0, "resispec", "acceptance_rate"].value.iloc[1])
+    assert frame[frame.temperature == 0.6].verifier.tolist() == ["resispec"]

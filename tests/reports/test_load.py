@@ -56,14 +56,8 @@ DAMAGE = {
 
 @pytest.mark.parametrize(
     ("file", "kind"),
-    [
-        *(("status.json", kind) for kind in DAMAGE),
-        *(
-            (file, kind)
-            for file in ("cell.json", "provenance.json", "rows.jsonl")
-            for kind in ("empty", "deleted")
-        ),
-    ],
+    [*(("status.json", kind) for kind in DAMAGE), ("cell.json", "empty"), ("provenance.json", "deleted")]
+    + [("rows.jsonl", "empty"), ("rows.jsonl", "deleted")],
 )
 def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     file: str, kind: str, tmp_path: Path, cells: list[ToyCell], capsys: pytest.CaptureFixture[str]
@@ -82,13 +76,6 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     assert not (tmp_path / "embedded" / "table1.md").exists()
 
 
-def reseal(cell: ToyCell) -> None:
-    """Make the checksums right again, as if the files had been written so."""
-    status = json.loads((cell.folder / "status.json").read_text())
-    status["files"] = checksums(cell.folder, status["files"])
-    (cell.folder / "status.json").write_text(json.dumps(status))
-
-
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
@@ -97,68 +84,65 @@ def reseal(cell: ToyCell) -> None:
         ("rows.jsonl", "[1]\n", "rows.jsonl cannot be read"),
         ("rows.jsonl", "\n", "rows.jsonl cannot be read"),
         ("rows.jsonl", "", "rows.jsonl is empty or holds a prompt twice"),
+        ("rows.jsonl", '{"prompt_index": 0}\n' * 2, "rows.jsonl is empty or holds a prompt twice"),
+        ("provenance.json", '{"device": "a machine"}', None),
     ],
 )
-def test_files_that_are_whole_and_wrong(file: str, content: str, message: str, tmp_path: Path) -> None:
+def test_files_that_are_whole_and_wrong(file: str, content: str, message: str | None, tmp_path: Path) -> None:
     cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
     (cell.folder / file).write_text(content)
-    reseal(cell)
+    status = json.loads((cell.folder / "status.json").read_text())
+    status["files"] = checksums(cell.folder, status["files"])  # as if the files had been written so
+    (cell.folder / "status.json").write_text(json.dumps(status))
+    if message is None:  # provenance without a commit is no damage
+        assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [
+            ["a machine", "unknown"]
+        ]
+        return
     with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: .*{message}") as caught:
         read(tmp_path, [cell])
     assert "\n" not in str(caught.value)
 
 
-def test_provenance_without_a_commit_is_no_damage(tmp_path: Path) -> None:
-    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD))
-    (cell.folder / "provenance.json").write_text('{"device": "a machine"}')
-    reseal(cell)
-    assert read(tmp_path, [cell]).cells[["device", "commit"]].values.tolist() == [["a machine", "unknown"]]
-
-
-@pytest.mark.parametrize("name", ["num_steps", "decode_s", "seed"])
-def test_a_missing_column_is_one_line(name: str, tmp_path: Path) -> None:
-    rows = rows_of(STANDARD)
-    del rows[1][name]
-    cell = save(make_cell(tmp_path, "standard"), rows)
-    with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: its rows lack {name};"):
-        read(tmp_path, [cell])
-
-
-def test_a_prompt_twice_is_refused(tmp_path: Path) -> None:
-    for change in ({"prompt_index": 0}, {"prompt_id": "p0"}):
+def test_rows_that_lack_a_column_or_hold_a_prompt_twice_are_refused(tmp_path: Path) -> None:
+    for name, change, message in (
+        ("decode_s", None, "its rows lack decode_s;"),
+        ("seed", None, "its rows lack seed;"),
+        ("prompt_id", "p0", ".*a prompt twice"),
+    ):
         rows = rows_of(STANDARD)
-        rows[1] |= change
+        if change is None:
+            del rows[1][name]
+        else:
+            rows[1][name] = change
         cell = save(make_cell(tmp_path, "standard"), rows)
-        with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: .*a prompt twice"):
+        with pytest.raises(InvalidInput, match=f"^cell {cell.cell_id}: {message}"):
             read(tmp_path, [cell])
 
 
 def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[ToyCell]) -> None:
+    first, changed = cells[0].cell_id, cells[2].cell_id
     save(cells[2], rows_of(RESISPEC[:1]))
-    with pytest.raises(
-        InvalidInput, match=f"^cell {cells[2].cell_id}: has 1 prompts; {cells[0].cell_id}, .* has 2"
-    ):
+    with pytest.raises(InvalidInput, match=f"^cell {changed}: has 1 prompts; {first}, .* has 2"):
         read(tmp_path, cells)
     for change, found in (({"prompt_id": "other"}, "'other'"), ({"seed": 9}, "9")):
         rows = rows_of(RESISPEC)
         rows[1] |= change
         save(cells[2], rows)
-        with pytest.raises(InvalidInput, match=f"^cell {cells[2].cell_id}: measured prompt .*{found}"):
+        with pytest.raises(InvalidInput, match=f"^cell {changed}: measured prompt .*{found}"):
             read(tmp_path, cells)
 
 
-@pytest.mark.parametrize("state", ["interrupted", "running", "failed"])
-def test_rows_of_an_unfinished_cell_are_not_used(tmp_path: Path, state: str) -> None:
-    cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), state)
-    results = read(tmp_path, [cell])
-    status = "interrupted" if state == "running" else state
-    assert results.cells.status.tolist() == [status] and results.rows == {}
+def test_rows_of_an_unfinished_cell_are_not_used(tmp_path: Path) -> None:
+    for state, status in (("interrupted",) * 2, ("running", "interrupted"), ("failed",) * 2):
+        cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), state)
+        results = read(tmp_path, [cell])
+        assert results.cells.status.tolist() == [status] and results.rows == {}
 
 
 def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
     results = read(tmp_path, [])
     assert results.cells.empty and measure(results).empty
-    write_plan(tmp_path, "table1", [])
     assert table1.main(["--results", str(tmp_path)]) == 0
 
 
@@ -183,34 +167,19 @@ def test_analysis_imports_nothing_from_experiments_and_no_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
 def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    main = importlib.import_module(f"analysis.{name}").main
-    (tmp_path / "there").mkdir()
-    for results in (tmp_path / "nowhere", tmp_path / "there"):
-        assert main(["--profile", "embedded", "--results", str(results)]) == 1
+    for name in SCRIPTS:
+        main = importlib.import_module(f"analysis.{name}").main
+        assert main(["--profile", "embedded", "--results", str(tmp_path / "nowhere")]) == 1
         captured = capsys.readouterr()
         assert captured.out == "" and captured.err.count("\n") == 1
-        assert f"`make reproduce-{name} PROFILE=embedded RESULTS={results}`" in captured.err
-    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
-
-
-def test_the_usual_folder_needs_no_word_in_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+        assert f"`make reproduce-{name} PROFILE=embedded RESULTS={tmp_path}/nowhere`" in captured.err
+    assert not list(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)  # the usual folder needs no word in the command
     with pytest.raises(InvalidInput, match="`make reproduce-table1 PROFILE=embedded` makes it"):
         read_plan("table1", "embedded", Path("results"))
-
-
-def test_a_part_that_no_plan_asks_for_is_named(tmp_path: Path, cells: list[ToyCell]) -> None:
-    write_plan(tmp_path, "table2", cells[:1], part="chain")
-    stale = read_plan("table2", "embedded", tmp_path).stale
-    assert [line.split(" that ")[0] for line in stale if "no plan asks for yet" in line] == [
-        f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")
-    ]
 
 
 def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCell]) -> None:
@@ -218,14 +187,11 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
     write_plan(tmp_path, "table1_ablation", cells[:1], part="more")
     with pytest.raises(InvalidInput, match="no plan"):
         read_plan("table1", "embedded", tmp_path)
-    plan = planned(tmp_path, "table1", cells[1:2])
-    assert [one.cell_id for one in plan.requests] == [cells[1].cell_id]
+    planned(tmp_path, "table1", cells[1:2])
     plan = planned(tmp_path, "table1", cells[2:], part="more")  # a file of its own and a folder of parts
-    assert [(one.cell_id, one.part) for one in plan.requests] == [
-        (cells[1].cell_id, ""),
-        (cells[2].cell_id, "more"),
-    ]
-    assert len(plan.parts(lambda part: part == "more").requests) == 1
+    asked = [(one.cell_id, one.part) for one in plan.requests]
+    assert asked == [(cells[1].cell_id, ""), (cells[2].cell_id, "more")]
+    assert [len(part.requests) for part in plan.by_part().values()] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -263,14 +229,17 @@ def test_a_plan_older_than_its_configuration_says_so(
     write_plan(tmp_path, "table1", cells, part="first", sources={"same.yaml": then})
     assert table1.main(["--results", str(tmp_path)]) == 0
     assert capsys.readouterr().err == ""
+    write_plan(tmp_path, "table2", cells[:1], part="chain")
+    absent = [line.split(" that ")[0] for line in read_plan("table2", "embedded", tmp_path).stale]
+    assert absent == [f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")]
 
 
 def test_an_artefact_is_made_by_make_and_a_slice_by_its_own_command(
     tmp_path: Path, cells: list[ToyCell]
 ) -> None:
     told = "python -m experiments.run experiment=table1 profile=embedded num_prompts=2"
-    write_plan(tmp_path, "table1", cells)
-    assert read_plan("table1", "embedded", tmp_path).command == "make reproduce-table1 PROFILE=embedded"
+    plan = planned(tmp_path, "table1", cells)
+    assert plan.command == "make reproduce-table1 PROFILE=embedded"
     write_plan(tmp_path, "table1@1a2b3c4d", cells, command=told, sources={"conf/run.yaml": "0" * 64})
     plan = read_plan("table1@1a2b3c4d", "embedded", tmp_path)
     assert plan.command == told

@@ -77,24 +77,21 @@ def test_other_numbers_are_named(tmp_path: Path, made: Any) -> None:
     assert "Python code, d5b3, T = 1, SpecInfer (standard): biased, published as no bias seen" in printed
 
 
-def test_few_prompts_and_undecided_verdicts_are_not_compared(tmp_path: Path, made: Any) -> None:
-    cells = measured(tmp_path / "ours", num_prompts=2)
+def test_what_is_not_compared_is_counted(tmp_path: Path, made: Any) -> None:
+    """Few prompts, undecided verdicts, rows that are not published, and rows without a number."""
+    ours = tmp_path / "ours"
+    cells = measured(ours, num_prompts=2)
     few = "(not compared: 3 rows of fewer than 8 prompts)\n"
-    assert made(tmp_path / "ours").endswith(f"table1.csv: 2 of 2 verdicts agree {few}")
+    assert made(ours).endswith(f"table1.csv: 2 of 2 verdicts agree {few}")
     for audit in cells[3:]:
         audit.folder.joinpath("status.json").unlink()
         audit.folder.joinpath("rows.jsonl").unlink()
-    assert made(tmp_path / "ours").endswith(f"nothing in it can be compared {few}")
-
-
-def test_rows_that_are_not_published_or_not_measured_are_counted(tmp_path: Path, made: Any) -> None:
-    cells = measured(tmp_path / "ours")
-    other = save(make_cell(tmp_path / "ours", "optimal"), rows_of(ROWS["standard"] * 5))
-    write_plan(tmp_path / "ours", "table1", [*cells, other, make_cell(tmp_path / "ours", "kseq")])
-    assert made(tmp_path / "ours").endswith(
-        "3 of 3 accepted lengths agree, 2 of 2 verdicts (not compared: 1 row without a number here, "
-        "1 row not published)\n"
-    )
+    assert made(ours).endswith(f"nothing in it can be compared {few}")
+    cells = measured(ours)
+    other = save(make_cell(ours, "optimal"), rows_of(ROWS["standard"] * 5))
+    write_plan(ours, "table1", [*cells, other, make_cell(ours, "kseq")])
+    absent = "(not compared: 1 row without a number here, 1 row not published)\n"
+    assert made(ours).endswith(f"3 of 3 accepted lengths agree, 2 of 2 verdicts {absent}")
 
 
 def agreement(ours: pd.DataFrame, folder: Path, compared: Compared) -> published.Agreement:

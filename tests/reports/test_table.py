@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from toy_cells import shown
 
 from analysis import labels, table, table1
 from analysis.artefact import paper
@@ -22,7 +23,7 @@ def test_any_data_frame_is_a_table(tmp_path: Path) -> None:
         {"verifier": ["a|b", "c"], "error": [1e-16, np.nan], "tokens": [3, 4], "ms": [1.234, 2]}
     )
     made = table.plain("bench", frame, "What it costs.", ["A note."], specs={"error": ".1e"})
-    assert made.shown.values.tolist() == [["a|b", "1.0e-16", "3", "1.23"], ["c", "–", "4", "2.00"]]
+    assert shown(made).values.tolist() == [["a|b", "1.0e-16", "3", "1.23"], ["c", "–", "4", "2.00"]]
     assert made.num_keys == 1 and made.frame is frame
     table.write(made, tmp_path / "new", suffixes=("csv", "md"))
     assert (tmp_path / "new" / "bench.md").read_text() == (
@@ -58,9 +59,8 @@ def test_cells_as_printed(cell: table.Cell, text: str) -> None:
 
 
 def test_notes_are_printed_in_order() -> None:
-    notes = Notes(("first", {"A": "one", "B": "two"}), gaps=table.Gaps(1, 3), stale=("last",))
-    incomplete = "Incomplete: 1 of 3 cells are missing, failed or interrupted."
-    assert list(notes) == ["first", "A: one. B: two.", incomplete, "last"]
+    notes = Notes(("first", {"A": "one", "B": "two"}), gaps="Incomplete.", stale=("last",))
+    assert list(notes) == ["first", "A: one. B: two.", "Incomplete.", "last"]
 
 
 def test_special_characters_are_escaped() -> None:

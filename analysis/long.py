@@ -1,0 +1,145 @@
+"""Long frames, one row a number, and the lines of tables: columns that name a line, then its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+
+from analysis import labels
+from analysis.load import SETTING, Results
+from analysis.stats import Interval
+from analysis.table import Cell, Column, Gap, Key, Kind, Number, Paper, Text
+
+CEILING = "ceiling"
+"""Stands for a verifier: the most that an exact one can reach."""
+Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
+"""The rows of a line by what tells them apart, such as their quantity; () has the first one."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column of a long frame's table, and how it makes its cell of the rows of a line."""
+
+    column: Column
+    cell: Callable[[Found], Cell]
+
+
+def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[dict[str, Any]]:
+    """Rows of a long frame, one a quantity."""
+    return [{**about, "quantity": name, **vars(interval)} for name, interval in numbers.items()]
+
+
+def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], str]]]:
+    """The lines of every setting: its cells, each with its verifier, and its first finished one as CEILING's.
+
+    No verifier changes the ceiling, so that all cells of a setting have the same one.
+    """
+    for _, cells in results.cells.groupby([*SETTING, *results.more], sort=False):
+        every = cells.to_dict("records")
+        done = [cell for cell in every if cell["status"] == "done"]
+        yield [(cell, cell["verifier"]) for cell in every] + [(cell, CEILING) for cell in done[:1]]
+
+
+def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
+    """The keys that tell rows apart, and the others as a sentence for the caption: " Pair: embedded pair."
+
+    An empty label (autoregressive decoding has no tree) is no value. "method" always tells rows apart.
+    """
+    values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
+    varying = [key for key in values if key == "method" or len(values[key]) > 1]
+    fixed = [
+        f"{labels.header(key)}: {labels.text(key, found[0])}"
+        for key, found in values.items()
+        if key not in varying and found
+    ]
+    return varying, f" {', '.join(fixed)}." if fixed else ""
+
+
+def key_cell(row: Mapping[str, Any], key: str) -> Key:
+    """The label that names a row; "method" is its decoder with its verifier."""
+    if key == "method":
+        pair = row["decoder"], row["verifier"]
+        return Key(pair, labels.method(*pair))
+    return Key(row[key], labels.text(key, row[key]))
+
+
+def key_texts(row: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
+    """These labels as printed."""
+    return [str(key_cell(row, key)) for key in keys]
+
+
+def names(keys: Iterable[str], **headers: str) -> list[Shown]:
+    """Columns of labels that name a line. headers: of those that are not called as elsewhere."""
+    return [
+        Shown(
+            Column(key, headers.get(key, labels.header(key)), "key"),
+            lambda found, key=key: key_cell(found[()], key),
+        )
+        for key in (*keys, *headers)
+    ]
+
+
+def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Shown:
+    """A column that names a line by a text of its first row."""
+    return Shown(Column(key, header, "key"), lambda found: Key(found[()][key], text(found[()])))
+
+
+def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Shown:
+    """A column of words about a line's first row. kind: "number" for numbers in words."""
+    return Shown(Column(key, header, kind), lambda found: Text(text(found[()])))
+
+
+def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Shown:
+    """A column of numbers. place: of a line's row, the quantity first. of: see `Column`."""
+
+    def cell(found: Found) -> Cell:
+        if place not in found:
+            return Text()
+        shown = Number.of(found[place], spec)
+        return shown if brackets else Number(shown.value, spec=spec)
+
+    return Shown(Column(place[0], header, "number", of), cell)
+
+
+def figure(header: str, spec: str, *place: Any, of: str = "") -> Shown:
+    """A column of the paper's figures, from paper_low to paper_high of a line's row."""
+
+    def cell(found: Found) -> Cell:
+        return (
+            Paper(*(found[place][end] for end in ("paper_low", "paper_high")), spec)
+            if place in found
+            else Text()
+        )
+
+    return Shown(Column(place[0], header, "paper", of), cell)
+
+
+def tabulate(
+    frame: pd.DataFrame, by: Iterable[str], shown: Sequence[Shown], places: Sequence[str] = ("quantity",)
+) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
+    """The columns and the lines of a table.
+
+    by: columns of the frame that rows of one line share. places: what tells the rows of a line apart.
+    Where a line's cell is not done, or that of one of its verifiers, its state stands for the first number.
+    """
+    lines = []
+    for _, rows in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():
+        every = rows.to_dict("records")
+        found = {tuple(row[place] for place in places): row for row in every} | {(): every[0]}
+        gaps = {
+            row["verifier"] if "verifier" in places else "": Gap(row["status"], row["reason"])
+            for row in every
+            if row.get("status", "done") != "done"
+        }
+        lines.append(
+            tuple(
+                gaps.pop(one.column.of)
+                if one.column.kind == "number" and one.column.of in gaps
+                else one.cell(found)
+                for one in shown
+            )
+        )
+    return tuple(one.column for one in shown), tuple(lines)
