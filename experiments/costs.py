@@ -1,4 +1,4 @@
-"""What a step of any configuration costs on a device: steps that are timed once, and a model of all others.
+"""Costs of steps on a device: some configurations are timed once, and a model gives those of all others.
 
 A part of a step is a sum of terms, each a number that follows from the configuration and the cached length,
 times seconds that are fitted to what was timed. `RESULTS/timing/DEVICE.json` has an entry for every pair that

@@ -7,10 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from test_rules import emitted_law
 from test_traversal import accepted_tokens
 
 from resispec.audit.ceiling import ceiling
+from resispec.audit.enumerate import emitted_law
 from resispec.audit.row_checks import accepted
 from resispec.core import Draws, Tree
 from resispec.trees import chain, from_child_counts
