@@ -43,7 +43,7 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
 BAD = {
     "[1]": "expected a JSON object, found [1]",
     "{": "is not JSON",
-    "": "is empty",
+    "": "is not JSON in UTF-8",
     '{"prompt": "a", "completion": "b"}': "prompt_token_ids is missing",
     '{"output_token_ids": []}': "output_token_ids is empty; at least one token is needed",
     '{"prompt_token_ids": []}': "prompt_token_ids is empty",
