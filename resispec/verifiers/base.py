@@ -73,10 +73,7 @@ def law_of(
 ) -> Law:
     """The rule's law, see `SiblingRule.law`, checked by `check_shapes`; messages name the rule."""
     law = rule.law(target_probs, draft_probs, siblings, draws)
-    try:
-        check_shapes(law, target_probs, siblings)
-    except InvalidInput as error:
-        raise InvalidInput(f"{rule_name(rule)}: {error}") from error
+    check_shapes(law, target_probs, siblings, f"{rule_name(rule)}: ")
     return law
 
 
@@ -85,17 +82,17 @@ def rule_name(rule: SiblingRule) -> str:
     return f"rule {type(rule).__name__}"
 
 
-def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor) -> None:
+def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = "") -> None:
     """Raise InvalidInput unless `select` is (..., B) and `residual` (..., V), in the target's precision.
 
-    It looks at no value, so it costs no host synchronisation.
+    It looks at no value, so it costs no host synchronisation. whose: the beginning of the message.
     """
     for quantity, like in (("select", siblings), ("residual", target_probs)):
         value = getattr(law, quantity, None)
         found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
         allowed = f"{tuple(like.shape)} {target_probs.dtype}"
         if found != allowed:
-            raise InvalidInput(f"{quantity} is {found}; allowed: a tensor {allowed}")
+            raise InvalidInput(f"{whose}{quantity} is {found}; allowed: a tensor {allowed}")
 
 
 @contextmanager

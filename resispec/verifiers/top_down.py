@@ -23,8 +23,6 @@ from resispec.verifiers.base import (
     rule_name,
 )
 
-RULE_HAS, VERIFIER_HAS = "`law` (a sibling rule)", "`verify` and `outcomes` (a tree verifier)"
-
 
 def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
     """A verifier as it is, and a sibling rule wrapped in `TopDown`. Raises InvalidInput for anything else."""
@@ -32,7 +30,8 @@ def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
         return TopDown(cast(SiblingRule, rule_or_verifier))
     if not hasattr(rule_or_verifier, "verify"):
         kind = type(rule_or_verifier).__name__
-        raise InvalidInput(f"{kind} is no verifier: it has neither {RULE_HAS} nor {VERIFIER_HAS}")
+        parts = "neither `law` (a sibling rule) nor `verify` and `outcomes` (a tree verifier)"
+        raise InvalidInput(f"{kind} is no verifier: it has {parts}")
     return rule_or_verifier
 
 

@@ -85,7 +85,7 @@ VERIFIERS = [
     *(("block", {}, draws, 3, 5 * [chain(1), chain(2)]) for draws in Draws),
     ("block", {}, Draws.IID, 2, len(KINDS) * [chain(4)]),
     ("level_optimal", {}, Draws.IID, 3, SMALL),
-    ("level_optimal", {}, Draws.IID, 2, WIDE * 2),
+    ("level_optimal", {}, Draws.IID, 2, [*WIDE, *DEEP]),
     ("level_optimal", {"bins": 2, "classes": 2}, Draws.IID, 2, [*WIDE, *DEEP]),
 ]
 

@@ -123,11 +123,11 @@ def test_outcomes_refuse_wrong_shapes_and_a_target_is_not_blamed_on_the_rule():
         TopDown(Standard()).verify(tree, target * float("nan"), draft, rng(0))
 
 
-@pytest.mark.parametrize(("factor", "less"), [(float("nan"), 0), (1, 0.5), (0.9, 0)])
-def test_outcomes_that_are_no_law_are_not_drawn_from(factor, less):
+@pytest.mark.parametrize(("factor", "moved"), [(float("nan"), 0), (1, 2), (0.9, 0)])
+def test_outcomes_that_are_no_law_are_not_drawn_from(factor, moved):
     tree, laws = Tree(chain(1), torch.tensor([0, 1]), Draws.IID), torch.full((2, 4), 0.25)
     outcomes = get_verifier("naive").outcomes(tree, laws, laws)
-    stop = outcomes.stop * factor - less
+    stop = outcomes.stop * factor + torch.tensor([moved, -moved])
     numbers = draw_from(stop, lambda node: outcomes.final[node][0], tree, rng(0)).tolist()
     with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to"):
         read_verdict(numbers, tree.topology, laws.dtype)

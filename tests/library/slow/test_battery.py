@@ -15,7 +15,10 @@ def test_a_rules_emitted_law_is_the_targets(name, options, draws):
     assert worst_error(get_rule(name, **options), draws).error < 1e-12
 
 
-@pytest.mark.parametrize(("name", "options", "draws"), [case[:3] for case in VERIFIERS])
+CASES = {repr(case[:3]): case[:3] for case in VERIFIERS}
+
+
+@pytest.mark.parametrize(("name", "options", "draws"), CASES.values(), ids=CASES)
 def test_a_verifiers_emitted_law_is_the_targets(name, options, draws):
     trees = CHAINS if name == "block" else TREES
     assert worst_tree_error(get_verifier(name, **options), draws, trees=trees).error < 1e-12
