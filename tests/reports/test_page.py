@@ -18,7 +18,7 @@ from analysis import table1
 from analysis.page import documentation, headline, sections, sentences, steps
 from analysis.page.__main__ import main, write
 from analysis.page.render import Entry, entry, grid
-from analysis.table import Audit, Column, Gap, Key, Notes, Number, Paper, Source, Table, Text
+from analysis.table import Audit, Column, Gap, Key, Notes, Number, Paper, Table, Text
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +86,7 @@ def test_a_table_begins_with_keys_audits_and_gains_and_explains_its_columns() ->
     )
     row = (Key("a", "A"), Number(9.0), Number(1.4), Paper(1.5, 1.5), Audit("biased", (9.0,), 1000))
     meanings = {"Gain": "accepted length over the baseline's"}
-    notes = Notes(
-        ("About *it*.",), None, Source("embedded", ("CPU",), "make it"), (meanings, "How."), "Incomplete."
-    )
+    notes = Notes(("About *it*.",), None, "Made by: make it.", (meanings, "How."), "Incomplete.")
     shown = grid(Table("toy", columns, (row,), "Caption", notes=notes))
     assert [column.header for column in shown.columns] == ["Method", "Audit", "Gain", "(paper)", "Tokens/s"]
     assert [cell.text for cell in shown.rows[0]] == ["A", "biased", "1.40", "1.50", "9.00"]
