@@ -15,7 +15,7 @@ from analysis import SLICE, published, table
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
-from analysis.table import Note, Notes, Picture, Source, Table
+from analysis.table import Note, Notes, Picture, Table
 from resispec.errors import InvalidInput, first_line
 
 if TYPE_CHECKING:
@@ -132,21 +132,18 @@ def footer(
     timed = results.cells[~results.cells.is_audit]
     absent = int((timed.status != "done").sum())
     gaps = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted." if absent else ""
-    source = Source(
-        plan.profile,
-        devices=distinct(done.device),
-        command=plan.command,
-        prompts=tuple(sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})),
-        commits=distinct(done.commit),
-    )
+    prompts = sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})
+    facts = {"Device": done.device, "Prompts per cell": prompts, "Commit": done.commit}
+    source = origin(plan, facts)
     return Notes(tuple(about), picture, source, tuple(definitions), gaps, plan.stale)
 
 
-def distinct(values: Iterable[object]) -> tuple[str, ...]:
-    """Distinct values in their order, without None and empty ones."""
-    return tuple(dict.fromkeys(str(value) for value in values if value not in (None, "")))
+def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:
+    """The origin of a table's numbers, in a line. facts: values by their printed names."""
+    printed = [f"{name}: {listed(values) or 'none'}." for name, values in facts.items()]
+    return " ".join([f"Profile: {plan.profile}.", *printed, f"Made by: {plan.command}."])
 
 
 def listed(values: Iterable[object]) -> str:
-    """The same, in one text."""
-    return ", ".join(distinct(values))
+    """Distinct values in their order, without None and empty ones, in one text."""
+    return ", ".join(dict.fromkeys(str(value) for value in values if value not in (None, "")))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -94,9 +93,10 @@ def summary(frame: pd.DataFrame, plan: Plan) -> Table:
     """
     ranges = [(metric, at) for at in TEMPERATURES for metric in (metrics.ACCEPTED_LENGTH, metrics.GAIN)]
     shown = long.names(("tree", "method"))
-    for metric, at in ranges:
-        figure = long.figure(f"{metric.label}, T = {at:g}", metric.spec, metric.name, at)
-        shown.append(replace(figure, column=replace(figure.column, kind="number")))
+    shown += [
+        long.figure(f"{metric.label}, T = {at:g}", metric.spec, metric.name, at, kind="number")
+        for metric, at in ranges
+    ]
     shown.append(long.words("verdict", "Audit", lambda row: verdicts[row["tree"], row["verifier"]], "audit"))
     records, verdicts = [], {}
     for tree, verifier in SUMMARISED:

@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels, long
-from analysis.artefact import distinct, texts
+from analysis.artefact import origin, texts
 from analysis.load import Plan
-from analysis.table import Notes, Number, Source, Table
+from analysis.table import Notes, Number, Table
 from resispec.trees import grow_map
 
 TEXTS = texts("frontier_shapes")
@@ -71,7 +71,7 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
         ignore_index=True,
     )
     lines = long.tabulate(frame[frame.fastest_up_to_ratio.notna()], PLACE, SHOWN, ())
-    source = Source(plan.profile, distinct(about["device"] for about in shapes), plan.command)
+    source = origin(plan, {"Device": [about["device"] for about in shapes]})
     notes = Notes(tuple(TEXTS["about"]), source=source, stale=plan.stale)
     return Table("frontier_shapes", *lines, TEXTS["caption"].format(profile=plan.profile), frame, notes)
 

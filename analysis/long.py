@@ -11,12 +11,14 @@ import pandas as pd
 from analysis import labels
 from analysis.load import SETTING, Results
 from analysis.stats import Interval
-from analysis.table import Cell, Column, Gap, Key, Kind, Number, Paper, Text
+from analysis.table import NAN, Cell, Column, Gap, Key, Kind, Number, Paper, Text
 
 CEILING = "ceiling"
 """Stands for a verifier: the most that an exact one can reach."""
 Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
 """The rows of a line by what tells them apart, such as their quantity; () has the first one."""
+
+NO_ROW = dict.fromkeys(("value", "lower", "upper", "paper_low", "paper_high"), NAN)
 
 
 @dataclass(frozen=True)
@@ -95,26 +97,21 @@ def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind:
 def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Shown:
     """A column of numbers. place: of a line's row, the quantity first. of: see `Column`."""
 
-    def cell(found: Found) -> Cell:
-        if place not in found:
-            return Text()
-        shown = Number.of(found[place], spec)
+    def cell(found: Found) -> Number:
+        shown = Number.of(found.get(place, NO_ROW), spec)
         return shown if brackets else Number(shown.value, spec=spec)
 
     return Shown(Column(place[0], header, "number", of), cell)
 
 
-def figure(header: str, spec: str, *place: Any, of: str = "") -> Shown:
-    """A column of the paper's figures, from paper_low to paper_high of a line's row."""
+def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Shown:
+    """A column of the paper's figures, or of other ranges: from paper_low to paper_high of a line's row."""
 
-    def cell(found: Found) -> Cell:
-        return (
-            Paper(*(found[place][end] for end in ("paper_low", "paper_high")), spec)
-            if place in found
-            else Text()
-        )
+    def cell(found: Found) -> Paper:
+        row = found.get(place, NO_ROW)
+        return Paper(row["paper_low"], row["paper_high"], spec)
 
-    return Shown(Column(place[0], header, "paper", of), cell)
+    return Shown(Column(place[0], header, kind, of), cell)
 
 
 def tabulate(
@@ -134,12 +131,9 @@ def tabulate(
             for row in every
             if row.get("status", "done") != "done"
         }
-        lines.append(
-            tuple(
-                gaps.pop(one.column.of)
-                if one.column.kind == "number" and one.column.of in gaps
-                else one.cell(found)
-                for one in shown
-            )
-        )
+        cells = []
+        for column in shown:
+            gap = gaps.pop(column.column.of, None) if column.column.kind == "number" else None
+            cells.append(gap or column.cell(found))
+        lines.append(tuple(cells))
     return tuple(one.column for one in shown), tuple(lines)

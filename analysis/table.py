@@ -141,26 +141,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Source:
-    """The origin of a table's numbers. prompts: counts per cell; None where that means nothing."""
-
-    profile: str
-    devices: tuple[str, ...]
-    command: str
-    prompts: tuple[int, ...] | None = None
-    commits: tuple[str, ...] | None = None
-
-    def __str__(self) -> str:
-        facts = {"Device": self.devices, "Prompts per cell": self.prompts, "Commit": self.commits}
-        printed = [
-            f"{name}: {', '.join(map(str, values)) or 'none'}."  # type: ignore[arg-type]
-            for name, values in facts.items()
-            if values is not None
-        ]
-        return " ".join([f"Profile: {self.profile}.", *printed, f"Made by: {self.command}."])
-
-
-@dataclass(frozen=True)
 class Picture:
     """The figure of a table. alt: its content in words."""
 
@@ -186,7 +166,7 @@ class Notes:
 
     about: tuple[Note, ...] = ()
     picture: Picture | None = None
-    source: Source | None = None
+    source: str = ""
     definitions: tuple[Note, ...] = ()
     gaps: str = ""
     stale: tuple[str, ...] = ()

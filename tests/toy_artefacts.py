@@ -33,11 +33,9 @@ def decoded(method: str, prompts: int = 8, shift: int = 0, seed: int = 0) -> lis
     """Rows of cells that decode; every prompt has other numbers."""
     gain, rows = GAINS.get(method, 3), []
     for index in range(prompts):
-        histogram = [
-            1 + (index * 7 + shift) % 5,
-            *[(index + place + shift) % 3 + gain for place in range(gain)],
-        ]
-        rows.append(make_row(index, 0.25 + (index * 3 + gain) % 4 / 8, histogram) | {"seed": index + seed})
+        tail = [(index + place + shift) % 3 + gain for place in range(gain)]
+        row = make_row(index, 0.25 + (index * 3 + gain) % 4 / 8, [1 + (index * 7 + shift) % 5, *tail])
+        rows.append(row | {"seed": index + seed})
     return rows
 
 
@@ -58,21 +56,13 @@ def table1(root: Path) -> None:
     cells += [save(replace(cells[5], cell_id="audit").labelled(audit=True, temperature=0.6), None, "failed")]
     for name in GAINS:
         rows = decoded(name, shift=2)
-        for index, row in enumerate(rows):
-            row["category"] = ("qa", "math_reasoning")[index % 2]
+        rows = [row | {"category": ("qa", "math_reasoning")[place % 2]} for place, row in enumerate(rows)]
         cells.append(save(make_cell(root, name, "spec_bench"), rows))
     cells.append(make_cell(root, "optimal", "spec_bench"))
     write_plan(root, "table1", cells, sources={"conf/none.yaml": "0"})
+    seven = {"tree": Label("chain", {"num_drafted": 7})}
     chain = [
-        save(
-            make_cell(
-                root,
-                name,
-                seed=seed,
-                **({"tree": Label("chain", {"num_drafted": 7})} if name != "autoregressive" else {}),
-            ),
-            decoded(name, shift=seed, seed=seed),
-        )
+        save(make_cell(root, name, seed=seed, **(seven if GAINS[name] else {})), decoded(name, 8, seed, seed))
         for name, seed in product(GAINS, (0, 100))
     ]
     command = "python -m experiments.run experiment=table1 tree=chain tree.num_drafted=7"
@@ -144,13 +134,11 @@ def table6(root: Path) -> None:
 
 def figure1(root: Path) -> None:
     """Rates of two rules, one of which is never tested at the second sibling."""
-    rows = {
-        "standard": ([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3),
-        "resispec": ([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3),
-    }
-    rows["naive"] = ([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3)
-    cells = [save(make_cell(root, name), decay_rows(*found)) for name, found in list(rows.items())[:2]]
-    cells += [save(make_cell(root, "naive", temperature=0.6), decay_rows(*rows["naive"]))]
+    standard = decay_rows([[6.0, 1.0]] * 3, [[10.0, 4.0]] * 3)
+    resispec = decay_rows([[7.0, 2.0]] * 3, [[10.0, 3.0]] * 3)
+    cells = [save(make_cell(root, "standard"), standard), save(make_cell(root, "resispec"), resispec)]
+    naive = decay_rows([[6.0, 0.0]] * 3, [[10.0, 0.0]] * 3)
+    cells += [save(make_cell(root, "naive", temperature=0.6), naive)]
     cells += [save(make_cell(root, "standard", temperature=0.6), None, "failed", REASON)]
     write_plan(root, "figure1", cells)
 
@@ -195,21 +183,20 @@ def figure2(root: Path) -> None:
 
 def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
     """Rows of profiled prompts; the standard rule's shaping is not split."""
+    seconds = {"profiled": 0.02, "draft": 0.006, "target": 0.008, "verify": 0.005, "shaping": 0.001 * scale}
+    seconds |= dict(
+        zip(
+            ("budget", "redistribution", "proxy"),
+            (0.0002, 0.0005, 0.0002) if split else (0.0,) * 3,
+            strict=True,
+        )
+    )
     rows = []
     for index in range(3):
         steps = 2 + index
-        seconds = {
-            "profiled": 0.02,
-            "draft": 0.006,
-            "target": 0.008,
-            "verify": 0.005,
-            "shaping": 0.001 * scale,
-        }
-        seconds |= {"budget": 0.0002, "redistribution": 0.0005, "proxy": 0.0002} if split else {}
-        names = ("profiled", "draft", "target", "verify", "shaping", "budget", "redistribution", "proxy")
         row = {"prompt_index": index, "prompt_id": f"p{index}", "seed": index, "num_prompt_tokens": 64}
         row |= {"num_emitted": 2 * steps + index, "num_steps": steps, "tokens_sha256": "0" * 16}
-        row |= {f"{name}_s": scale**0.1 * steps * seconds.get(name, 0.0) for name in names}
+        row |= {f"{name}_s": scale**0.1 * steps * value for name, value in seconds.items()}
         rows.append(row | {"commit_s": 0.001, "num_timed": 10 * steps, "clock_s": 0.0004 * steps})
     return rows
 
@@ -237,11 +224,8 @@ def searched(root: Path, decoder: str, temperature: float) -> ToyCell:
     """A cell whose map says that three levels are the fastest from a cost ratio of 0.2, five below."""
     shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
     about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
-    about |= {
-        "target_s": {"1": 1, "9": 0.02},
-        "fastest_up_to_ratio": {"5": 0.2, "3": None},
-        "widths": [2, 2, 2, 2],
-    }
+    about |= {"target_s": {"1": 1, "9": 0.02}, "fastest_up_to_ratio": {"5": 0.2, "3": None}}
+    about |= {"widths": [2, 2, 2, 2]}
     about |= {"frontier": {"3": shape | {"widths": [3, 5]}, "5": shape | {"widths": [2, 2, 2, 2]}}}
     path = root / f"{decoder}.{temperature}.json"
     grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape)
