@@ -13,6 +13,7 @@ from toy_costs import flat, proportional, save_costs
 from toy_runs import run
 from toys import save_tiny_search
 
+from experiments.cell import file_name
 from experiments.costs.configuration import ONE_TOKEN
 from experiments.grid import cells_of
 from experiments.search import chosen
@@ -48,7 +49,7 @@ def toy(tmp_path_factory):
 def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap_64"])
     path, told = cell.tree_file, []
-    names = f"{cell.file_name('pair')}.{cell.file_name('dataset')}"
+    names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
     assert str(path).endswith(f"results/embedded/growmap/{names}.T1.0.64.json")
     GROW_MAP(path, [cell], lambda *facts: told.append(facts))
     assert {facts[0].partition(",")[0] for facts in told} == {"acceptance of siblings"}
