@@ -22,7 +22,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.schema import WandbConfig, check_wandb
+from experiments.schema import WandbConfig, check_patterns
 from experiments.wandb_upload import Destination, NotSent, Record, chosen_mode, has_key, send
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 
@@ -57,7 +57,7 @@ def publish(arguments: Sequence[str]) -> int:
     except OmegaConfBaseException as error:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
-    check_wandb(asdict(config))
+    check_patterns(asdict(config))
     mode, line = chosen_mode(config.wandb.mode)
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -127,33 +128,24 @@ def check_values(config: dict[str, Any]) -> None:
         if value is not None and not least <= value <= most:
             allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
             raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
-    _check_patterns(config, _PATTERNS)
+    check_patterns(config, _PATTERNS)
     if config["compiled"] and config["device"] != "cpu":
-        raise InvalidInput(
-            f"compiled=true is for device=cpu; found device={config['device']}, "
-            "where steps are captured as graphs"
-        )
+        found = f"device={config['device']}, where steps are captured as graphs"
+        raise InvalidInput(f"compiled=true is for device=cpu; found {found}")
     template = config["prompt_template"]
     if template not in (None, CHAT) and "{text}" not in template:
-        raise InvalidInput(
-            f"prompt_template needs {{text}} where the document stands; found {template!r}; "
-            f"{CHAT} is the tokenizer's own"
-        )
+        found = f"found {template!r}; {CHAT} is the tokenizer's own"
+        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {found}")
     for key in ("pair.target", "pair.draft", "dataset.path"):
         path = _value(config, key)
         if isinstance(path, str) and re.match(r"[./~]", path) and not Path(path).expanduser().exists():
             raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
 
 
-def check_wandb(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value of `config["wandb"]` that W&B does not take."""
-    _check_patterns(config, _WANDB)
-
-
-def _check_patterns(config: dict[str, Any], patterns: dict[str, str]) -> None:
+def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB) -> None:
+    """Raise InvalidInput for the first text that does not match its pattern; by default those of W&B."""
     for key, pattern in patterns.items():
-        value = _value(config, key)
-        if not re.fullmatch(pattern, value):
+        if not re.fullmatch(pattern, value := _value(config, key)):
             raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
 
 
