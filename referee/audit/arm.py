@@ -125,7 +125,7 @@ def measure(
     transcripts: Sequence[Transcript],
     target: Scorer,
     draft: Scorer | None = None,
-    on_tokens: Callable[[int], None] = lambda _: None,
+    on_tokens: Callable[[int], object] = bool,
 ) -> Arm:
     """Rescore transcripts. on_tokens: told how many output tokens were rescored since it was last called.
 

@@ -204,10 +204,7 @@ def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, option
 def _stages_of(
     options: SamplerOptions, target_probs: Any, draft_probs: Any
 ) -> tuple[SamplerOptions, list[Stage]]:
-    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary.
-
-    Raises InvalidInput for laws that are none, or of other shapes than a chain or siblings have.
-    """
+    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary."""
     if target_probs is None and draft_probs is None:
         return options, [_made(options, vocab) for vocab in options.vocabularies]
     p, q = _checked("target_probs", target_probs), _checked("draft_probs", draft_probs)
