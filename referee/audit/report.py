@@ -12,7 +12,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from referee.audit.arm import Arm, check_rows, measure
+from referee.audit.arm import Arm, measure
 from referee.audit.comparisons import (
     FALSE_ALARM_RATE,
     POWER,
@@ -25,7 +25,7 @@ from referee.audit.comparisons import (
 from referee.audit.own_check import own_check
 from referee.audit.statistics import PLACES, z_of
 from referee.audit.terms import NEAR_TIE
-from referee.rescoring import Scorer
+from referee.rescoring import Scorer, check_fit
 from referee.transcripts import Transcript
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
@@ -114,7 +114,7 @@ def audit_transcripts(
         )
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before the first is rescored, which takes long
-        check_rows(rows, [target] if draft is None else [target, draft])
+        check_fit([target] if draft is None else [target, draft], rows)
     settings = [sorted({row.setting for row in rows}) for rows in arms]
     if settings[0] != settings[-1]:
         lists = " and ".join("; ".join(names) for names in settings)

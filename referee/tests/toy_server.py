@@ -1,4 +1,7 @@
-"""A server on this machine that speaks the formats of three engines, with a model that a few lines know."""
+"""A server on this machine that speaks the formats of three engines, with a model that a few lines know.
+
+And engines connected to it, with prompts and settings for them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ import json
 import random
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+from referee.engines import write_transcripts
+from referee.servers.client import Server
+from referee.servers.formats import FORMATS
+from resispec.sampling import Sampling
 
 EOS = 0
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
@@ -152,3 +161,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Nothing on stderr."""
+
+
+PROMPTS = [(5, 6, 7 + index) for index in range(8)]
+SETTINGS = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_p=0.01, max_new_tokens=6)
+QUICK = {"tries": 3, "first_wait_s": 0.01, "timeout_s": 60}
+ENGINES = sorted(POSTED)
+
+
+def connected(toy, **options):
+    return FORMATS[toy.engine](Server(toy.url, **QUICK, **options))
+
+
+def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):
+    return write_transcripts(connected(toy), prompts, settings, path, first_seed=100, **options)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
