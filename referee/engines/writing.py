@@ -89,10 +89,7 @@ def write_transcripts(
 
 
 def _written(path: Path) -> dict[int, Transcript]:
-    """The rows of a file by their prompts; a last line without an end is cut off.
-
-    Raises InvalidInput for a file that was not written here.
-    """
+    """The rows of a file that was written here, by their prompts; a last line without an end is cut off."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
     if rest := content[length:]:

@@ -206,7 +206,14 @@ def _stages_of(
 ) -> tuple[SamplerOptions, list[Stage]]:
     """A stage of the laws that are given, with the options that follow from them, or one per vocabulary."""
     if target_probs is None and draft_probs is None:
-        return options, [_made(options, vocab) for vocab in options.vocabularies]
+        # Kernels are not tested on exhausted drafts.
+        kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
+        shape, stages = (0 if options.siblings else options.length, options.siblings, options.draws), []
+        for vocab in options.vocabularies:
+            generator = _seeded(options, vocab)
+            laws = (law.to(DTYPES[options.dtype]) for law in laws_for(vocab, kinds, generator))
+            stages.append(Stage(*laws, *shape, generator))
+        return options, stages
     p, q = _checked("target_probs", target_probs), _checked("draft_probs", draft_probs)
     options = replace(options, numpy=not isinstance(target_probs, Tensor), device=p.device)
     p, q = p.cpu(), q.cpu()
@@ -220,15 +227,6 @@ def _stages_of(
         f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with siblings={options.siblings}; "
         "allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) for siblings"
     )
-
-
-def _made(options: SamplerOptions, vocab: int) -> Stage:
-    generator, dtype = _seeded(options, vocab), DTYPES[options.dtype]
-    # Kernels are not tested on exhausted drafts.
-    kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
-    target, draft = (laws.to(dtype) for laws in laws_for(vocab, kinds, generator))
-    length = 0 if options.siblings else options.length
-    return Stage(target, draft, length, options.siblings, options.draws, generator)
 
 
 def _seeded(options: SamplerOptions, vocab: int) -> Generator:
