@@ -75,6 +75,7 @@ def write_transcripts(
         try:
             for future in as_completed([pool.submit(ask, index) for index in missing]):
                 if error := future.exception():
+                    stopped.set()
                     failures.append(error)
                 elif row := future.result():
                     file.write(line_of(row))

@@ -116,14 +116,15 @@ def assert_exact_sampler(
             where = f"V = {stage.vocab_size}, seed {choice.seed}"
             raise AssertionError(f"{name} is biased: {where}: {error}") from None
     level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
-    details = [outcome.lines(level) for outcome in outcomes]
     if any(outcome.p_value(level) <= FALSE_ALARM for outcome in outcomes):
-        first = sorted(details, key=lambda lines: "\n" not in lines)  # those that found something
+        ordered = sorted(outcomes, key=lambda outcome: outcome.p_value(level) > FALSE_ALARM)
+        lines = [outcome.lines(level) for outcome in ordered]  # first those that found something
         again = f"again: seed={choice.seed}, samples={choice.samples}"
         header = f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"
-        raise AssertionError("\n  ".join((header, *first, again)))
+        raise AssertionError("\n  ".join((header, *lines, again)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
+    details = [outcome.lines(level) for outcome in outcomes]
     biases = [outcome.smallest_bias(level) for outcome in outcomes]
     return Report(name, ("no bias seen", *details, f"seed {choice.seed}"), max(biases)).noted()
 
