@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import torch
@@ -166,22 +166,27 @@ def check_numbers(logits: Sequence[Tensor], scorers: Sequence[Scorer], place: st
             )
 
 
-def check_fit(scorer: Scorer, transcript: Transcript) -> None:
-    """Raise InvalidInput, a line that begins with the row's place, for what a model cannot read or write."""
-    place, sequence = transcript.place, transcript.written
-    for name, tokens in zip(TOKENS, sequence, strict=True):
-        if (largest := max(tokens)) >= scorer.vocab_size:
+def check_fit(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> None:
+    """Raise InvalidInput when there are no rows, and for one that a model cannot have read or written.
+
+    That line begins with the row's place.
+    """
+    if not transcripts:
+        raise InvalidInput("there are no transcripts; at least one row is needed")
+    for transcript, scorer in product(transcripts, scorers):
+        place, sequence = transcript.place, transcript.written
+        for name, tokens in zip(TOKENS, sequence, strict=True):
+            if (largest := max(tokens)) >= scorer.vocab_size:
+                raise InvalidInput(
+                    f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the model's "
+                    "vocabulary (is it the model that wrote them?)"
+                )
+        if scorer.context is not None and sum(map(len, sequence)) - 1 > scorer.context:
+            counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
             raise InvalidInput(
-                f"{place}: {name} holds {largest}; allowed: ids below {scorer.vocab_size}, the model's "
-                "vocabulary (is it the model that wrote them?)"
+                f"{place}: {counts}; allowed: {scorer.context + 1} together, since the model attends to "
+                f"{scorer.context}"
             )
-    length = sum(map(len, sequence))
-    if scorer.context is not None and length - 1 > scorer.context:
-        counts = f"{len(sequence[0])} prompt and {len(sequence[1])} output tokens"
-        raise InvalidInput(
-            f"{place}: {counts}; allowed: {scorer.context + 1} together, since the model attends to "
-            f"{scorer.context}"
-        )
 
 
 def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float32") -> list[Scorer]:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from tqdm import tqdm
@@ -41,8 +41,9 @@ def run(options: argparse.Namespace) -> int:
             f"the control is the file of the transcripts, {options.control}; give another run's"
         )
     target, *drafts = inputs.scorers(options.target, options.draft, options.device, options.dtype)
+    progress = partial(tqdm, unit="token", dynamic_ncols=True, leave=False, delay=1)
     try:
-        report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, _progress)
+        report = audit_transcripts(transcripts, target, drafts[0] if drafts else None, control, progress)
     except NoVerdict as error:
         sys.stderr.write(f"no verdict: {error}\n")
         return NO_VERDICT
@@ -52,13 +53,6 @@ def run(options: argparse.Namespace) -> int:
         write_json(path, report_json(report) | {"options": vars(options)})
         sys.stdout.write(f"written: {path}\n")
     return EXIT_CODES[report.finding]
-
-
-@contextmanager
-def _progress(what: str, num_tokens: int) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr, gone at the end; gives a function to tell how many more tokens are done."""
-    with tqdm(total=num_tokens, desc=what, unit="token", dynamic_ncols=True, leave=False, delay=1) as bar:
-        yield lambda count: bar.update(count) and None
 
 
 def parser() -> argparse.ArgumentParser:

@@ -22,7 +22,6 @@ from referee.audit.terms import (
 from referee.rescoring import Scorer, check_fit, rescore
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Statistic
-from resispec.errors import InvalidInput
 
 SHARED_CHANCE = 1e-4
 """Chance below which rows whose places go together share their random numbers."""
@@ -112,27 +111,18 @@ class Arm:
         return [*lines, *([f"and {more} more tokens like these"] if more > 0 else [])]
 
 
-def check_rows(transcripts: Sequence[Transcript], scorers: Sequence[Scorer]) -> None:
-    """Raise InvalidInput when there are no rows, and for one that a model cannot have read or written."""
-    if not transcripts:
-        raise InvalidInput("there are no transcripts; at least one row is needed")
-    for row in transcripts:
-        for scorer in scorers:
-            check_fit(scorer, row)
-
-
 def measure(
     transcripts: Sequence[Transcript],
     target: Scorer,
     draft: Scorer | None = None,
-    on_tokens: Callable[[int], None] = lambda _: None,
+    on_tokens: Callable[[int], object] = bool,
 ) -> Arm:
     """Rescore transcripts. on_tokens: told how many output tokens were rescored since it was last called.
 
-    Raises InvalidInput as `check_rows`, and NoVerdict as `rescore`.
+    Raises InvalidInput as `check_fit`, and NoVerdict as `rescore`.
     """
     scorers = [target] if draft is None else [target, draft]
-    check_rows(transcripts, scorers)
+    check_fit(scorers, transcripts)
     generator = torch.Generator().manual_seed(0)
     terms, gaps = [], []
     suggested = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]

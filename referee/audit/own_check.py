@@ -8,13 +8,13 @@ nothing that it says of an engine counts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
 
 import torch
 from torch import Generator, Tensor
+from tqdm import tqdm
 
 from referee.audit.arm import measure
 from referee.audit.comparisons import judge_comparison, limit_of, with_target
@@ -27,22 +27,24 @@ COPIES = 8
 """Continuations of a prompt that are drawn together; of a greedy row there is one."""
 NEW_TOKENS = 32
 """Tokens of a continuation, at most; never more than the row has."""
-Progress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
-"""Bar of long work, from its name and its number of tokens; it gives a function to be told of more."""
 Law = Callable[[Sequence[Tensor], Tensor], Tensor]
 """The law (R, V) of the next token, from every model's logits (R, V) and the emitted tokens (R, T) int64."""
 
 
 def own_check(
-    transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None, progress: Progress
+    transcripts: Sequence[Transcript], target: Scorer, draft: Scorer | None, progress: Callable[..., tqdm]
 ) -> Iterator[str]:
     """The note, for sampled and for greedy rows, that no bias was seen in the target's own continuations.
 
     They continue prompts of the rows, at random, under the rows' settings, MIN_TOKENS tokens and a few more.
+    progress: see `audit_transcripts`.
     Raises NoVerdict where the finding is another one.
     """
-    kinds = [[row for row in transcripts if (row.temperature > 0) is sampled] for sampled in (True, False)]
-    rows = [row for kind in kinds if kind for row in _own_rows(kind, target, progress)]
+    rows: list[Transcript] = []
+    for is_sampled in (True, False):
+        if kind := [row for row in transcripts if (row.temperature > 0) is is_sampled]:
+            with progress(desc="own check", total=MIN_TOKENS) as bar:
+                rows += _own_rows(kind, target, bar.update)
     comparisons = with_target("own check", measure(rows, target, draft))
     limit = limit_of(comparisons)
     for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
@@ -59,21 +61,22 @@ def own_check(
         )
 
 
-def _own_rows(kind: Sequence[Transcript], target: Scorer, progress: Progress) -> Iterator[Transcript]:
+def _own_rows(
+    kind: Sequence[Transcript], target: Scorer, on_tokens: Callable[[int], object]
+) -> Iterator[Transcript]:
     generator, num_tokens = torch.Generator().manual_seed(0), 0
     order = cycle(torch.randperm(len(kind), generator=generator).tolist())
-    with progress("own check", MIN_TOKENS) as on_tokens:
-        while num_tokens < MIN_TOKENS:
-            row = kind[next(order)]
-            copies = MAX_POSITIONS // sum(map(len, row.written)) if row.temperature > 0 else 1
-            prompts = [row.prompt_token_ids] * min(COPIES, max(1, copies))
-            new = min(NEW_TOKENS, len(row.output_token_ids))
-            answers = draw(partial(_law, row), prompts, [target], new, generator)
-            count = sum(len(tokens) for tokens, _ in answers)
-            num_tokens += count
-            on_tokens(count)
-            for tokens, reason in answers:
-                yield replace(row, output_token_ids=tokens, finish_reason=reason, seed=None)
+    while num_tokens < MIN_TOKENS:
+        row = kind[next(order)]
+        copies = MAX_POSITIONS // sum(map(len, row.written)) if row.temperature > 0 else 1
+        prompts = [row.prompt_token_ids] * min(COPIES, max(1, copies))
+        new = min(NEW_TOKENS, len(row.output_token_ids))
+        answers = draw(partial(_law, row), prompts, [target], new, generator)
+        count = sum(len(tokens) for tokens, _ in answers)
+        num_tokens += count
+        on_tokens(count)
+        for tokens, reason in answers:
+            yield replace(row, output_token_ids=tokens, finish_reason=reason, seed=None)
 
 
 def _law(transcript: Transcript, logits: Sequence[Tensor], emitted: Tensor) -> Tensor:

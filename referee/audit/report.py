@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
-from referee.audit.arm import Arm, check_rows, measure
+from tqdm import tqdm
+
+from referee.audit.arm import Arm, measure
 from referee.audit.comparisons import (
     FALSE_ALARM_RATE,
     POWER,
@@ -20,15 +22,16 @@ from referee.audit.comparisons import (
     with_control,
     with_target,
 )
-from referee.audit.own_check import Progress, own_check
+from referee.audit.own_check import own_check
 from referee.audit.statistics import PLACES, z_of
 from referee.audit.terms import NEAR_TIE
-from referee.rescoring import Scorer
+from referee.rescoring import Scorer, check_fit
 from referee.transcripts import Transcript
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
 from resispec.sampling import SETTINGS
 
+_NO_BAR = partial(tqdm, disable=True)
 LEAST_MISSED = 10.0
 """Least number of tokens expected beyond a place that makes their absence worth a note."""
 _AGAINST_TARGET = {
@@ -89,13 +92,14 @@ def audit_transcripts(
     target: Scorer,
     draft: Scorer | None = None,
     control: Sequence[Transcript] | None = None,
-    progress: Progress = lambda *_: nullcontext(lambda _: None),
+    progress: Callable[..., tqdm] = _NO_BAR,
 ) -> TranscriptsReport:
     """Does an engine emit the target's law? From its transcripts, and from a control arm without speculation.
 
     draft: the engine's draft model, with which a bias toward it shows in fewer tokens. control: transcripts
     of the same engine for the same prompts under the same settings without speculation; then the verdict is
-    on the difference, in which whatever the engine does otherwise than the target cancels.
+    on the difference, in which whatever the engine does otherwise than the target cancels. progress: makes
+    a bar of tokens.
     Raises InvalidInput, naming the row, for one that the models cannot have read or written; when there are
     no rows; and for a control with the same rows or with other settings. Raises NoVerdict where a model's
     logits are no numbers, and where something is biased but tokens of the target's own are not seen to be
@@ -110,15 +114,16 @@ def audit_transcripts(
         )
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before the first is rescored, which takes long
-        check_rows(rows, [target] if draft is None else [target, draft])
+        check_fit([target] if draft is None else [target, draft], rows)
     settings = [sorted({row.setting for row in rows}) for rows in arms]
     if settings[0] != settings[-1]:
         lists = " and ".join("; ".join(names) for names in settings)
         raise InvalidInput(
             f"the transcripts and the control have the settings {lists}; allowed: the same in both"
         )
-    with progress("rescoring", sum(len(row.output_token_ids) for rows in arms for row in rows)) as on_tokens:
-        report = audit_arms(*(measure(rows, target, draft, on_tokens) for rows in arms))
+    num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
+    with progress(desc="rescoring", total=num_tokens) as bar:
+        report = audit_arms(*(measure(rows, target, draft, bar.update) for rows in arms))
     if all(judgement.finding is not Finding.BIASED for judgement in report.judgements):
         return report
     return replace(report, notes=(*report.notes, *own_check(transcripts, target, draft, progress)))

@@ -10,7 +10,11 @@ from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
 MODES = ("plain", "assisted", "prompt_lookup")
-"""Ways of the engines in this process: no drafts, those of a draft model, or looked up ones."""
+"""Ways of the engines in this process, which take `num_drafted` tokens a step at most.
+
+No drafts; those of the pair's draft model; or what followed the same tokens earlier. Each engine raises
+InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+"""
 
 
 class Unanswered(InvalidInput):

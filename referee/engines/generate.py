@@ -21,11 +21,9 @@ _ABSENT = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` h
 class TransformersEngine:
     """`generate` of a pair's target, one prompt at a time, in this process.
 
-    mode: "plain"; "assisted", where the pair's draft model drafts; "prompt_lookup", where what followed the
-    same tokens earlier is drafted. num_drafted: tokens drafted for a step, at most.
-    What a call leaves open `generate` takes from the model's `generation_config`, so that of the target is
-    replaced by one that knows the special tokens alone: no top_k of a model folder applies in silence.
-    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    mode, num_drafted: see MODES. What a call leaves open `generate` takes from the model's
+    `generation_config`, so that of the target is replaced by one that knows the special tokens alone: no
+    top_k of a model folder applies in silence.
     """
 
     def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:

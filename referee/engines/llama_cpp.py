@@ -20,11 +20,9 @@ from resispec.models import Pair
 class LlamaCppEngine:
     """llama.cpp on a pair's target, in float32 with one thread, for as long as this object lives.
 
-    folder: where the models are written as GGUF, unless they are there. mode: "plain"; "assisted", where the
-    pair's draft model drafts; "prompt_lookup", where what followed the same two tokens earlier is drafted.
-    num_drafted: tokens drafted for a step, at most. by_ratio: a draft is accepted by the ratio of its
-    probabilities, as in speculative sampling; llama.cpp's default is to accept what the target draws too.
-    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
+    by_ratio: a draft is accepted by the ratio of its probabilities, as in speculative sampling; llama.cpp's
+    default is to accept what the target draws too.
     """
 
     def __init__(

@@ -30,10 +30,7 @@ class OpenVinoEngine:
     """OpenVINO GenAI on a pair's target, on the CPU with one thread.
 
     folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files, unless
-    they are there. mode: "plain"; "assisted", where the pair's draft model drafts; "prompt_lookup", where
-    what followed the same two tokens earlier is drafted. num_drafted: tokens drafted for a step. All of them
-    use the same kernels (continuous batching).
-    Raises InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+    they are there. mode, num_drafted: see MODES; all modes use the same kernels (continuous batching).
     """
 
     def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:

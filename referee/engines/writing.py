@@ -75,6 +75,7 @@ def write_transcripts(
         try:
             for future in as_completed([pool.submit(ask, index) for index in missing]):
                 if error := future.exception():
+                    stopped.set()
                     failures.append(error)
                 elif row := future.result():
                     file.write(line_of(row))
@@ -89,10 +90,7 @@ def write_transcripts(
 
 
 def _written(path: Path) -> dict[int, Transcript]:
-    """The rows of a file by their prompts; a last line without an end is cut off.
-
-    Raises InvalidInput for a file that was not written here.
-    """
+    """The rows of a file that was written here, by their prompts; a last line without an end is cut off."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
     if rest := content[length:]:

@@ -57,7 +57,7 @@ def rows_of(
         yield about | {"status": status, "reason": first_line(error)}
         return
     scorers = pair_scorers(pair)
-    arm = measure(answers.sampled, *scorers)
+    arm = measure(answers["sampled"], *scorers)
     about |= {"status": "done", "version": engine.version}
     about |= checks(answers, greedy, scorers[0]) | verdict(arm)
     yield from (about | point for point in curve(arm))

@@ -40,51 +40,43 @@ class Questions:
     num_seeds: int
 
 
-@dataclass(frozen=True)
-class Answers:
-    """Transcripts of an engine: sampled, greedy, and sampled again with the same and with other seeds."""
+def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Transcript]]:
+    """Let an engine write what its files, which begin with `stem`, lack. Raises as `write_transcripts`.
 
-    sampled: list[Transcript]
-    greedy: list[Transcript]
-    again: list[Transcript]
-    others: list[Transcript]
-
-
-def write(engine: Engine, questions: Questions, stem: Path) -> Answers:
-    """Let an engine write what its files, which begin with `stem`, lack. Raises as `write_transcripts`."""
+    Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
+    """
     few, settings = questions.prompts[: questions.num_seeds], questions.settings
-    return Answers(
-        write_transcripts(engine, questions.prompts, settings, _file(stem, "")),
-        write_greedy(engine, questions, stem),
-        write_transcripts(engine, few, settings, _file(stem, ".again")),
-        write_transcripts(engine, few, settings, _file(stem, ".others"), OTHER_SEED),
-    )
+    return {
+        "sampled": write_transcripts(engine, questions.prompts, settings, Path(f"{stem}.jsonl")),
+        "greedy": write_greedy(engine, questions, stem),
+        "again": write_transcripts(engine, few, settings, Path(f"{stem}.again.jsonl")),
+        "others": write_transcripts(engine, few, settings, Path(f"{stem}.others.jsonl"), OTHER_SEED),
+    }
 
 
 def write_greedy(engine: Engine, questions: Questions, stem: Path) -> list[Transcript]:
     """The answers at temperature 0 alone."""
     settings = replace(questions.settings, temperature=0.0)
     prompts = questions.prompts[: questions.num_greedy]
-    return write_transcripts(engine, prompts, settings, _file(stem, ".greedy"))
+    return write_transcripts(engine, prompts, settings, Path(f"{stem}.greedy.jsonl"))
 
 
-def _file(stem: Path, kind: str) -> Path:
-    return stem.with_name(f"{stem.name}{kind}.jsonl")
-
-
-def checks(answers: Answers, greedy: Sequence[Transcript], target: Scorer) -> dict[str, Any]:
+def checks(
+    answers: Mapping[str, list[Transcript]], greedy: Sequence[Transcript], target: Scorer
+) -> dict[str, Any]:
     """The usual checks of an engine. greedy: continuations of the same prompts by the target alone."""
-    value, lower, upper = perplexity(answers.sampled, target)
+    sampled, again = answers["sampled"], answers["again"]
+    value, lower, upper = perplexity(sampled, target)
     return {
         "perplexity": value,
         "perplexity_lower": lower,
         "perplexity_upper": upper,
-        "greedy_equal": equal(answers.greedy, greedy),
+        "greedy_equal": equal(answers["greedy"], greedy),
         "greedy_rows": len(greedy),
-        "accepted_length": accepted_length(answers.sampled),
-        "same_seed_equal": equal(answers.again, answers.sampled),
-        "other_seed_equal": equal(answers.others, answers.sampled),
-        "seed_rows": len(answers.again),
+        "accepted_length": accepted_length(sampled),
+        "same_seed_equal": equal(again, sampled),
+        "other_seed_equal": equal(answers["others"], sampled),
+        "seed_rows": len(again),
     }
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 class ServedEngine:
     """An engine behind a server; a subclass is a format. Its `__init__` asks for the version.
 
+    A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content, num_tokens)`, what an
+    answer tells of it, see `referee.engines.base.acceptance`.
     path: of the endpoint. tokens, read, reason: keys of an answer to the emitted ids, to the prompt as it was
     read (ids or their number), and to why it ended; reasons: those that have another name in a transcript.
     apart: settings that the engine applies in another way, and how. has_seeds: whether it uses the seed of a
@@ -72,16 +74,8 @@ class ServedEngine:
         extra = self.acceptance(content, len(tokens))
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
 
-    def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
-        """The request."""
-        raise NotImplementedError
-
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """Raise InvalidInput where an answer says that something else was applied than was asked for."""
-
-    def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
-        """Acceptance as an answer tells it, see `referee.engines.base.acceptance`."""
-        raise NotImplementedError
 
 
 class Vllm(ServedEngine):

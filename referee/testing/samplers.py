@@ -116,14 +116,15 @@ def assert_exact_sampler(
             where = f"V = {stage.vocab_size}, seed {choice.seed}"
             raise AssertionError(f"{name} is biased: {where}: {error}") from None
     level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
-    details = [outcome.lines(level) for outcome in outcomes]
     if any(outcome.p_value(level) <= FALSE_ALARM for outcome in outcomes):
-        first = sorted(details, key=lambda lines: "\n" not in lines)  # those that found something
+        ordered = sorted(outcomes, key=lambda outcome: outcome.p_value(level) > FALSE_ALARM)
+        lines = [outcome.lines(level) for outcome in ordered]  # first those that found something
         again = f"again: seed={choice.seed}, samples={choice.samples}"
         header = f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"
-        raise AssertionError("\n  ".join((header, *first, again)))
+        raise AssertionError("\n  ".join((header, *lines, again)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
+    details = [outcome.lines(level) for outcome in outcomes]
     biases = [outcome.smallest_bias(level) for outcome in outcomes]
     return Report(name, ("no bias seen", *details, f"seed {choice.seed}"), max(biases)).noted()
 
@@ -204,12 +205,16 @@ def _require_power(name: str, outcomes: Sequence[_Outcome], level: float, option
 def _stages_of(
     options: SamplerOptions, target_probs: Any, draft_probs: Any
 ) -> tuple[SamplerOptions, list[Stage]]:
-    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary.
-
-    Raises InvalidInput for laws that are none, or of other shapes than a chain or siblings have.
-    """
+    """A stage of the laws that are given, with the options that follow from them, or one per vocabulary."""
     if target_probs is None and draft_probs is None:
-        return options, [_made(options, vocab) for vocab in options.vocabularies]
+        # Kernels are not tested on exhausted drafts.
+        kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
+        shape, stages = (0 if options.siblings else options.length, options.siblings, options.draws), []
+        for vocab in options.vocabularies:
+            generator = _seeded(options, vocab)
+            laws = (law.to(DTYPES[options.dtype]) for law in laws_for(vocab, kinds, generator))
+            stages.append(Stage(*laws, *shape, generator))
+        return options, stages
     p, q = _checked("target_probs", target_probs), _checked("draft_probs", draft_probs)
     options = replace(options, numpy=not isinstance(target_probs, Tensor), device=p.device)
     p, q = p.cpu(), q.cpu()
@@ -223,15 +228,6 @@ def _stages_of(
         f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with siblings={options.siblings}; "
         "allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) for siblings"
     )
-
-
-def _made(options: SamplerOptions, vocab: int) -> Stage:
-    generator, dtype = _seeded(options, vocab), DTYPES[options.dtype]
-    # Kernels are not tested on exhausted drafts.
-    kinds = FULL if options.siblings > 1 and options.draws.are_distinct else KINDS
-    target, draft = (laws.to(dtype) for laws in laws_for(vocab, kinds, generator))
-    length = 0 if options.siblings else options.length
-    return Stage(target, draft, length, options.siblings, options.draws, generator)
 
 
 def _seeded(options: SamplerOptions, vocab: int) -> Generator:

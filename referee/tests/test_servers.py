@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from toy_clients import ENGINES, PROMPTS, QUICK, connected, lines, write
-from toy_server import EOS, VERSIONS, ToyServer, continuation
+from toy_server import (
+    ENGINES,
+    EOS,
+    PROMPTS,
+    QUICK,
+    VERSIONS,
+    ToyServer,
+    connected,
+    continuation,
+    lines,
+    write,
+)
 
 from referee.engines import Unanswered, write_transcripts
 from referee.engines.base import acceptance

@@ -52,7 +52,7 @@ def test_exact_kernels_pass(sampler, options):
     assert len(p_values) == 2 and min(p_values) > 1e-3
 
 
-def test_an_exact_kernel_passes_at_the_wide_vocabulary():
+def test_a_wide_vocabulary_has_a_quarter_of_the_samples():
     report = right(EXACT, samples=1000, vocabularies=(32_000,), bias=0.5)
     assert "V = 32000: 250 calls, " in str(report)
 
@@ -157,40 +157,35 @@ def test_a_test_without_power_is_none():
         assert_exact_sampler(accept_one, flat, flat, samples=100)
 
 
-@pytest.mark.parametrize(
-    ("laws", "options", "message"),
-    [
-        ((), {"sample": 3}, "unknown option 'sample'; known: samples, seed,"),
-        ((), {"samples": 0}, "samples is 0; allowed: at least 1"),
-        ((), {"draws": "best"}, "unknown draws 'best'; known: iid"),
-        ((), {"bias": 1.5}, "bias is 1.5; allowed: 0 to 1"),
-        ((), {"vocabularies": (1,)}, r"vocabularies is \(1,\); allowed: one size or more, each at least 2"),
-        ((), {"dtype": "float16"}, "dtype is 'float16'; allowed: float32 or float64"),
-        ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),
-        ((P, Q[:2]), {}, "draft_probs sum to 0.6.*; allowed: 1 within"),
-        ((P.half(), Q.half()), {}, "target_probs is torch.float16; allowed: float32, float64"),
-        ((P[None], Q[None]), {}, r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed"),
-    ],
-)
-def test_bad_input_is_refused(laws, options, message):
-    with pytest.raises(InvalidInput, match=message):
-        assert_exact_sampler(EXACT, *laws, **options)
+REFUSED = [
+    ((), {"sample": 3}, "unknown option 'sample'; known: samples, seed,"),
+    ((), {"samples": 0}, "samples is 0; allowed: at least 1"),
+    ((), {"draws": "best"}, "unknown draws 'best'; known: iid"),
+    ((), {"bias": 1.5}, "bias is 1.5; allowed: 0 to 1"),
+    ((), {"vocabularies": (1,)}, r"vocabularies is \(1,\); allowed: one size or more, each at least 2"),
+    ((), {"dtype": "float16"}, "dtype is 'float16'; allowed: float32 or float64"),
+    ((P, None), {}, "draft_probs is NoneType; allowed: a tensor or an array"),
+    ((P, Q[:2]), {}, "draft_probs sum to 0.6.*; allowed: 1 within"),
+    ((P.half(), Q.half()), {}, "target_probs is torch.float16; allowed: float32, float64"),
+    ((P[None], Q[None]), {}, r"target_probs \(1, 3\) and draft_probs \(1, 3\) with siblings=0; allowed"),
+]
+ANSWERS = [
+    (0.5, {}, InvalidInput, "tokens are 0.5; allowed: whole numbers"),
+    ([-1, -1], {}, AssertionError, "emitted nothing; a verifier emits at least one token"),
+    ([0, -1, 1], {}, AssertionError, "negative numbers may only stand behind the last token"),
+    ([0] * 5, {}, AssertionError, r"emitted \[0, 0, 0, 0, 0\]; at most 4 tokens are possible"),
+    ([99], {}, AssertionError, "emitted token 99 of 6 tokens"),
+    ([0], {"batch": 8}, InvalidInput, "a call with 8 rows returned 1; allowed: the tokens of every row"),
+]
 
 
-@pytest.mark.parametrize(
-    ("returned", "options", "error", "message"),
-    [
-        (0.5, {}, InvalidInput, "tokens are 0.5; allowed: whole numbers"),
-        ([-1, -1], {}, AssertionError, "emitted nothing; a verifier emits at least one token"),
-        ([0, -1, 1], {}, AssertionError, "negative numbers may only stand behind the last token"),
-        ([0] * 5, {}, AssertionError, r"emitted \[0, 0, 0, 0, 0\]; at most 4 tokens are possible"),
-        ([99], {}, AssertionError, "emitted token 99 of 6 tokens"),
-        ([0], {"batch": 8}, InvalidInput, "a call with 8 rows returned 1; allowed: the tokens of every row"),
-    ],
-)
-def test_answers_that_are_none_are_refused(returned, options, error, message):
-    with pytest.raises(error, match=message):
-        right(lambda *_: returned, **options)
+def test_bad_input_and_answers_that_are_none_are_refused():
+    for laws, options, message in REFUSED:
+        with pytest.raises(InvalidInput, match=message):
+            assert_exact_sampler(EXACT, *laws, **options)
+    for returned, options, error, message in ANSWERS:
+        with pytest.raises(error, match=message):
+            right(lambda *_, tokens=returned: tokens, **options)
 
 
 def test_a_bias_at_a_narrow_vocabulary_is_proved():
@@ -211,20 +206,17 @@ def leaky(*given):
     return Law(law.select, 0.9 * law.residual)
 
 
-@pytest.mark.parametrize(
-    ("subject", "options", "message"),
-    [
+def test_subjects_that_are_no_rule_are_refused():
+    for subject, options, message in (
         (3, {}, "int is no verifier: it has neither"),
         ("best", {}, "unknown verifier 'best'; known: standard"),
         ("standard", {"draws": "best"}, "unknown draws 'best'; known: iid"),
         ("kseq", {"draws": "greedy"}, "kseq is not exact for draws 'greedy'; supported: iid"),
         ("standard", {"samples": 9}, "samples is 9; allowed: at least 10"),
         (leaky, {}, "rule 'leaky': .*residual sum to 0.9; allowed: 1"),
-    ],
-)
-def test_subjects_that_are_no_rule_are_refused(subject, options, message):
-    with pytest.raises(InvalidInput, match=message):
-        assert_exact(subject, **({"samples": 10} | options))
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            assert_exact(subject, **({"samples": 10} | options))
 
 
 @pytest.mark.cuda

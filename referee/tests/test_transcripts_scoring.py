@@ -27,7 +27,7 @@ def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch
         assert torch.equal(stretch.tokens, stretch.outputs[stretch.first : place])
         parts.setdefault(stretch.row, []).append(stretch)
     for number, row in enumerate(rows):
-        check_fit(target(), row)
+        check_fit([target()], [row])
         prompt, outputs = row.written
         stretches = sorted(parts[number], key=lambda stretch: stretch.first)
         ends = [stretch.first + len(stretch.logits) for stretch in stretches]
@@ -89,7 +89,7 @@ def test_rows_that_the_model_cannot_have_read_or_written_are_refused():
         (((1,) * 200, (2,) * 58), "200 prompt and 58 output tokens; allowed: 257 together"),
     ):
         with pytest.raises(InvalidInput, match=f"^file, line 3: {expected}"):
-            check_fit(target(), Transcript(*sequence, place="file, line 3"))
+            check_fit([target()], [Transcript(*sequence, place="file, line 3")])
 
 
 def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch):

@@ -7,8 +7,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from toy_clients import PROMPTS, SETTINGS, connected, lines, write
-from toy_server import VERSIONS
+from toy_server import PROMPTS, SETTINGS, VERSIONS, connected, lines, write
 
 from referee.engines import Answer, Unanswered, write_transcripts
 from referee.transcripts import read_transcripts

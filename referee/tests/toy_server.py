@@ -1,4 +1,7 @@
-"""A server on this machine that speaks the formats of three engines, with a model that a few lines know."""
+"""A server on this machine that speaks the formats of three engines, with a model that a few lines know.
+
+And engines connected to it, with prompts and settings for them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,13 @@ import json
 import random
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
+
+from referee.engines import write_transcripts
+from referee.servers.client import Server
+from referee.servers.formats import FORMATS
+from resispec.sampling import Sampling
 
 EOS = 0
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
@@ -65,52 +74,47 @@ class ToyServer:
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer to a POST, in the words of the engine."""
-        return {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}[self.engine](body)
+        asked = body | body.get("sampling_params", {})
+        prompt = asked.get("prompt") or asked["input_ids"]
+        most = next(asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked)
+        seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
+        tokens = continuation(prompt, most, seed)
+        return ANSWERS[self.engine](body, prompt, tokens, EOS in tokens)
 
 
-def _vllm(body: dict[str, Any]) -> dict[str, Any]:
-    tokens = continuation(body["prompt"], body["max_tokens"], body["seed"])
-    has_ids = body.get("return_token_ids")
-    choice = {
-        "index": 0,
-        "text": "some text",
-        "finish_reason": "stop" if EOS in tokens else "length",
-        "token_ids": tokens if has_ids else None,
-        "prompt_token_ids": body["prompt"] if has_ids else None,
-    }
+def _vllm(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
+    ids = {"token_ids": tokens, "prompt_token_ids": prompt} if body.get("return_token_ids") else {}
+    choice = {"index": 0, "text": "some text", "finish_reason": "stop" if is_end else "length", **ids}
     metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
     return {"choices": [choice], "metrics": {"speculative_decoding": metrics}}
 
 
-def _sglang(body: dict[str, Any]) -> dict[str, Any]:
-    sampling = body["sampling_params"]
-    seed = sampling.get("sampling_seed", random.getrandbits(32))
-    tokens = continuation(body["input_ids"], sampling["max_new_tokens"], seed)
-    reason = {"type": "stop", "matched": EOS} if EOS in tokens else {"type": "length", "length": len(tokens)}
+def _sglang(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
     about = {
-        "finish_reason": reason,
-        "prompt_tokens": len(body["input_ids"]),
-        "completion_tokens": len(tokens),
+        "finish_reason": {"type": "stop", "matched": EOS} if is_end else {"type": "length"},
+        "prompt_tokens": len(prompt),
         "spec_num_proposed_drafts": 215,
         "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
     }
     return {"text": "some text", "output_ids": tokens, "meta_info": about}
 
 
-def _llama_cpp(body: dict[str, Any]) -> dict[str, Any]:
-    tokens = continuation(body["prompt"], body["n_predict"], body["seed"])
+def _llama_cpp(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
     names = ("temperature", "top_k", "top_p", "min_p", "seed", "samplers", "mirostat")
-    settings = {name: body[name] for name in names}
+    settings = {name: body[name] for name in names} | {"grammar": ""}
+    settings["temperature"] *= 1 - 2e-8  # single precision, as llama.cpp repeats it
     return {
         "content": "some text",
         "tokens": tokens if body.get("return_tokens") else [],
-        "tokens_evaluated": len(body["prompt"]),
-        "stop_type": "eos" if EOS in tokens else "limit",
+        "tokens_evaluated": len(prompt),
+        "stop_type": "eos" if is_end else "limit",
         "truncated": False,
-        # single precision, as llama.cpp repeats them
-        "generation_settings": settings | {"temperature": body["temperature"] * (1 - 2e-8), "grammar": ""},
+        "generation_settings": settings,
         "timings": {"draft_n": 40, "draft_n_accepted": 30},
     }
+
+
+ANSWERS = {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -132,9 +136,7 @@ class _Handler(BaseHTTPRequestHandler):
             toy.keys.append(self.headers.get("Authorization"))
             toy.is_dead = toy.is_dead or number == toy.dies_after
         toy.gathering.wait(timeout=20)
-        self._answer(toy, "drop" if toy.is_dead else toy.faults.get(number), body)
-
-    def _answer(self, toy: ToyServer, fault: str | None, body: dict[str, Any]) -> None:
+        fault = "drop" if toy.is_dead else toy.faults.get(number)
         if self.path != POSTED[toy.engine]:
             self._send(404, '{"detail": "Not Found"}')
         elif fault == "drop":
@@ -159,3 +161,21 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: Any) -> None:
         """Nothing on stderr."""
+
+
+PROMPTS = [(5, 6, 7 + index) for index in range(8)]
+SETTINGS = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_p=0.01, max_new_tokens=6)
+QUICK = {"tries": 3, "first_wait_s": 0.01, "timeout_s": 60}
+ENGINES = sorted(POSTED)
+
+
+def connected(toy, **options):
+    return FORMATS[toy.engine](Server(toy.url, **QUICK, **options))
+
+
+def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):
+    return write_transcripts(connected(toy), prompts, settings, path, first_seed=100, **options)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]

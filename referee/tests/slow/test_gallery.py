@@ -29,13 +29,13 @@ ASKED = Questions(PROMPTS, Sampling(max_new_tokens=10), num_greedy=2, num_seeds=
 FEW = replace(ASKED, prompts=PROMPTS[:8], settings=Sampling(max_new_tokens=8))
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 HERE = [exhibit.name for exhibit in EXHIBITS if "draft model" not in exhibit.name]
-FOUND = {
+FOUND = (
     "drafts cut, q whole",
     "argmax drafts",
     "greedy verification",
     "ResiSpec",
     "top_k = 50, not declared",
-}
+)
 """The faults that 300 tokens of this pair show."""
 
 
@@ -68,9 +68,11 @@ def wrote(pair, tmp_path_factory):
 
 @pytest.mark.parametrize("name", HERE)
 def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
-    greedy = wrote("standard, chain").greedy
-    assert measures.equal(wrote(name).greedy, greedy) == ASKED.num_greedy  # at temperature 0 no fault shows
-    arm = measure(wrote(name).sampled, *pair_scorers(pair))
+    greedy = wrote("standard, chain")["greedy"]
+    assert (
+        measures.equal(wrote(name)["greedy"], greedy) == ASKED.num_greedy
+    )  # at temperature 0 no fault shows
+    arm = measure(wrote(name)["sampled"], *pair_scorers(pair))
     statistics, allowed = arm.statistics(), audit_arms(arm).allowed_z
     assert (normal_z(statistics[measures.farthest(statistics)]) > allowed) == (name in FOUND)
 
@@ -78,9 +80,9 @@ def test_the_audit_finds_faults_and_no_exact_engine(pair, wrote, name):
 @pytest.mark.parametrize("name", ["standard, chain", "seed without effect", "draft's noise reused"])
 def test_only_one_engine_is_deaf_to_seeds(wrote, name):
     written = wrote(name)
-    assert measures.equal(written.again, written.sampled) == ASKED.num_seeds
-    assert (measures.equal(written.others, written.sampled) == ASKED.num_seeds) == (name[:4] == "seed")
-    assert [row.seed for row in written.others] == [1000, 1001]
+    same, others = (measures.equal(written[kind], written["sampled"]) for kind in ("again", "others"))
+    assert same == ASKED.num_seeds and (others == ASKED.num_seeds) == (name[:4] == "seed")
+    assert [row.seed for row in written["others"]] == [1000, 1001]
 
 
 def test_shared_noise_drops_what_the_draft_also_likes():
@@ -135,23 +137,20 @@ def test_the_usual_checks_by_hand(pair):
     assert lower < value < upper and value == pytest.approx(math.exp(total / 6), rel=1e-4)
 
 
-def test_numbers_of_tokens_are_geometric_and_end_with_all():
-    assert measures.points(300) == [50, 79, 126, 199, 300]
-    assert measures.points(30) == [30]
-
-
-def test_a_chance_too_small_for_a_number_leaves_z():
+def test_the_curve_by_hand():
+    """Numbers of tokens are geometric and end with all; a chance too small for a number leaves z."""
+    assert measures.points(300) == [50, 79, 126, 199, 300] and measures.points(30) == [30]
     one, far, near = (Statistic(0.0, *values) for values in ((-5.0, 0.3173105), (-50.0, 0.0), (9.0, 0.5)))
     assert normal_z(one) == pytest.approx(1.0) and normal_z(far) == 50
     assert measures.farthest({"a": near, "b": one, "c": far}) == "c"
 
 
-def missing(*_):
-    raise ModuleNotFoundError("No module named 'abacus'")
-
-
 def test_from_engines_to_the_page(pair, tmp_path):
     """Engines that are not installed, or fail, are rows; a second run asks for nothing."""
+
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'abacus'")
+
     shown = [
         BY_NAME["standard, chain"],
         BY_NAME["greedy verification"],
@@ -175,14 +174,10 @@ def test_from_engines_to_the_page(pair, tmp_path):
     assert failed.status == "failed" and "prompt_index is None" in failed.reason
 
 
-def test_every_engine_has_its_files_and_an_exact_one_beside_it():
+def test_every_engine_has_its_files_and_an_exact_one_beside_it_and_a_wrong_option_is_one_line(capsys):
     assert len({exhibit.stem for exhibit in EXHIBITS}) == len(EXHIBITS)
-    for exhibit in EXHIBITS:
-        beside = BY_NAME[exhibit.beside]
+    for beside in (BY_NAME[exhibit.beside] for exhibit in EXHIBITS):
         assert not beside.thread and beside.beside == beside.name
-
-
-def test_a_wrong_option_is_one_line(capsys):
     with pytest.raises(SystemExit):
         main(["--prompts", "0"])
     assert capsys.readouterr().err == "error: argument --prompts: '0'; allowed: a number from 1\n"

@@ -5,7 +5,15 @@ import math
 import pytest
 import torch
 
-from referee.testing.counts import by_place, count_tests, places, smallest_bias, token_cells
+from referee.testing.counts import (
+    Cells,
+    by_place,
+    count_tests,
+    counted,
+    places,
+    smallest_bias,
+    token_cells,
+)
 from referee.testing.samplers import SamplerOptions, _emitted_blindly, _share_for, _stages_of
 from referee.testing.stage import PlacedTokens
 
@@ -61,29 +69,27 @@ def test_the_smallest_bias_is_found_nine_times_of_ten():
     assert 29 <= hits < 40  # of 40 with probability .9 each: 36, and 29 is 4 standard errors below
 
 
-# The parts, by hand
-
-
 def test_rare_cells_are_counted_together_and_nothing_is_lost():
     """200 tokens, 120, 60, 12 and 8 expected: the last two join the second, or make a cell where enough."""
     tokens = torch.tensor([0] * 100 + [1] * 60 + [2] * 30 + [3] * 10)
-    cells, names = token_cells(torch.tensor([0.6, 0.3, 0.06, 0.04]), tokens)
-    assert names == [0, 1] and cells.expected.tolist() == pytest.approx([120, 80], rel=1e-6)
-    assert cells.found.tolist() == [100, 100]
-    cells, names = token_cells(torch.tensor([0.1, 0.6, 0.2, 0.1]), tokens)
-    assert names == [1, 2, None] and cells.expected.tolist() == pytest.approx([120, 40, 40], rel=1e-6)
-    assert cells.found.tolist() == [60, 30, 110]
-    assert cells.chi_square.value == pytest.approx(30 + 2.5 + 122.5, rel=1e-5)
-    assert cells.chi_square.degrees == 2
-    assert float(cells.errors[0]) == pytest.approx(-60 / math.sqrt(120 * 0.4), rel=1e-5)
+    names, expected, found = token_cells(torch.tensor([0.6, 0.3, 0.06, 0.04]), tokens)
+    assert names == [0, 1] and expected.tolist() == pytest.approx([120, 80], rel=1e-6)
+    assert found.tolist() == [100, 100]
+    names, expected, found = token_cells(torch.tensor([0.1, 0.6, 0.2, 0.1]), tokens)
+    assert names == [1, 2, None] and expected.tolist() == pytest.approx([120, 40, 40], rel=1e-6)
+    assert found.tolist() == [60, 30, 110]
+    test = counted("tokens", [Cells(names, expected, found)] * 2)
+    assert test.chi_square.value == pytest.approx(2 * (30 + 2.5 + 122.5), rel=1e-5)
+    assert test.chi_square.degrees == 4 and test.chi_square.n == 400
+    assert test.worst == "None: expected 40.0, found 110, +12.4 standard errors"  # 70 / sqrt(40 * 0.8)
 
 
-def test_the_mean_place_by_hand():
+def test_places_by_hand():
     """200 places at .6: 20 above the mean of their sum, whose variance is 200 / 12."""
-    counted, mean = by_place(torch.full((200,), 0.6, dtype=torch.float64), "by p")
+    counts, mean = by_place(torch.full((200,), 0.6, dtype=torch.float64), "by p")
     assert mean.chi_square.value == pytest.approx(24) and mean.chi_square.degrees == 1
-    assert counted.chi_square.degrees == 7 and counted.chi_square.value == pytest.approx(1400)
-    assert counted.worst.startswith("from 4/8 to 5/8 of the target's mass, by p: expected 25.0, found 200, ")
+    assert counts.chi_square.degrees == 7 and counts.chi_square.value == pytest.approx(1400)
+    assert counts.worst.startswith("from 4/8 to 5/8 of the target's mass, by p: expected 25.0, found 200, ")
 
 
 @pytest.mark.parametrize("vocab", [6, 16])

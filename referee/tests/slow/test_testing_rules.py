@@ -43,14 +43,18 @@ def test_exact_rules_pass_however_they_are_named(subject):
     )
 
 
-@pytest.mark.parametrize("draws", ["without_replacement", "point_mass", "greedy"])
-def test_other_draws(draws):
-    assert f"{draws} draws: no bias seen" in str(assert_exact("standard", draws=draws, samples=60))
-
-
-@pytest.mark.parametrize("verifier", [Block(), Traversal(get_rule("standard"))])
-def test_exact_verifiers_pass(verifier):
-    assert_exact(verifier, samples=60)
+@pytest.mark.parametrize(
+    ("subject", "draws"),
+    [
+        ("standard", "without_replacement"),
+        ("standard", "point_mass"),
+        ("standard", "greedy"),
+        (Block(), "iid"),
+        (Traversal(get_rule("standard")), "iid"),
+    ],
+)
+def test_other_draws_and_verifiers(subject, draws):
+    assert f"{draws} draws: no bias seen" in str(assert_exact(subject, draws=draws, samples=60))
 
 
 def test_planted_faults_are_found_that_enumeration_does_not_see():
@@ -61,15 +65,11 @@ def test_planted_faults_are_found_that_enumeration_does_not_see():
     assert "enumerated" not in str(error.value) and "p = [" not in str(error.value)
 
 
-def test_a_bias_that_wide_laws_show_is_told_without_their_masses():
+def test_a_bias_of_wide_laws_is_told_without_masses_and_a_verifier_that_draws_otherwise_is_found():
     with pytest.raises(AssertionError, match=r"2 siblings of 32,000$"):
         assert_exact(FAULTS["acceptance times 1.02 (V > 5)"].make(), samples=60)
-
-
-def test_a_verifier_that_draws_what_it_does_not_say_is_found():
-    with pytest.raises(
-        AssertionError, match=r"WrongLast is (?:biased|inconsistent)(?s:.)*simulation \(verdicts, near\)"
-    ):
+    message = r"WrongLast is (?:biased|inconsistent)(?s:.)*simulation \(verdicts, near\)"
+    with pytest.raises(AssertionError, match=message):
         assert_exact(WrongLast(Block()), samples=200)
 
 

@@ -21,25 +21,24 @@ def endless(logits, _):
     return logits.index_fill(1, torch.tensor([EOS]), -torch.inf).softmax(-1)
 
 
-class Twice:
+def twice():
     """Every random number is used at two steps in a row."""
+    kept = []
 
-    def __init__(self):
-        self.last = None
+    def numbers(shape, generator):
+        if kept:
+            return kept.pop()
+        kept.append(own(shape, generator))
+        return kept[0]
 
-    def __call__(self, shape, generator):
-        numbers = own(shape, generator) if self.last is None else self.last
-        self.last = numbers if self.last is None else None
-        return numbers
+    return numbers
 
 
-@pytest.mark.parametrize(
-    ("law", "settings"), [(plain, {}), (hot(0.7), {"temperature": 0.7}), (cut(9), {"top_k": 9})]
-)
 @pytest.mark.parametrize("seed", range(1, 3))
-def test_no_bias_is_seen_in_an_exact_engine_of_any_setting(law, settings, seed):
-    report = audit(write(law, seed, **settings), target(), draft())
-    assert report.finding is Finding.NO_BIAS_SEEN, report.judgements[0].reasons
+def test_no_bias_is_seen_in_an_exact_engine_of_any_setting(seed):
+    for law, settings in ((plain, {}), (hot(0.7), {"temperature": 0.7}), (cut(9), {"top_k": 9})):
+        report = audit(write(law, seed, **settings), target(), draft())
+        assert report.finding is Finding.NO_BIAS_SEEN, report.judgements[0].reasons
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_no_bias_is_seen_in_an_exact_engine_of_any_setting(law, settings, seed):
         ({"law": toward_draft(0.1)}, {"overdraft", "log(q/p)"}),
         ({"law": repeats_less}, {"seen"}),
         ({"law": endless}, {"eos"}),
-        ({"uniforms": Twice()}, {"seen"}),
+        ({"uniforms": twice()}, {"seen"}),
     ],
 )
 def test_a_biased_engine_is_found_by(options, statistics):
