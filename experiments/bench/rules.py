@@ -131,11 +131,12 @@ def costs(device: torch.device) -> pd.DataFrame:
     timed = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
     for shape, topology in SHAPES.items():
         timed.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
-    rows: list[tuple[str, str, str, int, str, float]] = []
-    for measured, nodes, times in timed:
-        for names, milliseconds in times.items():
-            rows.append((measured, *names, nodes, "ms", milliseconds))
-            rows.append((measured, *names, nodes, "ratio", milliseconds / times[BASELINE]))
+    rows = [
+        (measured, *names, nodes, quantity, value / unit)
+        for measured, nodes, times in timed
+        for names, value in times.items()
+        for quantity, unit in (("ms", 1.0), ("ratio", times[BASELINE]))
+    ]
     for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, nodes, device), device)
