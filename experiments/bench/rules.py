@@ -34,7 +34,7 @@ SHAPES = {"d5b3": complete(5, 3), "10 paths of 12": parallel_chains(10, 12)}
 TREES, WALKS = 6, 4
 """Drafted trees of each shape, and walks of each tree."""
 LAW_ROUNDS, WALK_ROUNDS = 30, 7
-OPTIONS: dict[str, list[dict[str, int]]] = {"optimal": [{"bins": bins} for bins in (1024, 0, 512, 2048)]}
+BINS = (1024, 0, 512, 2048)
 BASELINE = ("standard", "iid")
 Times = dict[tuple[str, str], float]
 """Milliseconds by verifier and draws."""
@@ -49,14 +49,9 @@ def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor
 
 
 def verifiers() -> dict[str, Verifier]:
-    """Every registered verifier by name, with each choice of options that is timed."""
-    chosen = [(name, options) for name in available() for options in OPTIONS.get(name, [{}])]
-    return {
-        ", ".join([name, *(f"{key} {value}" for key, value in options.items())]): get_verifier(
-            name, **options
-        )
-        for name, options in chosen
-    }
+    """Every registered verifier by name, `optimal` with each number of bins that is timed."""
+    found = {name: get_verifier(name) for name in available() if name != "optimal"}
+    return found | {f"optimal, bins {bins}": get_verifier("optimal", bins=bins) for bins in BINS}
 
 
 def rules() -> list[tuple[str, SiblingRule, Draws]]:
@@ -136,11 +131,12 @@ def costs(device: torch.device) -> pd.DataFrame:
     timed = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
     for shape, topology in SHAPES.items():
         timed.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
-    rows: list[tuple[str, str, str, int, str, float]] = []
-    for measured, nodes, times in timed:
-        for names, milliseconds in times.items():
-            rows.append((measured, *names, nodes, "ms", milliseconds))
-            rows.append((measured, *names, nodes, "ratio", milliseconds / times[BASELINE]))
+    rows = [
+        (measured, *names, nodes, quantity, value / unit)
+        for measured, nodes, times in timed
+        for names, value in times.items()
+        for quantity, unit in (("ms", 1.0), ("ratio", times[BASELINE]))
+    ]
     for name, rule, draws in tqdm(rules(), desc="memory", unit="rule"):
         for nodes in MEASURED_NODES:
             peak = peak_bytes(law_call(rule, draws, nodes, device), device)

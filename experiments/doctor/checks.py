@@ -180,17 +180,16 @@ def hub(patient: Patient) -> Iterator[Check]:
 def model(repository: Repository) -> Check:
     """Whether a model can be read, from where, and how large it is."""
     name, size = f"model {repository.wanted.name}", f", {repository.size}" if repository.size else ""
-    if not repository.is_open:
-        return _refused(name, repository, "a local folder: pair.target=FOLDER pair.draft=FOLDER")
-    if repository.copy:
-        return Check(OK, name, f"in {repository.copy}{size}")
     large = gib(repository.num_bytes) if repository.num_bytes else "unknown"
-    return Check(OK, name, f"on the hub{size}, {large} to download")
+    instead = "a local folder: pair.target=FOLDER pair.draft=FOLDER"
+    return _reading(name, repository, size, f"on the hub{size}, {large} to download", instead)
 
 
-def _refused(name: str, repository: Repository, instead: str) -> Check:
-    """Why a repository cannot be read, and how it could be."""
+def _reading(name: str, repository: Repository, size: str, on_hub: str, instead: str) -> Check:
+    """Where a repository is read from; or why it cannot be, and how it could be."""
     wanted, reason = repository.wanted, repository.reason
+    if repository.is_open:
+        return Check(OK, name, f"in {repository.copy}{size}" if repository.copy else on_hub)
     page = f"{constants.ENDPOINT}/{'datasets/' * (wanted.kind == 'dataset')}{wanted.name}"
     login = "log in: `hf auth login`, or HF_TOKEN" + ("" if get_token() else " (no token is known here)")
     why, todo = {
@@ -262,12 +261,9 @@ def data_set(cell: Cell, patient: Patient) -> Check:
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
     repository, is_streamed = patient.repositories[wanted], cell.config["dataset"].get("streaming")
-    if not repository.is_open:
-        return _refused(name, repository, "a local file: dataset.path=FILE.jsonl")
-    if repository.copy:
-        return Check(OK, name, f"in {repository.copy}")
     much = "streamed" if is_streamed else f"{gib(repository.num_bytes)} to download"
-    return Check(OK, name, f"{wanted.name} on the hub, {much}")
+    instead = "a local file: dataset.path=FILE.jsonl"
+    return _reading(name, repository, "", f"{wanted.name} on the hub, {much}", instead)
 
 
 def disk(patient: Patient) -> Iterator[Check]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-import threading
 import time
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from huggingface_hub import constants
+from huggingface_hub.utils import get_session
 from safetensors.torch import save_file
 
 from experiments.doctor import checks
@@ -56,43 +55,33 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """What a small server is asked that answers as a hub does, with nothing in the cache."""
+def asked(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a toy hub is asked, with nothing in the cache."""
     assert not cache.exists()
+    http = import_module(type(get_session()).__module__.partition(".")[0])  # httpx, or what took its place
     paths = []
 
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            paths.append(self.path)
-            name = re.split("[/?]", self.path.partition("toy/")[2])[0]
-            is_file, files = "/resolve/" in self.path, FILES.get(name, FILES["open"])
-            time.sleep(3 * (name == "slow"))
-            status, code, content = 200, "", CONFIG
-            if name in REFUSED and (is_file or not name.startswith("gated")):  # whose metadata is open
-                status, code, *_ = REFUSED[name]
-            elif not is_file:
-                siblings = [{"rfilename": file, "size": size} for file, size in files.items()]
-                content = {"id": "toy/any", "sha": SHA, "siblings": siblings}
-                if SHARDS[0] in files:
-                    content["safetensors"] = {"parameters": {"F16": 500}, "total": 500}
-            self.send_response(status)
-            if code:
-                self.send_header("X-Error-Code", code)
-            self.end_headers()
-            self.wfile.write(json.dumps(content).encode())
+    def answer(request: Any) -> Any:
+        path = request.url.path
+        paths.append(path)
+        name = path.partition("toy/")[2].partition("/")[0]
+        is_file, files = "/resolve/" in path, FILES.get(name, FILES["open"])
+        time.sleep(3 * (name == "slow"))
+        if name in REFUSED and (is_file or not name.startswith("gated")):  # whose metadata is open
+            status, code, *_ = REFUSED[name]
+            message = {"X-Error-Message": "Invalid credentials in Authorization header"}
+            return http.Response(status, headers={"X-Error-Code": code} if code else message, json={})
+        if is_file:
+            return http.Response(200, json=CONFIG)
+        siblings = [{"rfilename": file, "size": size} for file, size in files.items()]
+        counted = {"safetensors": {"parameters": {"F16": 500}, "total": 500}} if SHARDS[0] in files else {}
+        return http.Response(200, json={"id": "toy/any", "sha": SHA, "siblings": siblings, **counted})
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setattr(constants, "ENDPOINT", address)
-        pattern = address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pattern)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        yield paths
-        server.shutdown()
+    client = http.Client(transport=http.MockTransport(answer))
+    for place in ("huggingface_hub.hf_api", "experiments.doctor.hub"):
+        monkeypatch.setattr(f"{place}.get_session", lambda: client)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    return paths
 
 
 def look(name: str, kind: str = "model", folder: str = "") -> Repository:
