@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from resispec.data import Prompt, check_count, read_jsonl
 from resispec.embedded.corpus import NAMES
-from resispec.embedded.recipe import TEXT_RECIPE, draft_recipe, drafter_recipe, target_recipe
+from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
 from resispec.embedded.store import make_key
 from resispec.errors import InvalidInput
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
 def pair_fingerprint(target: str, draft: str | None) -> str:
     """The keys of the models of a pair, which name their folders."""
-    recipes = [target_recipe(target)] + ([] if draft is None else [draft_recipe(draft, target)])
-    return "-".join(recipe.key() for recipe in recipes)
+    return "-".join(recipe.key() for recipe in model_recipes(target, draft))
 
 
 def inflated_fingerprint(shape: str, target: str, draft: str) -> str:
@@ -45,9 +44,8 @@ def load_pair(
     from resispec.models import load_pair as load_models
 
     _check_expected(fingerprint, pair_fingerprint(target, draft))
-    target_folder = target_recipe(target).folder()
-    draft_folder = None if draft is None else str(draft_recipe(draft, target).folder())
-    return load_models(target=str(target_folder), draft=draft_folder, device=device, dtype=dtype)
+    folders = [str(recipe.folder()) for recipe in model_recipes(target, draft)]
+    return load_models(folders[0], folders[1] if draft else None, device=device, dtype=dtype)
 
 
 def load_eagle_pair(
@@ -62,8 +60,7 @@ def load_eagle_pair(
 
     drafter = drafter_recipe(target, num_draftable)
     _check_expected(fingerprint, drafter.key())
-    target_folder, folder = drafter.target.folder(), drafter.folder()
-    return load_models(target=str(target_folder), draft=str(folder), device=device, dtype=dtype)
+    return load_models(str(drafter.target.folder()), str(drafter.folder()), device=device, dtype=dtype)
 
 
 def load_inflated_pair(

@@ -63,7 +63,7 @@ class TextRecipe(Kept):
         """Write the tokenizer, the training streams and the prompt files."""
         from resispec.embedded.text import make_text
 
-        return make_text(self, read_sources(), folder)
+        return make_text(self, folder)
 
 
 @cache  # it reads the whole standard library
@@ -107,8 +107,7 @@ class ModelRecipe(Kept):
         """Train the model, after its text and its teacher."""
         from resispec.embedded.train import train_model
 
-        teacher = None if self.teacher is None else self.teacher.folder()
-        return train_model(self, self.text.folder(), teacher, folder)
+        return train_model(self, folder)
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class DrafterRecipe(Kept):
         """Train the drafter, after its target."""
         from resispec.embedded.train import train_drafter
 
-        return train_drafter(self, self.target.text.folder(), self.target.folder(), folder)
+        return train_drafter(self, folder)
 
 
 TARGETS = {
@@ -156,15 +155,16 @@ def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
     return known[name]
 
 
-def target_recipe(name: str) -> ModelRecipe:
-    """The recipe of a target of `TARGETS`. Raises InvalidInput for another name."""
-    return entry("embedded target", name, TARGETS)
+def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:
+    """The recipes of a target of `TARGETS`, and of a draft of `DRAFTS` that imitates it, if any is named.
 
-
-def draft_recipe(name: str, target: str) -> ModelRecipe:
-    """The recipe of a draft of `DRAFTS` that imitates a target. Raises InvalidInput for another name."""
-    sizes = entry("embedded draft", name, DRAFTS)
-    return ModelRecipe(sizes, DRAFT_LEARNING_RATE, teacher=target_recipe(target))
+    Raises InvalidInput for other names.
+    """
+    recipes = [entry("embedded target", target, TARGETS)]
+    if draft is not None:
+        sizes = entry("embedded draft", draft, DRAFTS)
+        recipes.append(ModelRecipe(sizes, DRAFT_LEARNING_RATE, teacher=recipes[0]))
+    return recipes
 
 
 def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterRecipe:
@@ -173,4 +173,4 @@ def drafter_recipe(target: str, num_draftable: int | None = None) -> DrafterReci
     It is one of an EAGLE drafter where that is None. Raises InvalidInput for an unknown target.
     """
     eagle3 = None if num_draftable is None else replace(EAGLE3_RECIPE, num_draftable=num_draftable)
-    return DrafterRecipe(target_recipe(target), eagle3 or EAGLE_RECIPE)
+    return DrafterRecipe(model_recipes(target)[0], eagle3 or EAGLE_RECIPE)

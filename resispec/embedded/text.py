@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
 from tqdm import tqdm
 
-from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, stable_rank
+from resispec.embedded.corpus import NAMES, Document, Split, build_corpus, read_sources, stable_rank
 from resispec.embedded.recipe import TextRecipe
 from resispec.errors import InvalidInput
 
@@ -23,11 +23,11 @@ EOS_ID = 0
 _TOKENIZER, _STREAMS = "tokenizer.json", "streams.safetensors"
 
 
-def make_text(recipe: TextRecipe, sources: dict[str, bytes], folder: Path) -> dict[str, Any]:
+def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
     """Write the tokenizer, the streams and the three prompt files; return facts for the manifest."""
     started = time.perf_counter()
     with tqdm(total=3, unit="stage", dynamic_ncols=True, desc="embedded text: reading") as bar:
-        corpus = build_corpus(sources, recipe.max_chars, recipe.max_files)
+        corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
         bar.update()
         bar.set_description("embedded text: tokenizer")
         tokenizer = train_tokenizer(corpus, recipe.vocab_size)

@@ -27,18 +27,18 @@ from resispec.training.drafters import Sequences, new_training
 _CLIP = 1.0
 
 
-def train_model(recipe: ModelRecipe, text: Path, teacher: Path | None, folder: Path) -> dict[str, Any]:
+def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
     """Write the model into `folder`; return facts of the training for the manifest.
 
     Goes on from the checkpoint in `folder`, if there is one, under a progress bar. The caller's random state
     and thread count are as before afterwards.
-
-    text: the folder of `make_text`. teacher: the folder of the recipe's teacher, where it has one.
     """
+    text = recipe.text.folder()
+    teacher = None if recipe.teacher is None else read_module(recipe.teacher.folder())
     started = time.perf_counter()
     tokenizer, streams = read_text(text)
     model = build_model(recipe, tokenizer.get_vocab_size())
-    training = ModelTraining(model, None if teacher is None else read_module(teacher), streams, recipe)
+    training = ModelTraining(model, teacher, streams, recipe)
     parameters = sum(weight.numel() for weight in model.parameters())
     kind = "target" if teacher is None else "draft"
     with one_thread_each():
@@ -52,13 +52,13 @@ def train_model(recipe: ModelRecipe, text: Path, teacher: Path | None, folder: P
     }
 
 
-def train_drafter(recipe: DrafterRecipe, text: Path, target: Path, folder: Path) -> dict[str, Any]:
+def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
     """Write the EAGLE drafter into `folder`; otherwise as `train_model`.
 
     It learns from the text in windows of one length, every data set drawn as often as for the target.
-    text, target: the folders of the target's text and of the target.
     """
-    started, window = time.perf_counter(), recipe.target.window
+    text, target, window = recipe.target.text.folder(), recipe.target.folder(), recipe.target.window
+    started = time.perf_counter()
     tokens: list[list[int]] = []
     weights: list[float] = []
     for stream, share in zip(read_text(text)[1], recipe.target.mixture, strict=True):

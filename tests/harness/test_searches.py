@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from toy_costs import flat, made_up, proportional
@@ -19,7 +21,7 @@ from experiments.grid import cells_of
 from experiments.search import fastest
 from experiments.search.candidates import Value
 from experiments.search.fastest import FastestSearch
-from experiments.search.tree_search import VERIFIERS, BestShapeSearch, GrowMapSearch
+from experiments.search.tree_search import VERIFIERS, BestShapeSearch, GrowMapSearch, means
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, complete, from_widths
 
@@ -116,6 +118,16 @@ def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws
     assert (measuring.labels["decoder"], measuring.labels["verifier"]) == (decoder, verifier)
     assert measuring.config["decoder"]["drafter"]["draws"] == draws
     assert measuring.config["decoder"]["verifier"] == usual.config["decoder"]["verifier"]
+
+
+def test_means_are_over_prefixes_and_their_errors_over_prompts():
+    def rows(*counted):
+        return [SimpleNamespace(num_prefixes=count, emitted=[count * mean]) for count, mean in counted]
+
+    assert means(rows((1, 2.0), (3, 2.0), (4, 2.0)), "emitted") == [Value(2.0, 0.0)]
+    assert means(rows((1, 1.0), (3, 2.0)), "emitted")[0].tokens == 7 / 4
+    [value] = means(rows((4, 1.0), (4, 2.0), (4, 6.0)), "emitted")
+    assert value == pytest.approx((3.0, statistics.stdev([1, 2, 6]) / 3**0.5))
 
 
 # The fastest configuration

@@ -46,7 +46,7 @@ def config_of(cell, name):
 def toy(tmp_path_factory):
     """Overrides of a tiny pair with 20 documents, and made-up costs."""
     overrides = save_tiny_search(tmp_path_factory.mktemp("search"), 20)
-    save_costs(cells_of(overrides)[0].config, made_up(proportional))
+    save_costs(cells_of(overrides)[0].config, made_up(proportional, draft_s=1e-3))
     return overrides
 
 
