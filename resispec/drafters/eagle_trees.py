@@ -86,33 +86,18 @@ class Grown(NamedTuple):
     rows: Tensor
 
 
-@dataclass(frozen=True)
 class FixedTree:
-    """A tree whose shape is known beforehand; leaves are not forwarded."""
+    """A tree whose shape is known beforehand; leaves are not forwarded. Its sizes are as of `DynamicTree`."""
 
-    topology: Topology
-    reading: Reading
-
-    @property
-    def largest(self) -> Topology:
-        """The tree itself."""
-        return self.topology
-
-    @property
-    def top_k(self) -> int:
-        """Candidates under one parent, at most."""
-        return max(map(len, self.topology.children))
-
-    @property
-    def num_rows(self) -> int:
-        """Nodes that are forwarded below the root, at most."""
-        return self.topology.num_nodes
+    def __init__(self, topology: Topology, reading: Reading) -> None:
+        self.largest, self.reading = topology, reading
+        self.top_k, self.num_rows = max(map(len, topology.children)), topology.num_nodes
 
     def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
         """Choose the children of every node, level by level: tokens (N-1,) of the nodes below the root."""
         device = growth.logits.device
-        tokens = torch.zeros(self.topology.num_nodes, dtype=torch.int64, device=device)
-        for depth, level in enumerate(inner_levels(self.topology, device)):
+        tokens = torch.zeros(self.largest.num_nodes, dtype=torch.int64, device=device)
+        for depth, level in enumerate(inner_levels(self.largest, device)):
             if depth:
                 growth.forward(tokens.index_select(0, level.nodes), level.parents)
             if self.reading is Reading.SAMPLED:
@@ -124,8 +109,8 @@ class FixedTree:
 
     def connect(self, tokens: Tensor) -> Grown:
         """The tree of these tokens: its nodes with children were forwarded in their order."""
-        nodes = torch.cat([level.nodes for level in inner_levels(self.topology, tokens.device)])
-        return Grown(self.topology, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
+        nodes = torch.cat([level.nodes for level in inner_levels(self.largest, tokens.device)])
+        return Grown(self.largest, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -31,17 +32,6 @@ def speculative():
     return resispec.transformers.speculative(tiny_llama(seed=1, layers=1).module, tree="d4b2")
 
 
-class Recorder:
-    def __init__(self):
-        self.pieces, self.ends = [], 0
-
-    def put(self, value):
-        self.pieces.append(value.flatten().tolist())
-
-    def end(self):
-        self.ends += 1
-
-
 def test_greedy_is_what_transformers_gives(target, speculative):
     greedy = {"do_sample": False, "max_new_tokens": 25}
     found = target.generate(IDS, custom_generate=speculative, **greedy)
@@ -59,14 +49,16 @@ def test_a_biased_verifier_warns_when_it_samples_unless_that_is_allowed(target):
 
 
 def test_a_streamer_gets_the_prompt_every_step_and_the_end(target, speculative):
-    streamer = Recorder()
+    pieces, ends = [], []
+    put = lambda value: pieces.append(value.flatten().tolist())  # noqa: E731
+    streamer = SimpleNamespace(put=put, end=lambda: ends.append(1))
     found = target.generate(
         IDS, do_sample=True, max_new_tokens=20, custom_generate=speculative, streamer=streamer,
         return_dict_in_generate=True,
     )  # fmt: skip
-    assert streamer.pieces[0] == IDS[0].tolist() and streamer.ends == 1
-    assert sum(streamer.pieces, []) == found.sequences[0].tolist()
-    assert len(streamer.pieces) - 1 == len(found.num_emitted)
+    assert pieces[0] == IDS[0].tolist() and ends == [1]
+    assert sum(pieces, []) == found.sequences[0].tolist()
+    assert len(pieces) - 1 == len(found.num_emitted)
     assert found.sequences.shape == (1, 23)
 
 

@@ -78,10 +78,7 @@ def test_the_dynamic_tree_drawn_by_hand():
     assert drafter.forwarded == [[1, 2], [3, 2]]
     # 13 was forwarded and has no child left
     assert grown.nodes.tolist() == [0, 1, 2, 5] and grown.rows.tolist() == [0, 1, 2, 4]
-    laws = torch.cat(growing.laws)[grown.rows]
-    assert torch.allclose(
-        laws, torch.softmax(HAND + torch.tensor([0, 1e-4, 0, 0]), -1)[[0, 1, 2, 2]], atol=1e-5
-    )
+    assert torch.allclose(torch.cat(growing.laws)[grown.rows], HAND.softmax(-1)[[0, 1, 2, 2]], atol=1e-4)
 
 
 def test_depth_counts_forwards_of_the_beam():
@@ -101,10 +98,10 @@ def published(logits, tree):
     for _ in range(tree.depth + 1):
         found = {}
         for path, score in beam.items():
-            best = laws[path[-1] if path else 0].topk(tree.top_k)
+            values, tokens = laws[path[-1] if path else 0].topk(tree.top_k)
             found |= {
                 (*path, token): score + value
-                for value, token in zip(*map(torch.Tensor.tolist, best), strict=True)
+                for value, token in zip(values.tolist(), tokens.tolist(), strict=True)
             }
         pool |= found
         beam = dict(sorted(found.items(), key=lambda item: -item[1])[: tree.top_k])
@@ -120,16 +117,12 @@ def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
         grown = grow(tree, growing)
         assert sorted(paths(grown)) == sorted(path for path, _ in published(logits, tree))
         assert len(set(paths(grown))) == grown.topology.num_nodes - 1
+        tokens = [0, *grown.tokens.tolist()]
         for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
-            drawn = [
-                float(logits[path_of(grown, node)[-1] if node else 0][path_of(grown, child)[-1]])
-                for child in children
-            ]
+            drawn = logits[tokens[node], [tokens[child] for child in children]].tolist()
             assert drawn == sorted(drawn, reverse=True)
-        assert (
-            grown.topology.num_nodes <= tree.largest.num_nodes
-            and grown.topology.num_levels <= tree.largest.num_levels
-        )
+        assert grown.topology.num_nodes <= tree.largest.num_nodes
+        assert grown.topology.num_levels <= tree.largest.num_levels
 
 
 @pytest.mark.parametrize("kind", ["certain", "uniform", "two", "half"])
@@ -158,33 +151,22 @@ def test_a_law_of_nan_is_not_a_tree():
 
 
 def test_the_fixed_tree_is_eagle_1s():
-    ranks = {
-        1: "0 1 2 3", 2: "00 01 02 10 11 20 21 30", 3: "000 001 002 010 011 020 021 100", 4: "0000 0001 0002",
-        5: "00000 00001",
-    }  # fmt: skip
-    config = cells_of(["pair=embedded_eagle", "decoder=eagle", "tree=eagle1"])[0].config
-    assert (
-        build(config["decoder"]).drafter.topology
-        == EAGLE1
-        == build(cells_of(["decoder=eagle_sampled", "tree=eagle1"])[0].config["decoder"]).drafter.tree
+    ranks = "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
+    plain, sampled = (
+        build(cells_of(["pair=embedded_eagle", f"decoder={name}", "tree=eagle1"])[0].config["decoder"])
+        for name in ("eagle", "eagle_sampled")
     )
+    assert plain.drafter.topology == EAGLE1 == sampled.drafter.tree
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)
     grown = grow(FixedTree(EAGLE1, Reading.POINT_MASS), growing)
-    order = logits.argsort(-1, descending=True)
-    found = []
-    for path in paths(grown):
-        above = (0, *path)
-        found.append(
-            "".join(str(order[parent].tolist().index(token)) for parent, token in itertools.pairwise(above))
-        )
-    assert found == " ".join(ranks.values()).split()
+    places = logits.argsort(-1, descending=True).argsort(-1).tolist()
+    found = ["".join(str(places[a][b]) for a, b in itertools.pairwise((0, *path))) for path in paths(grown)]
+    assert found == ranks.split()
     assert [len(level) for level in drafter.forwarded] == [4, 4, 1, 1]  # leaves are not forwarded
     assert len(grown.nodes) == 11 and grown.rows.tolist() == list(range(11))
-    expected = torch.softmax(
-        logits[[0, *(path_of(grown, node)[-1] for node in grown.nodes.tolist()[1:])]], -1
-    )
-    assert torch.allclose(torch.cat(growing.laws), expected)
+    tokens = torch.cat((torch.zeros(1, dtype=torch.int64), grown.tokens))
+    assert torch.allclose(torch.cat(growing.laws), logits[tokens[grown.nodes]].softmax(-1))
 
 
 def test_what_gives_no_tree_is_refused():

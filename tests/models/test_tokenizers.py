@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 import sentencepiece
@@ -78,24 +79,17 @@ def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
     assert len(plain) == 12 and plain.count(0) == 1
     wrapped = encode(tokenizer, text, 12, "gh {text} cde")
     assert wrapped[0] == 0 and wrapped.count(0) == 1  # one beginning of a sequence
-    body = tokenizer.beginning(text, 12)
-    assert (
-        text.startswith(body)
-        and inner.encode(body, add_special_tokens=False) == inner.encode(text, add_special_tokens=False)[:12]
-    )
+    body, ids = tokenizer.beginning(text, 12), partial(inner.encode, add_special_tokens=False)
+    assert text.startswith(body) and ids(body) == ids(text)[:12]
     assert inner.decode(wrapped, skip_special_tokens=True) == f"gh {body} cde"
-    assert encode(tokenizer, "abc", 12, "gh {text} cde")[1:] == inner.encode(
-        "gh abc cde", add_special_tokens=False
-    )
+    assert encode(tokenizer, "abc", 12, "gh {text} cde")[1:] == ids("gh abc cde")
 
 
 def test_a_character_that_the_cut_splits_is_left_out():
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     inner = Tokenizer(models.BPE({letter: index for index, letter in enumerate(letters)}, []))
-    inner.pre_tokenizer, inner.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
+    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    inner.decoder = decoders.ByteLevel()
     tokenizer = TransformersTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner))
     expected = ["a", "a", "aé", "aé{", "aé{b", "aé{b}"]
     assert [tokenizer.beginning("aé{b}", count) for count in range(1, 7)] == expected
@@ -104,18 +98,14 @@ def test_a_character_that_the_cut_splits_is_left_out():
 def test_the_chat_template_is_llama_2s():
     [chat] = cells_of(["pair=llama2_7b_chat__eagle"])
     template = chat.config["prompt_template"]
-    assert template.startswith(
+    begin = (
         "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as"
     )
-    assert (
-        template.endswith("please don't share false information.\n<</SYS>>\n\n{text} [/INST] ")
-        and "<s>" not in template
-    )
+    end = "please don't share false information.\n<</SYS>>\n\n{text} [/INST] "
+    assert template.startswith(begin) and template.endswith(end) and "<s>" not in template
     assert cells_of(["pair=embedded_eagle"])[0].config["prompt_template"] is None
-    with pytest.raises(
-        InvalidInput, match=r"prompt_template needs \{text\} where the document stands; found 'gh'"
-    ):
+    with pytest.raises(InvalidInput, match=r"needs \{text\} where the document stands; found 'gh'"):
         cells_of(["pair=embedded_eagle", "prompt_template=gh"])
     other = cells_of(["pair=llama2_7b_chat__eagle", "prompt_template='[INST] {text} [/INST]'"])[0]
     assert other.cell_id != chat.cell_id and other.config["prompt_template"] == "[INST] {text} [/INST]"
-    assert json.dumps(chat.config["pair"]).count("prompt_template") == 0
+    assert "prompt_template" not in chat.config["pair"]
