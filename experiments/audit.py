@@ -42,10 +42,8 @@ def run_audit(_config: DictConfig) -> None:
     config = configs[0]
     audits = audit_all(candidates(config, choices.get("verifier")), config, texts_of(configs))
     table = table_of(audits, config, choices["pair"])
-    lines = [
-        f"{one.name}, {one.draws}: {one.judgement.finding}: {'; '.join(one.judgement.reasons)}"
-        for one in audits
-    ]
+    judged = [(f"{one.name}, {one.draws}", one.judgement) for one in audits]
+    lines = [f"{name}: {judgement.finding}: {'; '.join(judgement.reasons)}" for name, judgement in judged]
     sys.stdout.write("\n".join([markdown(table), *lines, ""]))
     if not config["verifier"]:
         write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
@@ -93,9 +91,8 @@ def texts_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
 
     texts = []
     for config in configs:
-        first = config["first_prompt"]
-        prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
-        texts += [prompt.text for prompt in prompts]
+        first, count = config["first_prompt"], config["num_prompts"]
+        texts += [prompt.text for prompt in build(config["dataset"]).prompts(first + count)[first:]]
     return texts
 
 

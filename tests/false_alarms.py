@@ -48,16 +48,10 @@ def run_false_alarms(_config: DictConfig) -> None:
 def p_values(audit: JudgedVerifier) -> list[dict[str, object]]:
     """A row for every statistic."""
     found = audit.evidence
-    every = [
-        *(("total variation", one) for one in found.total_variations.values()),
-        *(("acceptance above its ceiling", one) for one in found.excesses.values()),
-        *((f"decoding, {name}", one) for tree in found.z_scores.values() for name, one in tree.items()),
-        *(
-            (f"simulation, {name}", one)
-            for scene in found.simulations.values()
-            for name, one in scene.items()
-        ),
-    ]
+    every = [("total variation", one) for one in found.total_variations.values()]
+    every += [("acceptance above its ceiling", one) for one in found.excesses.values()]
+    for kind, groups in (("decoding", found.z_scores), ("simulation", found.simulations)):
+        every += [(f"{kind}, {name}", one) for group in groups.values() for name, one in group.items()]
     labels = {"verifier": audit.name, "draws": str(audit.draws)}
     return [labels | {"kind": kind, "p_value": one.p_value} for kind, one in every]
 

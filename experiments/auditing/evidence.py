@@ -14,10 +14,10 @@ from experiments.auditing.material import Material
 from experiments.cell import build
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, supported_draws, worst_of
-from resispec.audit.remeasure import remeasured, simulated
 from resispec.audit.row_checks import CheckedRule
+from resispec.audit.simulate import simulated
 from resispec.audit.simulation_cases import scenes
-from resispec.audit.verdict import Evidence, Judgement, Statistics, judge
+from resispec.audit.verdict import Evidence, Judgement, Statistics, judge, remeasured
 from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel

@@ -15,9 +15,8 @@ from experiments.worker import encode
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
-from resispec.audit.remeasure import remeasured
 from resispec.audit.simulation_cases import wide_laws
-from resispec.audit.verdict import Statistics
+from resispec.audit.verdict import Statistics, remeasured
 from resispec.decode import Sampling
 from resispec.models import Pair, features_of
 from resispec.verifiers import Draws, SiblingRule

@@ -13,10 +13,10 @@ from referee.testing.samplers import name_of
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import MOST_SIBLINGS, supported_draws, worst_of
 from resispec.audit.estimate import Tuples, estimate
-from resispec.audit.remeasure import remeasured, simulated
 from resispec.audit.row_checks import CheckedRule
+from resispec.audit.simulate import simulated
 from resispec.audit.simulation_cases import scenes, wide_laws
-from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judge
+from resispec.audit.verdict import TOLERANCE, Evidence, Finding, Statistic, judge, remeasured
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import TopDown, Verifier, as_verifier, get_verifier

@@ -7,5 +7,5 @@ z_score: statistics of the tokens of real decoding.
 ceiling: what no exact verifier exceeds.
 paper_kl: the paper's own check, and why it cannot fail.
 row_checks: a rule whose results are checked. as_sibling_rule: a tree verifier as a rule.
-remeasure, verdict: what is measured again, and what all of it says.
+verdict: what is measured again, and what all of it says.
 """

@@ -10,8 +10,7 @@ from faults.parts import Remembering
 from scipy.stats import chi2, chisquare
 
 from resispec.audit.chi_square import chi_square, chi_squared
-from resispec.audit.remeasure import simulated
-from resispec.audit.simulate import Scene, simulate
+from resispec.audit.simulate import Scene, simulate, simulated
 from resispec.audit.simulation_cases import scenes
 from resispec.audit.verdict import LEAST_P, Evidence, Finding, judge
 from resispec.core import Draws

@@ -14,9 +14,9 @@ from toys import table_pair
 
 from resispec.audit.chi_square import chi_squared
 from resispec.audit.estimate import Tuples, estimate
-from resispec.audit.remeasure import AGAIN, remeasured
 from resispec.audit.row_checks import CheckedRule
 from resispec.audit.verdict import (
+    AGAIN,
     CERTAIN_P,
     LEAST_P,
     SUSPICIOUS,
@@ -25,6 +25,7 @@ from resispec.audit.verdict import (
     Finding,
     deviation,
     judge,
+    remeasured,
     z_score,
 )
 from resispec.audit.z_score import (

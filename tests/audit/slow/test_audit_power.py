@@ -14,8 +14,8 @@ from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, pair_of_laws, worst_of
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
-from resispec.audit.remeasure import simulated
-from resispec.audit.simulate import simulate
+from resispec.audit.row_checks import CheckedRule
+from resispec.audit.simulate import simulate, simulated
 from resispec.audit.simulation_cases import scenes
 from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
 from resispec.core import Draws
@@ -109,7 +109,7 @@ def test_enumeration_catches_every_fault_of_a_law_and_no_other(name):
     fault = FAULTS[name]
     verifier = as_verifier(fault.make())
     is_chain = isinstance(verifier, Block) or fault.topology.children[0] == (1,)
-    worst = worst_of(rule_of(verifier), verifier, fault.draws, is_chain)
+    worst = worst_of(CheckedRule(rule_of(verifier), name), verifier, fault.draws, is_chain)
     finding = judge(Evidence(worst.error), required=("enumerated_error",)).finding
     assert finding is (Finding.BIASED if fault.is_biased else Finding.NO_BIAS_SEEN)
     assert (worst.error > TOLERANCE) is fault.is_biased
