@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from resispec.audit.path_bound import path_bound
+
 SEED = 0
 NUM_RESAMPLES = 10_000
 LEVEL = 0.95
@@ -106,10 +108,6 @@ def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
     samples = [in_halves(of_prompts) for of_prompts in (rollouts, trees)]
     if min(map(len, samples)) < 4:
         return ABSENT
-    import torch  # for ceilings alone
-
-    from resispec.audit.ceiling import path_bound
-
-    found = path_bound(*map(torch.from_numpy, samples))
+    found = path_bound(*samples)
     margin = 1.96 * found.accepted_error
     return Interval(1 + found.accepted, 1 + found.accepted - margin, 1 + found.accepted + margin)

@@ -188,9 +188,13 @@ def _check(cells: Sequence[Cell]) -> None:
             built.append(tree)  # without torch
             build(tree)
     folder = Path(cells[0].config["results"]) / "raw" / cells[0].config["profile"]
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder) as probe:
-        probe.write(b"\0" * 4096)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0" * 4096)
+    except OSError as error:
+        reason = f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
+        raise InvalidInput(reason) from error
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:

@@ -21,7 +21,7 @@ from experiments.cell import Cell
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, SETTINGS, Chosen, Configuration
 from experiments.costs import SIZES, rounded
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, widths_of
-from experiments.search.tree_search import Stage, TreeSearch, draft_model
+from experiments.search.tree_search import SearchStage, TreeSearch, draft_model
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, chain, from_widths
 from resispec.trees.search import expected_tokens
@@ -41,7 +41,7 @@ class FastestSearch(TreeSearch):
 
     num_prompts: int = 15
     num_levels: int = 9
-    STAGES: ClassVar[tuple[Stage, ...]] = (Stage(1), Stage(2, 8), Stage(2, 8))
+    STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1), SearchStage(2, 8), SearchStage(2, 8))
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""

@@ -44,7 +44,7 @@ COMPARING = {
 Tree = TypeVar("Tree")
 
 
-class Stage(NamedTuple):
+class SearchStage(NamedTuple):
     """A measurement of a search. share: of its documents. num_prefixes: of each one, to compare trees on."""
 
     share: int
@@ -67,7 +67,7 @@ class TreeSearch(ABC):
     measured: list[str] = field(init=False, default_factory=list)
     costs: CostModel = field(init=False)
     AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature")
-    STAGES: ClassVar[tuple[Stage, ...]] = (Stage(1),)
+    STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1),)
     FEWEST_LEVELS: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
@@ -303,7 +303,13 @@ class BestShapeSearch(TreeSearch):
     num_levels: int = 14
     by: str = "tokens"
     AGREED: ClassVar[tuple[str, ...]] = ("pair", "temperature", "decoder")
-    STAGES: ClassVar[tuple[Stage, ...]] = (Stage(2, 4), Stage(2, 4), Stage(2, 4), Stage(5, 8), Stage(4, 8))
+    STAGES: ClassVar[tuple[SearchStage, ...]] = (
+        SearchStage(2, 4),
+        SearchStage(2, 4),
+        SearchStage(2, 4),
+        SearchStage(5, 8),
+        SearchStage(4, 8),
+    )
     FEWEST_LEVELS: ClassVar[int] = 3  # a star of two levels has nothing to verify from the leaves up
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ class BoundRow(PrefixRow):
 
 @dataclass(frozen=True)
 class Bound(CountedTask):
-    """Ratios of both models' laws along drafted and target paths, for `resispec.audit.ceiling.path_bound`.
+    """Ratios of both models' laws along drafted and target paths, for `resispec.audit.path_bound`.
 
     num_prefixes: of what the target writes after a prompt, a tree each. rollouts: of the target, a prefix.
     """

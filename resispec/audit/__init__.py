@@ -4,7 +4,7 @@ enumerate, battery: the emitted law at a small vocabulary, summed over all draft
 estimate, control_variates: the emitted law at any vocabulary, by sampling, and what makes it less noisy.
 simulate, simulation_cases, chi_square: what `verify` draws, counted against the laws that it should have.
 z_score: statistics of the tokens of real decoding.
-ceiling: what no exact verifier exceeds.
+ceiling, path_bound: what no exact verifier exceeds, at a node and on a tree.
 paper_kl: the paper's own check, and why it cannot fail.
 row_checks: a rule whose results are checked. as_sibling_rule: a tree verifier as a rule.
 verdict: what is measured again, and what all of it says.

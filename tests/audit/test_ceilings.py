@@ -8,9 +8,11 @@ import torch
 from accounts import law, rng, tuples
 
 from resispec.audit.battery import pair_of_laws
-from resispec.audit.ceiling import ceiling, path_bound, tree_log_ratios
+from resispec.audit.ceiling import ceiling, tree_log_ratios
 from resispec.audit.estimate import Tuples, estimate
+from resispec.audit.path_bound import path_bound
 from resispec.core import Draws, Tree
+from resispec.errors import InvalidInput
 from resispec.trees import complete
 from resispec.verifiers import get_rule, get_verifier
 
@@ -132,8 +134,20 @@ def test_the_path_bound_holds_for_an_exact_verifier():
     assert sum(accepted) / 300 < bound.accepted + 4 * bound.accepted_error and bound.accepted < 2.4
 
 
-def test_infinite_path_ratios():
+def test_path_ratios_may_be_infinite_but_not_nan():
+    ratios = torch.tensor([[0.0], [-math.inf], [math.inf], [1.0]])
+    assert 0 <= path_bound(ratios, ratios).accepted <= 2
+    for trees in (ratios * 0, ratios.expand(-1, 2), ratios[:3]):
+        with pytest.raises(InvalidInput, match="drafted trees: path ratios of shape"):
+            path_bound(ratios, trees)
     tree = Tree(complete(2, 2), torch.tensor([0, 0, 1]), Draws.WITHOUT_REPLACEMENT)
     p, q, even = (law(*masses).expand(3, -1) for masses in ((0.0, 1.0), (1.0, 0.0), (0.5, 0.5)))
     for given, ratio in (((p, q), math.inf), ((q, p), math.inf), ((p, even), math.log(2))):
         assert tree_log_ratios(tree, *given).tolist() == pytest.approx([ratio])
+
+
+def test_what_is_no_law_has_no_ceiling():
+    p, q = torch.tensor([0.5, 0.5]), torch.tensor([0.5, math.nan])
+    for laws in ((p, q), (p, p * 2)):
+        with pytest.raises(InvalidInput, match="draft probabilities"):
+            ceiling(*laws, 2, Draws.IID)

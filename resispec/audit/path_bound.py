@@ -1,0 +1,76 @@
+"""The path bound: what no exact verifier accepts on whole trees, from samples of both models. Without torch.
+
+With tau the number of accepted drafted tokens: for every level l and every set S of paths of
+l tokens,
+    Pr(tau >= l) <= A_l = P(S) + Pr(not all drafted paths of l tokens lie in S),   E[tau] <= sum_l A_l:
+optimal transport on whole paths. With S = {path ratio r = prod p / q < theta} both terms are frequencies,
+    A_l = Pr_target rollout(r_l < theta) + Pr_drafted tree(max r_l >= theta).
+Every theta gives a valid bound, but the smallest of many noisy ones does not: theta is chosen on one half of
+the samples, the bound is measured on the other, and the halves are swapped.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from resispec.errors import InvalidInput
+
+Array = NDArray[np.float64]
+
+
+class PathBound(NamedTuple):
+    """A bound of E[tau] under every exact verifier, sum_l A_l, and its standard error."""
+
+    accepted: float
+    accepted_error: float
+
+
+def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> PathBound:
+    """The level-wise bound (U1), held out.
+
+    target_log_ratios: (R, D-1), log prod p / q along R independent rollouts of the target, at every depth.
+    tree_max_log_ratios: (T, D-1), per drafted tree and level the largest over its paths, see
+    `resispec.audit.ceiling.tree_log_ratios`. Both begin after the same prefixes, over which the bound is a
+    mean. Infinite values are allowed. Raises InvalidInput for NaN, different depths or fewer than four
+    samples.
+    """
+    rollouts, trees = (np.asarray(ratios, np.float64) for ratios in (target_log_ratios, tree_max_log_ratios))
+    for name, ratios in (("target rollouts", rollouts), ("drafted trees", trees)):
+        if ratios.shape != (len(ratios), rollouts.shape[-1]) or len(ratios) < 4 or np.isnan(ratios).any():
+            raise InvalidInput(
+                f"{name}: path ratios of shape {ratios.shape}; allowed: (at least 4, D-1), the same D for "
+                "rollouts and trees, without NaN"
+            )
+    halves = [(rollouts[index::2], trees[index::2]) for index in (0, 1)]
+    bounds = [_measured(*halves[1 - index], _best_thresholds(*halves[index])) for index in (0, 1)]
+    # Each half's bound depends on the other half through theta; the mean of the errors holds for any
+    # dependence.
+    return PathBound(*(float(sum(parts) / 2) for parts in zip(*bounds, strict=True)))
+
+
+def _best_thresholds(rollouts: Array, trees: Array) -> Array:
+    """theta (D-1,): of all samples, those at which the two frequencies of this half have the smallest sum."""
+    best = []
+    for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
+        candidates = np.concatenate((low, high, [-math.inf, math.inf]))
+        # In float32, where sums that differ by rounding alone are ties.
+        below, above = (
+            np.searchsorted(ordered, candidates).astype(np.float32) / np.float32(len(ordered))
+            for ordered in (low, high)
+        )
+        best.append(candidates[(below + (1 - above)).argmin()])
+    return np.array(best)
+
+
+def _measured(rollouts: Array, trees: Array, thresholds: Array) -> tuple[float, float]:
+    """The sum of A_l over levels and its standard error.
+
+    The levels of one sample are dependent, so the error is that of the samples' sums.
+    """
+    below, above = (rollouts < thresholds).sum(1), (trees >= thresholds).sum(1)
+    error = math.sqrt(below.var(ddof=1) / len(below) + above.var(ddof=1) / len(above))
+    return below.mean() + above.mean(), error
