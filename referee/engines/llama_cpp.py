@@ -17,7 +17,7 @@ from referee.servers.formats import LlamaCpp
 from resispec.models import Pair
 
 
-class LlamaCppEngine:
+class LlamaCppEngine(LlamaCpp):
     """llama.cpp on a pair's target, in float32 with one thread, for as long as this object lives.
 
     folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
@@ -53,6 +53,5 @@ class LlamaCppEngine:
             lookup = speculative.ngram_simple
             lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
         self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
-        client = LlamaCpp(Server(self._running.listening_address))
-        self.check, self.answer = client.check, client.answer
+        super().__init__(Server(self._running.listening_address))
         self.name, self.version = f"llama.cpp, {mode}", xllamacpp.__version__
