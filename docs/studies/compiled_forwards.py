@@ -18,15 +18,7 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 
 from analysis.table import plain
-from experiments.bench.decoders import (
-    NEW_TOKENS,
-    NUM_DRAFTED,
-    assisted,
-    embedded_prompts,
-    ours,
-    theirs,
-    tokens_per_s,
-)
+from experiments.bench import decoders
 from experiments.bench.frame import Measured, run_bench
 from experiments.provenance import device_name
 from resispec.decode import Decoder
@@ -37,10 +29,10 @@ from resispec.models.causal import compiled_pair
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
-STANDARD, CHAIN = get_verifier("standard"), f"chain of {NUM_DRAFTED}"
+STANDARD, CHAIN = get_verifier("standard"), f"chain of {decoders.NUM_DRAFTED}"
 DECODERS = {
     "one token at a time": Decoder(NoDraft(), STANDARD),
-    CHAIN: Decoder(DraftModel(chain(NUM_DRAFTED)), STANDARD),
+    CHAIN: Decoder(DraftModel(chain(decoders.NUM_DRAFTED)), STANDARD),
     "d5b3": Decoder(DraftModel(complete(5, 3)), STANDARD),
 }
 
@@ -54,11 +46,12 @@ def seconds_of_compiling(decode: Callable[[list[int], int], object], prompt: lis
 def compared(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
     """A row for each decoder: seconds of compiling, tokens a second in each way, and ratios."""
     fast_pair = compiled_pair(pair)
-    ways = {(name, "as it is"): ours(pair, decoder) for name, decoder in DECODERS.items()}
-    ways |= {(name, "compiled"): ours(fast_pair, decoder) for name, decoder in DECODERS.items()}
-    ways["one token at a time", "transformers"], ways[CHAIN, "transformers"] = theirs(pair), assisted(pair)
+    ways = {(name, "as it is"): decoders.ours(pair, decoder) for name, decoder in DECODERS.items()}
+    ways |= {(name, "compiled"): decoders.ours(fast_pair, decoder) for name, decoder in DECODERS.items()}
+    ways["one token at a time", "transformers"] = decoders.theirs(pair)
+    ways[CHAIN, "transformers"] = decoders.assisted(pair)
     compiling = {name: seconds_of_compiling(ways[name, "compiled"], prompts[0]) for name in DECODERS}
-    rates = tokens_per_s(ways, prompts, pair)
+    rates = decoders.tokens_per_s(ways, prompts, pair)
     rows = []
     for name in DECODERS:
         slow, fast = rates[name, "as it is"], rates[name, "compiled"]
@@ -74,13 +67,13 @@ def compared(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
 def measure(options: Namespace) -> Measured:
     """A table with a row for each decoder."""
     pair = load_pair()
-    frame = compared(pair, embedded_prompts(pair, options.prompts))
+    frame = compared(pair, decoders.embedded_prompts(pair, options.prompts))
     specs = {"compiling, s": ".1f"} | {name: ".0f" for name in frame if "tokens/s" in str(name)}
     caption = "Decoding on a processor, as it is and with compiled forwards."
     source = (
         f"`python docs/studies/compiled_forwards.py` on {device_name(pair.target.device)}, 1 thread, "
-        f"embedded pair, T=1, {NEW_TOKENS} new tokens a prompt, {options.prompts} prompts, all in turn; "
-        "medians."
+        f"embedded pair, T=1, {decoders.NEW_TOKENS} new tokens a prompt, {options.prompts} prompts, all in "
+        "turn; medians."
     )
     return [plain("bench_compiled", frame, caption, specs=specs)], [source], frame
 
