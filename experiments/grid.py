@@ -76,6 +76,15 @@ class Part:
         return self.name.partition("/")[2] if self.is_named else digest(self.cells)
 
 
+def left_out(parts: Iterable[Part]) -> dict[str, str]:
+    """Names of the parts without cells, by what the profile lacks for them."""
+    names: dict[str, list[str]] = {}
+    for part in parts:
+        if part.lacks:
+            names.setdefault(part.lacks, []).append(part.name)
+    return {lack: ", ".join(found) for lack, found in names.items()}
+
+
 @dataclass(frozen=True)
 class Composition:
     """A configuration that Hydra composed.

@@ -24,7 +24,7 @@ from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
-from experiments.grid import Part, cells_of, hydra_here, parts_of
+from experiments.grid import Part, cells_of, hydra_here, left_out, parts_of
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF
 from experiments.store import CellStore, write_plan
@@ -151,9 +151,7 @@ def _possible(parts: Sequence[Part]) -> list[Part]:
 
     Raises InvalidInput when there is none.
     """
-    lacks = dict.fromkeys(part.lacks for part in parts if part.lacks)
-    names = {key: ", ".join(part.name for part in parts if part.lacks == key) for key in lacks}
-    lines = [f"the profile gives no {key}: left out {names[key]}" for key in lacks]
+    lines = [f"the profile gives no {key}: left out {names}" for key, names in left_out(parts).items()]
     possible = [part for part in parts if part.cells]
     if not possible:
         raise InvalidInput("; ".join(lines))

@@ -26,7 +26,7 @@ from experiments.doctor import device as devices
 from experiments.doctor.device import free_memory
 from experiments.doctor.hub import ITEM_BYTES, Repository, Size, look_at, size_of_shape
 from experiments.doctor.work import data_set_of, models_of, nodes_of, read_by, seconds_left, trained_of
-from experiments.grid import Part
+from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
 from resispec.embedded.shapes import PAIR_SHAPES
@@ -291,8 +291,7 @@ def runs(patient: Patient) -> Iterator[Check]:
     options = ", ".join(f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items())
     artefacts = {part.artefact for part in patient.parts if part.cells}
     yield Check(OK, "runs", f"{len(artefacts)} artefacts, {len(patient.cells)} cells ({options})")
-    for key in dict.fromkeys(part.lacks for part in patient.parts if part.lacks):
-        names = ", ".join(part.name for part in patient.parts if part.lacks == key)
+    for key, names in left_out(patient.parts).items():
         yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
     for (axis, option), lines in patient.problems().items():
         if lines:
