@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -30,6 +31,8 @@ def provenance(device: torch.device) -> dict[str, Any]:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
         "num_threads": torch.get_num_threads(),
+        "kernels": torch.backends.cpu.get_cpu_capability(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
         "num_cores": os.cpu_count(),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -64,3 +67,10 @@ def _git(*arguments: str) -> str:
     except (OSError, subprocess.CalledProcessError):
         return ""
     return done.stdout.strip()
+
+
+def peak_memory(device: torch.device) -> dict[str, int]:
+    """Bytes that this process held at most so far: of the machine's memory, and of an accelerator's."""
+    process = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    on_device = {"device": torch.cuda.max_memory_allocated(device)} if device.type == "cuda" else {}
+    return {"process": process} | on_device

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
-from experiments.provenance import provenance
+from experiments.provenance import peak_memory, provenance
 from experiments.schema import CHAT
 from experiments.store import PROVENANCE, CellStore, RowLog, Status
 from experiments.tasks.base import Row, Task, Workload
@@ -87,8 +87,9 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     task: Task = build(cell.config["task"])
     workload = load_workload(cell.config)
-    origin = provenance(workload.pair.target.device)
-    write_json(folder / PROVENANCE, origin | {"model_commits": workload.pair.commits()})
+    device = workload.pair.target.device
+    origin = provenance(device) | {"dtype": cell.config["dtype"], "model_commits": workload.pair.commits()}
+    write_json(folder / PROVENANCE, origin)
     log = RowLog(folder, task.row)
     count = len(workload.prompts)
     report(f"{cell}: starting", len(log.rows), count)
@@ -100,6 +101,7 @@ def _measure(cell: Cell, folder: Path, report: Report) -> None:
         log.append(task(workload, index))
         facts = ", ".join(f"{name} {value}" for name, value in task.progress(log.rows).items())
         report(f"{cell}: {facts}", len(log.rows), count)
+    write_json(folder / PROVENANCE, origin | {"peak_memory_bytes": peak_memory(device)})
     log.finish()
 
 

@@ -6,8 +6,10 @@ configurations of `Decoder`, not other loops. Batch size is one.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -33,7 +35,8 @@ class Generation:
 
     tokens: those returned. num_emitted: tokens of every step, also those past a limit or an end of sequence,
     which are not returned. stop_reason: "eos", "max_new_tokens" or "max_length".
-    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them.
+    prefill_s: seconds in forwards of the prompt. decode_s: seconds in everything after them. step_s: those of
+    every step, by the clock of the host, which waits for a step's tokens.
     """
 
     tokens: tuple[int, ...]
@@ -41,6 +44,7 @@ class Generation:
     stop_reason: str
     prefill_s: float
     decode_s: float
+    step_s: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ class Decoder:
         decoding = now(device)
         tokens: list[int] = []
         num_emitted: list[int] = []
+        ends = [decoding]
         has_ended = False
         while len(tokens) < most and not has_ended:
             step = stepper.step()
@@ -97,10 +102,12 @@ class Decoder:
             if on_step is not None:
                 on_step(step)
             del step  # its laws, so that those of the next step take their place
+            ends.append(time.perf_counter())
         finished = now(device)
         stepper.end(generator)
         limit = "max_new_tokens" if most == sampling.max_new_tokens else "max_length"
-        seconds = decoding - started, finished - decoding
+        step_s = tuple(end - begin for begin, end in pairwise(ends))
+        seconds = decoding - started, finished - decoding, step_s
         return Generation(tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds)
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:

@@ -22,7 +22,9 @@ class Row:
     """One measured prompt. Rows hold counts, sums and times; means and rates are derived in analysis.
 
     prompt_index: its place among the cell's prompts. seed: the cell's base seed plus that place. category:
-    the prompt's; rows of data sets without categories are written without it.
+    the prompt's; rows of data sets without categories are written without it. timed_by: an id of the process
+    that timed the prompt in turn with other cells, which have the same; turn: its place in their order, from
+    0. Both are None where the prompt was measured alone.
     """
 
     prompt_index: int
@@ -30,6 +32,8 @@ class Row:
     seed: int
     num_prompt_tokens: int
     category: str | None = field(default=None, kw_only=True)
+    timed_by: str | None = field(default=None, kw_only=True)
+    turn: int | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from experiments.tasks.base import Row, Workload, identity, share
 from resispec.audit.z_score import Terms, join, step_terms
@@ -16,7 +16,9 @@ class PromptRow(Row):
     """One decoded prompt.
 
     num_returned: tokens that were asked for. num_emitted: tokens of all `num_steps` steps, those past the
-    limit included. histogram[k]: steps that emitted k + 1 tokens. Times in seconds.
+    limit included. histogram[k]: steps that emitted k + 1 tokens. Times in seconds. tokens: their ids, as
+    returned. step_emitted, step_s: tokens and seconds of every step in turn; an audit's times do not count.
+    num_drafted: tokens that the target verified, over all steps. Rows of earlier versions lack these four.
 
     Raises ValueError when the counts contradict each other or nothing was decoded.
     """
@@ -29,6 +31,10 @@ class PromptRow(Row):
     prefill_s: float
     decode_s: float
     tokens_sha256: str
+    tokens: list[int] | None = field(default=None, kw_only=True)
+    step_emitted: list[int] | None = field(default=None, kw_only=True)
+    num_drafted: int | None = field(default=None, kw_only=True)
+    step_s: list[float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         emitted = sum(size * count for size, count in enumerate(self.histogram, start=1))
@@ -82,6 +88,10 @@ class Decode:
             prefill_s=generation.prefill_s,
             decode_s=generation.decode_s,
             tokens_sha256=hash_tokens(tokens),
+            tokens=list(tokens),
+            step_emitted=list(emitted),
+            num_drafted=(workload.decoder.drafter.topology.num_nodes - 1) * len(emitted),
+            step_s=None if self.audit else [round(seconds, 7) for seconds in generation.step_s],
             **(_statistics(observed, len(tokens)) if self.audit else {}),
         )
 
