@@ -103,6 +103,10 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
 
+.PHONY: verify
+verify: .venv/installed ## is every file of RESULTS and every model trained here as it was written? names what is damaged
+	@$(PY) -m experiments.verify --results $(RESULTS)
+
 .PHONY: doctor
 doctor: profile .venv/installed ## can the profile run here: device, memory, hub, models, data sets, and how long it takes
 	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ import yaml
 from analysis import SLICE, labels
 from analysis.labels import Label
 from resispec.errors import InvalidInput, first_line
-from resispec.files import damage, read_json
+from resispec.files import damage, read_json, read_sealed
 
 if TYPE_CHECKING:
     import pandas as pd  # `experiments.status` reads plans without it
@@ -30,6 +31,8 @@ LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
 """Labels that compared rows share; they are ordered by it."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
+SEALED = ("cell.json", "provenance.json", "rows.jsonl")
+"""The files of a complete cell whose checksums its status has."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,9 @@ class Request:
     @classmethod
     def read(cls, entry: Mapping[str, Any], part: str = "") -> Request:
         """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none."""
+        cell_id = entry["cell_id"]
+        if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # it names a folder
+            raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
         given = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
         is_audit = bool(given.pop("audit", False))
         named: dict[str, Any] = {name: given.pop(name) for name in LABELS}
@@ -66,7 +72,7 @@ class Request:
         }
         named |= {name: str(given[name]) for name in sorted(given)}
         file = entry.get("tree_file")
-        return cls(str(entry["cell_id"]), named, part, is_audit, Path(file) if file else None, entry)
+        return cls(cell_id, named, part, is_audit, Path(file) if file else None, entry)
 
 
 @dataclass(frozen=True)
@@ -154,7 +160,7 @@ def read_plan(artefact: str, profile: str, results: Path) -> Plan:
     stale = []
     for file in files:
         try:
-            content = read_json(file)
+            content = read_sealed(file)
             part = str(content["part"])
             if content["artefact"] != artefact:
                 raise ValueError(f"it is the plan of {content['artefact']!r}")
@@ -280,7 +286,7 @@ def _state(folder: Path) -> State:
             return State(state, reason)
         case state if state != "done":
             raise InvalidInput("status.json names no state of a cell")
-    if problem := damage(folder, status.get("files")):
+    if problem := damage(folder, status.get("files"), SEALED):
         raise InvalidInput(f"status.json says that {problem}")
     if read_json(folder / "cell.json").get("cell_id") != folder.name:
         raise InvalidInput("cell.json describes another cell")

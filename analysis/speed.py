@@ -21,7 +21,7 @@ from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Picture, Table
 from resispec.errors import InvalidInput
-from resispec.files import read_json
+from resispec.files import read_sealed
 from resispec.trees.search import winners
 
 TEXTS = texts("speed")
@@ -225,7 +225,7 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
         if one.tree_file is None or not one.tree_file.is_file():
             continue
         expected = {}
-        about = read_json(one.tree_file).get("about", {})
+        about = read_sealed(one.tree_file).get("about", {})
         if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
             raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
         for facts in reversed(about["expected"]):  # of several alike the first is the best

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_json, write_json
+from resispec.files import read_sealed, sealed, write_json
 from resispec.trees import Topology, from_child_counts, root_only
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ class Chosen:
         """Write the file; folders are made. about: from what it was made, values that JSON can hold."""
         path.parent.mkdir(parents=True, exist_ok=True)
         best = {kind: [one.facts for one in of_kind] for kind, of_kind in self.best.items()}
-        write_json(path, {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about})
+        content = {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about}
+        write_json(path, sealed(content))
 
 
 def load(path: str | Path) -> Chosen:
@@ -94,7 +95,7 @@ def load(path: str | Path) -> Chosen:
 
     Raises InvalidInput, which names the file, where it is damaged or another's.
     """
-    content = read_json(Path(path))
+    content = read_sealed(Path(path))
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}; allowed: {FORMAT!r}")
@@ -109,7 +110,7 @@ def load(path: str | Path) -> Chosen:
 
 def check_settings(path: Path, config: Mapping[str, Any]) -> None:
     """Refuse a file that was searched for with other settings than those of a cell. Raises InvalidInput."""
-    about: Any = read_json(path).get("about")
+    about: Any = read_sealed(path).get("about")
     made = about.get("settings", {}) if isinstance(about, dict) else {}
     for name in SETTINGS:
         if name in made and made[name] != config[name]:

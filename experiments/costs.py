@@ -26,7 +26,7 @@ from scipy.optimize import nnls
 from experiments.cell import Cell, Report, build
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
 from resispec.errors import InvalidInput, first_line
-from resispec.files import locked, read_json, write_json
+from resispec.files import locked, read_sealed, sealed, write_json
 from resispec.trees import chain, complete, from_widths
 from resispec.trees.search import Times
 
@@ -184,7 +184,7 @@ def read(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     try:
-        content = read_json(path)
+        content = read_sealed(path)
         if content.get("format") != FORMAT or not isinstance(content.get("pairs"), dict):
             found = content.get("format")
             raise InvalidInput(f"{path} holds no costs: its format is {found!r}; allowed: {FORMAT!r}")
@@ -215,7 +215,8 @@ def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
             if again or key not in read(path):  # else another process has just measured
                 entry = _measured(cell, report)
                 pairs = read(path) | {key: entry}
-                write_json(path, {"format": FORMAT, "device": entry["device"], "pairs": pairs})
+                content = {"format": FORMAT, "device": entry["device"], "pairs": pairs}
+                write_json(path, sealed(content))
     return model_of(path, key, read(path)[key])
 
 

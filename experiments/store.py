@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
@@ -20,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
+from analysis.load import SEALED
 from resispec.errors import InvalidInput
-from resispec.files import checksums, damage, locked, read_json, write_atomically, write_json
+from resispec.files import checksums, damage, locked, read_json, sealed, write_atomically, write_json
 
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
     from experiments.cell import Cell
@@ -30,9 +32,8 @@ if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need 
 
 RowT = TypeVar("RowT", bound="Row")
 _adapter = cache(TypeAdapter)
-ROWS, PARTIAL = "rows.jsonl", "rows.partial.jsonl"
-CELL, PROVENANCE, STATUS = "cell.json", "provenance.json", "status.json"
-SEALED = (CELL, PROVENANCE, ROWS)
+CELL, PROVENANCE, ROWS = SEALED
+STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
 STATES = ("running", "done", "failed", "interrupted")
 NO_TREE = "no-tree"
 """In a plan, in place of a cell's id while its tree is not found."""
@@ -68,7 +69,7 @@ class CellStore:
             return Status("damaged", str(error))
         if found.get("state") not in STATES:
             return Status("damaged", f"{STATUS} has no state that is known")
-        if found["state"] == "done" and (problem := damage(self.folder, found.get("files"))):
+        if found["state"] == "done" and (problem := damage(self.folder, found.get("files"), SEALED)):
             return Status("damaged", problem)
         return Status(found["state"], str(found.get("reason", "")), float(found.get("seconds") or 0.0))
 
@@ -89,6 +90,9 @@ class CellStore:
         """
         for leftover in self.folder.glob(".*.[0-9]*"):  # see `resispec.files.replacing`
             leftover.unlink(missing_ok=True)
+        for path in (self.folder / name for name in (*SEALED, STATUS, PARTIAL)):
+            if path.is_dir():  # in a file's place
+                shutil.rmtree(path)
         if self.status().state == "damaged":
             (self.folder / ROWS).unlink(missing_ok=True)
         elif (self.folder / ROWS).exists():  # stopped between its last row and its status
@@ -180,7 +184,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
         },
         "cells": [entry_of(cell) for cell in part.cells],
     }
-    write_json(path, content)
+    write_json(path, sealed(content))
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -61,18 +61,44 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object of the content and, as `sha256`, its checksum, for `read_sealed`."""
+    values = json.loads(json.dumps(content, default=str))
+    return {**values, "sha256": _seal(values)}
+
+
+def read_sealed(path: Path) -> dict[str, Any]:
+    """Read a JSON object whose content is as `sealed` saw it; one without a checksum is read as it is.
+
+    Raises InvalidInput as `read_json` does, and where the checksum is that of other content.
+    """
+    content = read_json(path)
+    if "sha256" in content and content.pop("sha256") != _seal(content):
+        kept = "take the sha256 out to keep a change of your own"
+        raise InvalidInput(f"{path} is not what was written: its sha256 is that of other content; {kept}")
+    return content
+
+
+def _seal(values: Mapping[str, Any]) -> str:
+    """The SHA-256 of JSON values, whatever their order and layout in a file."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The SHA-256 of files by their names, which are relative to the folder."""
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
-def damage(folder: Path, expected: Any) -> str | None:
+def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:
     """The first fault of files that `checksums` has seen, in words; None when all are as they were.
 
-    expected: a result of `checksums`. Anything that is no such mapping counts as damage, too.
+    expected: a result of `checksums`. Anything that is no such mapping counts as damage, too. names: of the
+    files that it must list.
     """
     if not isinstance(expected, dict) or not expected:
         return "its list of files is missing"
+    if missing := [name for name in names if name not in expected]:
+        return f"its list of files lacks {', '.join(missing)}"
     for name, digest in expected.items():
         try:
             if checksums(folder, [name])[name] != digest:

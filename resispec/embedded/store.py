@@ -46,6 +46,25 @@ def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
 
 
+def check(folder: Path) -> None:
+    """Compare the files of a complete folder with their checksums.
+
+    Raises InvalidInput, which says what is damaged and what to do.
+    """
+    try:
+        problem = files.damage(folder, files.read_sealed(folder / MANIFEST).get("files"))
+    except InvalidInput as error:
+        problem = str(error)
+    if problem:
+        reason = f"{folder}, made at first use, is damaged: {problem}"
+        raise InvalidInput(f"{reason}; delete that folder and run again")
+
+
+def folders() -> list[Path]:
+    """The complete folders that the cache holds, by name."""
+    return sorted(path for path in files.cache_root().glob("[0-9a-f]" * 16) if path.is_dir())
+
+
 class Kept(ABC):
     """A recipe whose result is kept in the cache, in a folder that its key names."""
 
@@ -78,13 +97,7 @@ class Kept(ABC):
             with files.locked(lock, on_wait=lambda: _log.warning(waits)):
                 if not folder.exists():  # else another process has just built it
                     self._build(folder)
-        try:
-            problem = files.damage(folder, files.read_json(folder / MANIFEST).get("files"))
-        except InvalidInput as error:
-            problem = str(error)
-        if problem:
-            reason = f"{folder}, made at first use, is damaged: {problem}"
-            raise InvalidInput(f"{reason}; delete that folder and run again")
+        check(folder)
         return folder
 
     def _build(self, folder: Path) -> None:
@@ -101,5 +114,5 @@ class Kept(ABC):
         (partial / CHECKPOINT).unlink(missing_ok=True)
         names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
         manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}
-        files.write_json(partial / MANIFEST, manifest)
+        files.write_json(partial / MANIFEST, files.sealed(manifest))
         partial.rename(folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec.errors import InvalidInput
-from resispec.files import read_json, write_atomically
+from resispec.files import read_sealed, sealed, write_atomically
 from resispec.trees.topology import Topology, from_child_counts
 
 FORMAT = "resispec grow map 1"
@@ -23,15 +23,15 @@ def load(path: str | Path, num_nodes: int | None = None) -> Topology:
     """Read a topology; a configuration can name this function.
 
     num_nodes: the nodes that the map must have, the root counted.
-    Raises InvalidInput when the file is missing, of an unknown kind or unreadable, when it holds no topology,
-    or one of another number of nodes.
+    Raises InvalidInput when the file is missing, of an unknown kind, unreadable or changed since it was
+    saved, when it holds no topology, or one of another number of nodes.
     """
     path = Path(path)
     if path.suffix not in (".json", ".pt"):
         raise InvalidInput(f"grow map {path}: unknown kind of file '{path.suffix}'; allowed: .json, .pt")
     if not path.is_file():
         raise InvalidInput(f"grow map {path}: there is no such file; allowed: a .json or .pt grow map")
-    content = read_json(path) if path.suffix == ".json" else _unpickled(path)
+    content = read_sealed(path) if path.suffix == ".json" else _unpickled(path)
     try:
         topology = _from_ours(content) if path.suffix == ".json" else _from_sequoias(content)
         if num_nodes not in (None, topology.num_nodes):
@@ -56,9 +56,7 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
     content = {"format": FORMAT, "num_nodes": topology.num_nodes, "child_counts": counts}
     if about is not None:
         content["about"] = dict(about)
-    lines = [
-        f'  "{key}": {json.dumps(value, allow_nan=False, default=str)}' for key, value in content.items()
-    ]
+    lines = [f'  "{key}": {json.dumps(value, allow_nan=False)}' for key, value in sealed(content).items()]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -66,10 +64,10 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
 def about(path: str | Path) -> dict[str, Any]:
     """The origin of a map, as `save` was told; empty when the file does not say so, or there is none.
 
-    Raises InvalidInput when a `.json` map cannot be read.
+    Raises InvalidInput when a `.json` map cannot be read or was changed since it was saved.
     """
     path = Path(path)
-    origin = read_json(path).get("about") if path.suffix == ".json" and path.is_file() else None
+    origin = read_sealed(path).get("about") if path.suffix == ".json" and path.is_file() else None
     return origin if isinstance(origin, dict) else {}
 
 

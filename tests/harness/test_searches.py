@@ -195,6 +195,7 @@ def test_a_file_is_read_as_it_was_written(tmp_path):
     with pytest.raises(InvalidInput, match="decoder=fastest goes with tree=fastest"):
         configurations.decoder(complete(3, 2))
     written = json.loads(path.read_text())
+    del written["sha256"]  # as if by hand
     for change in (
         {"format": "resispec grow map 1"},
         {"fastest": None},

@@ -28,13 +28,27 @@ def test_a_written_map_is_read_and_says_where_it_comes_from(tmp_path):
         assert [other.name for other in path.parent.iterdir()] == ["map.json"]
     assert path.read_text() == (
         '{\n  "format": "resispec grow map 1",\n  "num_nodes": 7,\n  "child_counts": [[3], [1, 0, 2]],\n'
-        '  "about": {"pair": "embedded", "expected_tokens": 2.5}\n}\n'
+        '  "about": {"pair": "embedded", "expected_tokens": 2.5},\n'
+        '  "sha256": "26db221cc8102fae11effc25b7e9d69f0a23b96500a96b6f029fb6ded05f40b6"\n}\n'
     )
     assert about(path) == {"pair": "embedded", "expected_tokens": 2.5}
     save(DRAWN, tmp_path / "silent.json")
     assert [about(tmp_path / name) for name in ("silent.json", "map.pt", "none.json")] == [{}, {}, {}]
     path.write_text(json.dumps(OURS | {"child_counts": [[3], [1, 0, 2], [0, 0, 0]]}))
     assert load(path) == DRAWN  # the last level may be written out
+
+
+def test_a_map_that_was_edited_is_refused_until_it_is_said_to_be_by_hand(tmp_path):
+    path = tmp_path / "map.json"
+    save(DRAWN, path, about={"pair": "embedded"})
+    content = json.loads(path.read_text()) | {"about": {"pair": "another"}}
+    path.write_text(json.dumps(content))
+    for read in (load, about):
+        with pytest.raises(InvalidInput, match=f"^{path} is not what was written: .*take the sha256 out"):
+            read(path)
+    del content["sha256"]
+    path.write_text(json.dumps(content))
+    assert load(path) == DRAWN and about(path) == {"pair": "another"}
 
 
 def test_a_map_of_sequoias_is_read_and_none_is_written(tmp_path):

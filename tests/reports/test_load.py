@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,12 +45,14 @@ def cells(tmp_path: Path) -> list[ToyCell]:
     return save_methods(tmp_path)
 
 
+LABELS = {"pair": "embedded", "dataset": "embedded_code", "temperature": 1.0, "decoder": "autoregressive"}
 DAMAGE = {
     "truncated": lambda text: text[: len(text) // 2],
     "empty": lambda _: "",
     "garbage": lambda _: "\x00\x01 no json \ufffd",
     "{}": lambda _: "{}",
     "[]": lambda _: "[]",
+    "one file": lambda text: re.sub(r'"files": {[^,]*, [^,]*, ', '"files": {', text),
     "deleted": None,
 }
 
@@ -150,7 +153,7 @@ def test_a_cell_is_read_once_a_command(
     tmp_path: Path, cells: list[ToyCell], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hashed: list[Path] = []
-    monkeypatch.setattr(load, "damage", lambda folder, _: hashed.append(folder))
+    monkeypatch.setattr(load, "damage", lambda folder, *_: hashed.append(folder))
     write_plan(tmp_path, "table1", cells)
     assert table1.main(["--results", str(tmp_path)]) == 0
     assert len(hashed) == len(cells)
@@ -198,7 +201,8 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
     "content",
     [
         *("", "{}", "[]", '{"cells": 3}', b"\xff\xfe", {"artefact": "table2"}, {"sources": 1}),
-        *({"cells": [{"cell_id": "a", "labels": {}}]}, {"cells": [{}]}),
+        *({"cells": [{"cell_id": "a", "labels": {}}]}, {"cells": [{}]}, {"sha256": "0" * 64}),
+        *({"cells": [{"cell_id": name, "labels": LABELS}]} for name in (None, "", "../a", ".", [])),
     ],
 )
 def test_a_damaged_plan_is_one_line(

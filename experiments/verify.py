@@ -1,0 +1,127 @@
+"""Is everything that runs left behind as it was written? `make verify`; nothing is measured or changed.
+
+    python -m experiments.verify [--results FOLDER]
+
+Cells, plans, searched trees and times of steps in the results folder, and the models that were trained here,
+are compared with their checksums. Each one that is damaged is a line, with what to do; the exit code is 0
+only when there is none. Of a file without a checksum, made by hand or by an earlier version, the format is
+checked alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+from analysis.load import Request
+from experiments import configurations
+from experiments.store import CellStore
+from resispec.embedded import store
+from resispec.errors import InvalidInput, fail, first_line, in_one_line
+from resispec.files import read_json, read_sealed
+from resispec.trees import grow_map
+
+
+class Kind(NamedTuple):
+    """Paths that are checked in one way.
+
+    check: raises InvalidInput, which names the path and says what is wrong. remedy: what to do, where that
+    does not say so.
+    """
+
+    name: str
+    paths: Sequence[Path]
+    check: Callable[[Path], object]
+    remedy: str = ""
+
+
+def kinds(results: Path) -> list[Kind]:
+    """Everything that has a checksum. results: the folder of raw/ and PROFILE/."""
+
+    def of(pattern: str) -> list[Path]:
+        return sorted(results.glob(pattern))
+
+    return [
+        Kind("cells", [path for path in of("raw/*/*") if path.is_dir()], check_cell),
+        Kind("plans", of("*/plans/**/*.json"), check_plan, "; running its sweep again writes it anew"),
+        Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
+        Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
+        Kind("files of times", of("timing/*.json"), read_sealed, "; without it, steps are timed again"),
+        Kind("models", store.folders(), store.check),
+    ]
+
+
+def check_cell(folder: Path) -> None:
+    """Raise InvalidInput for a cell whose files are not what was written, with the command that mends it."""
+    status = CellStore(folder).status()
+    if status.state == "damaged":
+        raise InvalidInput(f"{folder}: {status.reason}; {_again(folder)} measures it anew")
+
+
+def _again(folder: Path) -> str:
+    """The command of a sweep that asks for the cell in a folder."""
+    for path in (folder.parents[2] / folder.parent.name / "plans").rglob("*.json"):
+        with suppress(InvalidInput, LookupError, TypeError):
+            plan = read_json(path)
+            if folder.name in [entry["cell_id"] for entry in plan["cells"]]:
+                return f"`{plan['command']}`"
+    return "the command that asked for it"
+
+
+def check_plan(path: Path) -> None:
+    """Raise InvalidInput for a plan that is not what was written, or is none."""
+    content = read_sealed(path)
+    try:
+        for entry in content["cells"]:
+            Request.read(entry)
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInput(f"{path} is no plan ({type(error).__name__}: {first_line(error)})") from error
+
+
+def check_tree(path: Path) -> None:
+    """Raise InvalidInput for a tree file that is not what was written, or holds no tree."""
+    is_fastest = read_json(path).get("format") == configurations.FORMAT
+    (configurations if is_fastest else grow_map).load(path)
+
+
+def verify(results: Path) -> int:
+    """Print every damaged file and how many of which kind were checked; returns the exit code.
+
+    Raises InvalidInput where there is no results folder.
+    """
+    if not results.is_dir():
+        raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
+    checked, num_damaged = kinds(results), 0
+    with tqdm(total=sum(len(kind.paths) for kind in checked), unit="file", disable=None, leave=False) as bar:
+        for kind in checked:
+            bar.set_description_str(kind.name)
+            for path in kind.paths:
+                try:
+                    kind.check(path)
+                except InvalidInput as error:
+                    num_damaged += 1
+                    bar.write(f"{first_line(error)}{kind.remedy}")
+                bar.update()
+    counts = ", ".join(f"{len(kind.paths)} {kind.name}" for kind in checked)
+    if num_damaged:
+        return fail(f"{num_damaged} damaged, of {counts}")
+    sys.stdout.write(f"{counts}: all are as they were written\n")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
+    chosen = parser.parse_args(arguments)
+    return in_one_line(lambda: verify(chosen.results), "stopped; nothing was changed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""`make verify`: what runs left behind is as it was written, or is named with what to do."""
+
+import json
+import re
+
+import pytest
+from toy_cells import save_methods
+from toy_cells import write_plan as save_plan
+
+from experiments import costs
+from experiments.configurations import ONE_TOKEN, Chosen
+from experiments.grid import parts_of
+from experiments.store import write_plan
+from experiments.verify import main
+from resispec.embedded.store import Kept
+from resispec.files import read_json, sealed, write_json
+from resispec.trees import complete, grow_map
+
+
+class Model(Kept):
+    """A recipe that trains nothing."""
+
+    def __init__(self, digit):
+        self.digit = digit
+
+    def key(self):
+        return self.digit * 16
+
+    def make(self, folder):
+        (folder / "weights").write_text("whole")
+        return {}
+
+
+@pytest.fixture
+def results(toy, tmp_path, monkeypatch):
+    """A results folder, and a cache of models, with everything that has a checksum, as runs write it."""
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "cache"))
+    for digit in "ab":
+        Model(digit).folder()
+    results = tmp_path / "results"
+    save_plan(results, "table1", save_methods(results)[1:])
+    save_plan(results, "table2", [])
+    [part] = parts_of(toy)
+    write_plan(part, []).rename(results / "embedded" / "plans" / "sweep.json")
+    for folder in ("embedded", "published/embedded"):
+        grow_map.save(complete(2, 3), results / folder / "growmap" / "map.json", {"pair": "toy"})
+    Chosen(ONE_TOKEN, {}).save(results / "embedded" / "growmap" / "fastest.json", {"expected": []})
+    by_hand = {"format": grow_map.FORMAT, "num_nodes": 2, "child_counts": [[1]]}  # has no checksum
+    write_json(results / "embedded" / "growmap" / "by_hand.json", by_hand)
+    (results / "timing").mkdir()
+    write_json(results / "timing" / "cpu.json", sealed({"format": costs.FORMAT, "pairs": {}}))
+    return results
+
+
+COUNTS = "3 cells, 3 plans, 3 trees, 1 published trees, 1 files of times, 2 models"
+
+
+def test_all_is_as_it_was_written(results, capsys):
+    path = results / "embedded" / "growmap" / "map.json"
+    path.write_text(json.dumps(dict(reversed(read_json(path).items()))))  # the layout is no content
+    assert main(["--results", str(results)]) == 0
+    assert capsys.readouterr().out == f"{COUNTS}: all are as they were written\n"
+
+
+def edited(**changed):
+    """An edit of a JSON file by hand, which leaves its checksum as it is."""
+    return lambda path: write_json(path, read_json(path) | changed)
+
+
+def replace_by_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+CELL = "raw/embedded/embedded-embedded_code-1.0"
+AGAIN = "`python -m experiments.run experiment=table1 profile=embedded` measures it anew"
+OTHER = "is not what was written: its sha256 is that of other content; .*; "
+DAMAGES = {
+    f"{CELL}-specinfer-d5b3-standard/rows.jsonl": (
+        replace_by_folder,
+        f"rows.jsonl cannot be read .*; {AGAIN}",
+    ),
+    f"{CELL}-specinfer-d5b3-resispec/status.json": (
+        lambda path: write_json(path, {"state": "done", "files": {"rows.jsonl": "0"}}),
+        f"its list of files lacks cell.json, provenance.json; {AGAIN}",
+    ),
+    f"{CELL}-autoregressive/rows.jsonl": (
+        lambda path: path.write_text("{}\n"),
+        "rows.jsonl is not what was written; the command that asked for it measures it anew",
+    ),
+    "embedded/plans/sweep.json": (edited(part="a"), f"{OTHER}running its sweep again writes it anew"),
+    "embedded/plans/table2.json": (
+        edited(cells=[{"cell_id": None, "labels": {}}]),
+        "is no plan .ValueError: cell_id is None; .*; running its sweep again writes it anew",
+    ),
+    "embedded/growmap/map.json": (edited(child_counts=[[2]], num_nodes=3), f"{OTHER}.* searched for again"),
+    "embedded/growmap/fastest.json": (edited(best={"iid": []}), f"{OTHER}.* searched for again"),
+    "embedded/growmap/by_hand.json": (edited(format="?"), "'format' is .*; .* searched for again"),
+    "published/embedded/growmap/map.json": (edited(about={}), f"{OTHER}git has it"),
+    "timing/cpu.json": (edited(pairs={"a": {}}), f"{OTHER}.* timed again"),
+    "../cache/aaaaaaaaaaaaaaaa/weights": (
+        lambda path: path.unlink(),
+        "weights cannot be read .*; delete that.*",
+    ),
+    "../cache/bbbbbbbbbbbbbbbb/manifest.json": (edited(size=1), f"{OTHER}delete that folder and run again"),
+}
+
+
+def test_damage_is_a_line_with_what_to_do(results, capsys):
+    for name, (damage, _) in DAMAGES.items():
+        damage(results / name)
+    assert main(["--results", str(results)]) == 1
+    out, err = capsys.readouterr()
+    assert err == f"error: {len(DAMAGES)} damaged, of {COUNTS}\n"
+    lines = out.splitlines()
+    for name, (_, expected) in DAMAGES.items():
+        folder, _, file = name.removeprefix("../").rpartition("/")
+        named = f"{folder}/{file}|{folder}[:,]"  # of cells and models the folder
+        assert [line for line in lines if re.search(f"({named}).*{expected}$", line)], (name, out)
+    assert len(lines) == len(DAMAGES)
+
+
+def test_no_folder_is_no_good_news(tmp_path, capsys):
+    assert main(["--results", str(tmp_path / "resluts")]) == 1
+    assert "resluts is no folder" in capsys.readouterr().err
