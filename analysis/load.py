@@ -33,6 +33,39 @@ SETTING = ("pair", "temperature", "dataset")
 IDENTITY = ("prompt_index", "prompt_id", "seed")
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums its status has."""
+STATES = ("running", "done", "failed", "interrupted")
+
+
+@dataclass(frozen=True)
+class Status:
+    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files are not to be used.
+
+    reason: one line for people, empty where there is nothing to say. seconds: of the last run.
+    """
+
+    state: str
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def read_status(folder: Path) -> Status:
+    """The state of the cell in a folder, with every file of a complete one compared with its checksum."""
+    path, rows = folder / "status.json", folder / "rows.jsonl"
+    if not path.exists():
+        return Status("damaged", "status.json is missing") if rows.exists() else Status("missing")
+    try:
+        found = read_json(path)
+        if found.get("state") not in STATES:
+            raise InvalidInput("status.json names no state of a cell")
+        if found["state"] == "done":
+            if problem := damage(folder, found.get("files"), SEALED):
+                raise InvalidInput(f"status.json says that {problem}")
+            if read_json(folder / "cell.json").get("cell_id") != folder.name:
+                raise InvalidInput("cell.json describes another cell")
+    except InvalidInput as error:
+        return Status("damaged", str(error))
+    reason = " ".join(str(found.get("reason") or "").split())
+    return Status(found["state"], reason, float(found.get("seconds") or 0.0))
 
 
 @dataclass(frozen=True)
@@ -275,25 +308,17 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
 
 def _state(folder: Path) -> State:
     """The state of the cell in a folder; one that says "running" is interrupted."""
-    if not any((folder / name).exists() for name in ("status.json", "rows.jsonl")):
-        return State()
-    status = read_json(folder / "status.json")
-    reason = " ".join(str(status.get("reason") or "").split())
-    match status.get("state"):
-        case "running":
-            return State("interrupted", "running, or killed, when it was read")
-        case "failed" | "interrupted" as state:
-            return State(state, reason)
-        case state if state != "done":
-            raise InvalidInput("status.json names no state of a cell")
-    if problem := damage(folder, status.get("files"), SEALED):
-        raise InvalidInput(f"status.json says that {problem}")
-    if read_json(folder / "cell.json").get("cell_id") != folder.name:
-        raise InvalidInput("cell.json describes another cell")
+    found = read_status(folder)
+    if found.state == "damaged":
+        raise InvalidInput(found.reason)
+    if found.state == "running":
+        return State("interrupted", "running, or killed, when it was read")
+    if found.state != "done":
+        return State(found.state, found.reason)
     provenance = read_json(folder / "provenance.json")
     commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
     commit += " (changed)" if provenance.get("git_is_dirty") else ""
-    return State("done", reason, str(provenance.get("device", "")), commit)
+    return State("done", found.reason, str(provenance.get("device", "")), commit)
 
 
 def _prompts(folder: Path) -> pd.DataFrame:

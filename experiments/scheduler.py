@@ -24,8 +24,9 @@ from typing import Any
 
 from tqdm import tqdm
 
+from analysis.load import Status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
-from experiments.store import CellStore, Status
+from experiments.store import CellStore
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked
 

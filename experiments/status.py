@@ -17,11 +17,11 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import EXPERIMENTS, plan_files, read_plan
-from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore, Status
+from analysis.load import EXPERIMENTS, Status, plan_files, read_plan
+from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
-STATES = ("done", "running", "failed", "interrupted", "damaged", "missing")
+SHOWN = ("done", "running", "failed", "interrupted", "damaged", "missing")
 """In the order of print."""
 
 
@@ -110,7 +110,7 @@ def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
 class Standing:
     """How far an artefact is.
 
-    states: of STATES those that there are -> number of cells; empty when it is not planned. failures: reason
+    states: of SHOWN those that there are -> number of cells; empty when it is not planned. failures: reason
     -> number of cells. table: "written", "older than its cells" or "not written"; "" for sweeps that are no
     artefact. eta_s: seconds that the rest takes, None when nothing was measured. notes: what is wrong with
     its plans, one line each.
@@ -160,7 +160,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         elif name in artefacts:
             table = "not written"
         eta_s = time_left(cells, every.values(), max(1, num_workers))
-        ordered = {state: states[state] for state in STATES if states[state]}
+        ordered = {state: states[state] for state in SHOWN if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
     single = [standing(name, [every[key] for key in keys[name]], notes[name]) for name in keys]

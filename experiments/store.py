@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED
+from analysis.load import SEALED, Status, read_status
 from resispec.errors import InvalidInput
-from resispec.files import checksums, damage, locked, read_json, sealed, write_atomically, write_json
+from resispec.files import checksums, locked, sealed, write_atomically, write_json
 
 if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need Hydra
     from experiments.cell import Cell
@@ -34,22 +34,9 @@ RowT = TypeVar("RowT", bound="Row")
 _adapter = cache(TypeAdapter)
 CELL, PROVENANCE, ROWS = SEALED
 STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
-STATES = ("running", "done", "failed", "interrupted")
 NO_TREE = "no-tree"
 """In a plan, in place of a cell's id while its tree is not found."""
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True)
-class Status:
-    """A cell's state: one of STATES, "missing" if it never ran, "damaged" if its files are not to be used.
-
-    reason: one line for people, empty where there is nothing to say. seconds: of the last run.
-    """
-
-    state: str
-    reason: str = ""
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -59,19 +46,8 @@ class CellStore:
     folder: Path
 
     def status(self) -> Status:
-        """The cell's state, with every file of a complete cell compared with its checksum."""
-        if not (self.folder / STATUS).exists():
-            has_rows = (self.folder / ROWS).exists()
-            return Status("damaged", f"{STATUS} is missing") if has_rows else Status("missing")
-        try:
-            found = read_json(self.folder / STATUS)
-        except InvalidInput as error:
-            return Status("damaged", str(error))
-        if found.get("state") not in STATES:
-            return Status("damaged", f"{STATUS} has no state that is known")
-        if found["state"] == "done" and (problem := damage(self.folder, found.get("files"), SEALED)):
-            return Status("damaged", problem)
-        return Status(found["state"], str(found.get("reason", "")), float(found.get("seconds") or 0.0))
+        """The cell's state, see `read_status`."""
+        return read_status(self.folder)
 
     def write_status(self, status: Status) -> None:
         """Record a state; of a cell that is done also the checksums of its files."""

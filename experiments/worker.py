@@ -21,10 +21,11 @@ from typing import Any
 
 import torch
 
+from analysis.load import Status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
 from experiments.schema import CHAT
-from experiments.store import PROVENANCE, CellStore, RowLog, Status
+from experiments.store import PROVENANCE, CellStore, RowLog
 from experiments.tasks.base import Row, Task, Workload
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line

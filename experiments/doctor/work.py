@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from analysis.load import read_plan
 from experiments.cell import Cell, build
 from experiments.configurations import METHODS, ONE_TOKEN, Configuration
 from experiments.costs import CostModel, known_costs
@@ -17,7 +18,6 @@ from experiments.schema import CONF
 from experiments.status import PlannedCell, elapsed, planned_cell, time_left
 from experiments.store import entry_of
 from resispec.errors import InvalidInput
-from resispec.files import read_json
 from resispec.trees import Topology, complete
 
 RESULTS = CONF.parent / "results"
@@ -74,13 +74,14 @@ def nodes_of(cell: Cell) -> int:
     return topology.num_nodes if topology else NODES
 
 
-def done_cells(plans: Path, raw: Path) -> list[PlannedCell]:
+def done_cells(profile: str, results: Path) -> list[PlannedCell]:
     """The cells of all plans that are done, each once; a damaged plan is `make status`'s to report."""
     done: dict[str, PlannedCell] = {}
-    for path in plans.rglob("*.json"):
-        with suppress(LookupError, TypeError, ValueError):
-            cells = [planned_cell(entry, raw) for entry in read_json(path)["cells"]]
-            done |= {cell.key: cell for cell in cells if cell.status.state == "done"}
+    for name in {path.stem for path in (results / profile / "plans").glob("*")}:
+        with suppress(InvalidInput):
+            for request in read_plan(name, profile, results).requests:
+                cell = planned_cell(request.entry, results / "raw" / profile)
+                done |= {cell.key: cell} if cell.status.state == "done" else {}
     return list(done.values())
 
 
@@ -90,7 +91,7 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
     device: the hardware's name, whose costs are looked for.
     """
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
-    done = done_cells(results / profile / "plans", raw)
+    done = done_cells(profile, results)
     if spent := sum(cell.status.seconds for cell in done):
         every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
         left = (time_left(every, done, workers) or 0.0) - spent / workers

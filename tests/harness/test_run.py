@@ -8,10 +8,11 @@ import time
 import pytest
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here
 
-from experiments import store
+from analysis import load
+from analysis.load import Status
 from experiments.cell import CellFailed
 from experiments.grid import cells_of
-from experiments.store import CellStore, RowLog, Status
+from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow
 from resispec.files import damage
 
@@ -19,7 +20,7 @@ from resispec.files import damage
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, monkeypatch):
     """And its files are read once, to see whether they are as they were."""
     hashed = []
-    monkeypatch.setattr(store, "damage", lambda *of: hashed.append(of) or damage(*of))
+    monkeypatch.setattr(load, "damage", lambda *of: hashed.append(of) or damage(*of))
     done = run(*toy)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
@@ -35,7 +36,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, 
         file.write("{}\n")
     mended = run(*toy)
     assert mended.returncode == 0 and hashes(cell) == first
-    assert "its files are damaged (rows.jsonl is not what was written)" in mended.stderr
+    assert "its files are damaged (status.json says that rows.jsonl is not what was written)" in mended.stderr
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
