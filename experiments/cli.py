@@ -27,13 +27,9 @@ DEFAULT_PROFILE = "embedded"
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
 """Flags with which a command line asks Hydra to show something, and not for work."""
 _NOISE = (
-    "full_key:",
-    "object_type=",
-    "reference_type=",
-    "To append to your",
+    "full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable",
     "3. To sweep over it",
-    "Set the environment variable",
-)
+)  # fmt: skip
 
 
 def run_command(work: Callable[[], int | None]) -> int:

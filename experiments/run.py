@@ -243,13 +243,10 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         if name in given and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
             sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
-    for line in arguments:
+    known = {"hydra", *RunConfig.__dataclass_fields__}
+    for line in (argument for argument in arguments if argument.startswith("+")):
         key = line.lstrip("+").partition("=")[0]
-        is_new = line.startswith("+") and key.partition(".")[0] not in {
-            "hydra",
-            *RunConfig.__dataclass_fields__,
-        }
-        if is_new and not any(f"${{{key}" in other for other in arguments):
+        if key.partition(".")[0] not in known and not any(f"${{{key}" in other for other in arguments):
             sys.stderr.write(f"note: {key}=... changes nothing but names of cells: nothing refers to {key}\n")
     if "search" in given and not is_searching:
         reason = "no tree file is missing; delete it to search again"
