@@ -83,7 +83,7 @@ def _try(cell: Cell) -> None:
         task.check(decoder)
     except InvalidInput:
         raise
-    except (Exception, SystemExit):  # noqa: BLE001, S110 - a rule's own, perhaps for want of its target's laws
+    except (Exception, SystemExit):  # noqa: BLE001, S110 - a rule may raise it for want of its target's laws
         pass
 
 
@@ -110,10 +110,12 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
 
     if "fingerprint" in pair:
         raise InvalidInput(f"prompt_template={CHAT}: models that are made here have no chat template")
-    name, revision = str(pair.get("target")), pair.get("target_revision")
-    folder, tokenizer = Path(name).expanduser(), None
-    with suppress(InvalidInput, ValueError):  # what cannot be read here says why when it is loaded
-        cached = None if folder.is_dir() else try_to_load_from_cache(name, "config.json", revision=revision)
-        tokenizer = read_tokenizer(str(Path(cached).parent if isinstance(cached, str) else folder))
+    name, tokenizer = str(pair.get("target")), None
+    file: Any = Path(name).expanduser() / "config.json"
+    with suppress(InvalidInput, ValueError):  # what cannot be read says why when it is loaded
+        if not file.is_file():
+            file = try_to_load_from_cache(name, file.name, revision=pair.get("target_revision"))
+        if isinstance(file, str | Path):
+            tokenizer = read_tokenizer(str(Path(file).parent))
     if tokenizer is not None:
         TransformersTokenizer(tokenizer).encode_chat("a question")
