@@ -33,6 +33,7 @@ IGNORED = {
     "parts": "what its parts go over",
     "part": "which of them is wanted",
     "jobs": "how many cells run at a time",
+    "cell_timeout_s": "how long it may take",
     "timed": "what may run beside a cell",
     "prompt_counts": "what sweeps choose from",
     "first_tuning_prompt": "what searches start from; the tree that they find counts",
@@ -87,6 +88,11 @@ class Cell:
         }
 
     @property
+    def setting(self) -> str:
+        """What timed cells share that one process measures in turns: all but their decoders."""
+        return json.dumps({key: value for key, value in self.determining.items() if key != "decoder"})
+
+    @property
     def has_tree(self) -> bool:
         """Whether its tree is there: it needs no file, or the file exists."""
         return self.tree_file is None or self.tree_file.is_file()
@@ -118,7 +124,7 @@ def file_name(label: object) -> str:
 
 
 class CellFailed(RuntimeError):
-    """A cell did not complete; the message is its reason."""
+    """Cells did not complete; the message has a line for each, "CELL: REASON"."""
 
 
 class CellBusy(RuntimeError):

@@ -35,16 +35,16 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
     Tried are the tree's file, drafter, verifier and task with each other, the kind of the pair's draft, and
     the chat template of a target that is here. Where the process ends without a reason, the cells say it.
     """
-    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reason: "")
+    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []))
     job.start(lambda *_: None)
     try:
         while job.read():
             pass
-        _, reason = job.end()
+        _, reasons = job.end()
     finally:
         job.process.kill()  # where somebody loses patience with a rule
-    if reason:
-        raise InvalidInput(reason)
+    if reasons:
+        raise InvalidInput(reasons[0])
 
 
 def _rehearse(cells: Sequence[Cell], _report: Report) -> None:

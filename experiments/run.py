@@ -142,7 +142,7 @@ def run_job(_config: object) -> None:
     [cell] = cells_of(HydraConfig.get().overrides.task)
     progress = Progress(cell.config["num_prompts"], 1)
     try:
-        measure(cell, progress.start(1, str(cell), cell.config["num_prompts"]), wait=True)
+        measure([cell], progress.start(1, str(cell), cell.config["num_prompts"]), wait=True)
     except CellFailed as error:
         progress.say(f"error: {error}")
     finally:

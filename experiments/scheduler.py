@@ -40,18 +40,19 @@ _PROCESSES.set_forkserver_preload(["experiments.worker"])
 
 @dataclass(eq=False)
 class Job:
-    """Work for a process of its own: a cell to measure, or a tree to search for.
+    """Work for a process of its own: cells to measure, or a tree to search for.
 
     number: its place among all, from 1. name: in messages. work: what the process calls, with what it reports
-    to. ended: gets the exit code and the reason for a failure, and says what went wrong. size: its prompts,
-    or None where it counts as a whole. pair: the cell's, as JSON. is_timed: no other such job may run beside
-    it. not_before: an instant of `time.monotonic`; another run is at its work. process: once it is started.
+    to. ended: gets the exit code and the reasons for failures; returns lines for people, and the jobs that
+    try once more. size: its prompts, or None where it counts as a whole. pair: the cells', as JSON.
+    is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
+    at its work. process: once it is started.
     """
 
     number: int
     name: str
     work: Callable[[Report], object]
-    ended: Callable[[int, str], str]
+    ended: Callable[[int, list[str]], tuple[list[str], list[Job]]]
     size: int | None = None
     pair: str = ""
     is_timed: bool = False
@@ -60,9 +61,9 @@ class Job:
 
     def start(self, report: Report) -> None:
         """Start the process, with signals to stop blocked: its parent alone stops it."""
-        self._report, self._reason = report, ""
+        self._report, self._reasons = report, list[str]()
         self.channel, sending = _PROCESSES.Pipe(duplex=False)
-        self.process = _PROCESSES.Process(target=_live, args=(self.name, self.work, sending))
+        self.process = _PROCESSES.Process(target=_live, args=(self.work, sending))
         resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
         signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
         try:
@@ -78,43 +79,61 @@ class Job:
         except (EOFError, OSError):  # OSError: killed within a message
             return False
         if isinstance(message, str):
-            self._reason = message
+            self._reasons.append(message)
         else:
             self._report(*message)
         return True
 
-    def end(self) -> tuple[int, str]:
-        """The exit code of a process that has nothing left to say, and the reason for it."""
+    def end(self) -> tuple[int, list[str]]:
+        """The exit code of a process that has nothing left to say, and the reasons that it gave."""
         self.process.join()
         self.channel.close()
-        return self.process.exitcode or 0, self._reason
+        return self.process.exitcode or 0, self._reasons
 
 
 def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -> None:
     """Run cells that are not complete; go on after a failure.
 
-    `jobs` of the configuration says how many run at a time. A failure is printed in one line and recorded in
-    the cell's status. A cell that another run is measuring is left to that run while others remain, then
-    waited for. total: cells of the whole sweep, of which these remain. done: told of every complete cell.
+    `jobs` of the configuration says how many processes run at a time. Timed cells that differ in their
+    decoders alone are measured by one, in turns. A failure is printed in one line and recorded in the cell's
+    status. What a process left undone that was killed, or that ended without a word, is tried once more, each
+    cell by itself. A cell that another run is measuring is left to that run while others remain, then waited
+    for. total: cells of the whole sweep, of which these remain. done: told of every complete cell.
     """
+    numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
-    def ended(cell: Cell, code: int, reason: str) -> str:
-        store = CellStore(cell.folder)
-        if store.status().state == "done":
-            done(cell)
-            return ""
-        if not reason:  # the worker could not record how it ended
-            reason = _how(code)
+    def job(together: Sequence[Cell], is_retry: bool = False) -> Job:
+        first, size = together[0], sum(cell.config["num_prompts"] for cell in together)
+        pair = json.dumps(first.config["pair"], sort_keys=True)
+        work, at_end = partial(_measure, together), partial(ended, together, is_retry)
+        return Job(numbers[id(first)], str(first), work, at_end, size, pair, first.is_timed)
+
+    def ended(
+        together: Sequence[Cell], is_retry: bool, code: int, reasons: list[str]
+    ) -> tuple[list[str], list[Job]]:
+        named = [reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in together))]
+        how = "; ".join(reason for reason in reasons if reason not in named)
+        silent, lines = [], [f"error: {reason}" for reason in named]
+        for cell in together:
+            if CellStore(cell.folder).status().state == "done":
+                done(cell)
+            elif not any(reason.startswith(f"{cell}: ") for reason in named):
+                silent.append(cell)
+        if silent and not how and not is_retry and (code < 0 or len(together) > 1):
+            names = ", ".join(map(str, silent))
+            again = [job([cell], is_retry=True) for cell in silent]
+            return [*lines, f"note: {_how(code)}; tried once more, each cell by itself: {names}"], again
+        for cell in silent:  # the worker could not record how it ended
+            store, why = CellStore(cell.folder), how or _how(code)
             with suppress(OSError), store.locked():  # the disk is full, or another run has taken over
-                store.write_status(Status("failed", reason))
-        return f"{cell}: {reason}"
+                store.write_status(Status("failed", why))
+            lines.append(f"error: {cell}: {why}")
+        return lines, []
 
-    jobs = []
-    for number, cell in enumerate(cells, start=total - len(cells) + 1):
-        size, pair = cell.config["num_prompts"], json.dumps(cell.config["pair"], sort_keys=True)
-        work = partial(_measure, cell)
-        jobs.append(Job(number, str(cell), work, partial(ended, cell), size, pair, cell.is_timed))
-    _run(jobs, total, jobs_of(cells[0].config))
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
+    _run([job(together) for together in groups.values()], total, jobs_of(cells[0].config))
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
@@ -123,8 +142,9 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
     A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
     """
 
-    def ended(path: Path, code: int, reason: str) -> str:
-        return "" if path.is_file() else f"the search for {path} failed: {reason or _how(code)}"
+    def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
+        why = "; ".join(reasons) or _how(code)
+        return [] if path.is_file() else [f"error: the search for {path} failed: {why}"], []
 
     jobs = [
         Job(number, path.name, partial(_search, path, cells), partial(ended, path))
@@ -182,16 +202,18 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
                 if job.read():
                     continue
                 running.remove(job)
-                code, reason = job.end()
+                code, reasons = job.end()
                 if code == BUSY:
                     progress.show(job.number, f"{job.name} is being measured by another run")
                     job.not_before = time.monotonic() + AGAIN_S
                     pending.append(job)
                     continue
                 opened.add(job.pair)  # it is there, or will not be
-                progress.finish(job.number)
-                if problem := job.ended(code, reason):
-                    progress.say(f"error: {problem}")
+                lines, again = job.ended(code, reasons)
+                progress.finish(job.number, job.size, is_over=not again)
+                pending[:0] = again
+                for line in lines:
+                    progress.say(line)
     finally:
         progress.close()
         _stop([job.process for job in running if job.process and job.process.pid])
@@ -230,7 +252,7 @@ def _how(code: int) -> str:
     return f"the worker ended with exit code {code}" if code else "the worker ended without a result"
 
 
-def _live(name: str, work: Callable[[Report], object], channel: Any) -> None:
+def _live(work: Callable[[Report], object], channel: Any) -> None:
     """A process's whole life; it ends with the one that started it, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
@@ -249,16 +271,21 @@ def _live(name: str, work: Callable[[Report], object], channel: Any) -> None:
     except KeyboardInterrupt:  # stopped, which needs no reason
         sys.exit(1)
     except BaseException as error:  # noqa: BLE001 - whatever it is, it becomes one line
-        is_known = isinstance(error, InvalidInput | CellFailed)
-        reason = first_line(error) if is_known else f"{type(error).__name__}: {first_line(error)}"
-        send(reason.removeprefix(f"{name}: "))
+        if isinstance(error, CellFailed):
+            reasons = str(error).splitlines()
+        elif isinstance(error, InvalidInput):
+            reasons = [first_line(error)]
+        else:
+            reasons = [f"{type(error).__name__}: {first_line(error)}"]
+        for reason in reasons:
+            send(reason)
         sys.exit(1)
 
 
-def _measure(cell: Cell, report: Report) -> None:
+def _measure(cells: Sequence[Cell], report: Report) -> None:
     from experiments.worker import measure
 
-    measure(cell, report)
+    measure(cells, report)
 
 
 def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
@@ -303,9 +330,13 @@ class Progress:
 
         return report
 
-    def finish(self, number: int) -> None:
-        """A job has ended, complete or not; nothing of it remains to be waited for."""
-        self._bar.update(self._left.pop(number))
+    def finish(self, number: int, size: int | None, is_over: bool) -> None:
+        """A job of so many prompts has ended. is_over: nothing of it remains to be waited for."""
+        left = self._left.pop(number)
+        if is_over:
+            self._bar.update(left)
+        else:  # those that try again begin with what is there, see `start`
+            self._bar.total += (size or 1) - left
 
     def say(self, line: str) -> None:
         """Print a line above the progress line."""

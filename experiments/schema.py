@@ -71,6 +71,7 @@ class RunConfig:
     num_threads: int | None = None  # threads of a CPU forward; PyTorch's choice when null
     compiled: bool = False  # on a CPU: forwards of a step by torch.compile
     jobs: int = 1  # cells that run at a time; at most one of them is timed
+    cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
     timed: bool = True  # whether the cell's times count; those of an audit never do
     results: str = "results"
     wandb: WandbConfig = field(default_factory=WandbConfig)
@@ -98,6 +99,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "jobs": (1, 64),
     "seed": (0, 2**62),
     "num_threads": (1, 1024),
+    "cell_timeout_s": (1, math.inf),
 }
 """The least and the most that a value may be."""
 _WANDB = {

@@ -148,7 +148,8 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
         entries = {_key(request.entry): request.entry for request in plan.requests}
         every |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in every}
         keys[name], notes[name] = list(entries), plan.stale
-    num_running = sum(cell.status.state == "running" for cell in every.values())
+    running = [cell.is_timed for cell in every.values() if cell.status.state == "running"]
+    num_workers = running.count(False) + any(running)  # timed cells take turns in one
 
     def standing(name: str, cells: Sequence[PlannedCell], lines: tuple[str, ...] = ()) -> Standing:
         states = Counter(cell.status.state for cell in cells)
@@ -159,7 +160,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
             table = "written" if csv.stat().st_mtime_ns >= newest else "older than its cells"
         elif name in artefacts:
             table = "not written"
-        eta_s = time_left(cells, every.values(), max(1, num_running))
+        eta_s = time_left(cells, every.values(), max(1, num_workers))
         ordered = {state: states[state] for state in STATES if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 

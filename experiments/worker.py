@@ -1,17 +1,22 @@
-"""Measure one cell: its prompts one after another, each row written as it is known.
+"""Measure cells: prompt by prompt, each row written as it is known.
 
-Whoever measures holds the lock of the cell's folder, so that two runs never write to one cell. A cell that
-was stopped goes on after the prompts that it has; a complete one whose files are damaged is measured again.
+Cells whose times are compared are measured by one process in turns, so that whatever else the machine does
+falls on all of them alike. Whoever measures holds the locks of the cells' folders, so that two runs never
+write to one cell. A cell that was stopped goes on after the prompts that it has; a complete one whose files
+are damaged is measured again.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import signal
 import time
 import traceback
-from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,20 +33,88 @@ from resispec.models import Pair, TransformersTokenizer
 from resispec.models.causal import compiled_pair
 
 
-def measure(cell: Cell, report: Report, wait: bool = False) -> Task:
-    """Measure a cell unless it is complete, in this process; return its task.
+@dataclass
+class _Measurement:
+    """A cell as this process measures it.
 
-    wait: wait for another run that is measuring the cell; otherwise raise CellBusy.
-    Raises CellFailed with the reason, which is also recorded as the cell's status.
+    reason: why it failed; None while it did not. seconds: that it has taken.
     """
-    store = CellStore(cell.folder)
-    try:
-        with store.locked((lambda: report(f"{cell}: waiting for another run", 0, 1)) if wait else None):
-            if store.status().state != "done":
-                _measure_locked(cell, store, report)
-    except TimeoutError as error:
-        raise CellBusy(str(cell)) from error
-    return build(cell.config["task"])
+
+    cell: Cell
+    reason: str | None = None
+    seconds: float = 0.0
+    store: CellStore = field(init=False)
+    task: Task = field(init=False)
+    workload: Workload = field(init=False)
+    origin: dict[str, Any] = field(init=False)
+    log: RowLog[Row] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = CellStore(self.cell.folder)
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Work for this cell: its seconds are the cell's, and what fails fails the cell and no other."""
+        started, limit = time.perf_counter(), self.cell.config["cell_timeout_s"]
+        try:
+            with _limited(None if limit is None else limit - self.seconds, f"cell_timeout_s={limit}"):
+                yield
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a rule of the user's may raise or exit
+            self.reason = _reason(error, self.cell.config)
+            self.seconds += time.perf_counter() - started
+            with suppress(OSError):  # a full disk must not hide it
+                log = self.store.folder / "log.txt"
+                log.write_text(traceback.format_exc(), encoding="utf-8")
+                self.store.write_status(Status("failed", self.reason, self.seconds))
+        else:
+            self.seconds += time.perf_counter() - started
+
+    def open(self, beside: Workload | None) -> None:
+        """Begin, with the material of another cell beside it where there is one."""
+        self.store.begin(self.cell)
+        self.task = build(self.cell.config["task"])
+        self.workload = load_workload(self.cell.config, beside)
+        pair = self.workload.pair
+        of_cell = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
+        self.origin = provenance(pair.target.device) | of_cell
+        write_json(self.store.folder / PROVENANCE, self.origin)
+        self.log = RowLog(self.store.folder, self.task.row)
+
+    def close(self) -> None:
+        """Complete the cell."""
+        memory = {"peak_memory_bytes": peak_memory(self.workload.pair.target.device)}
+        write_json(self.store.folder / PROVENANCE, self.origin | memory)
+        self.log.finish()
+        self.store.write_status(Status("done", "", self.seconds))
+
+
+def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
+    """Measure the cells that are not complete, in this process, in turns prompt by prompt.
+
+    cells: alike but for their decoders, see `Cell.setting`. wait: wait for another run that is measuring
+    one; otherwise raise CellBusy.
+    Raises CellFailed for those that fail, whose reasons are also recorded as their statuses, once the others
+    are done.
+    """
+    with ExitStack() as held:
+        for cell in cells:
+            waiting = f"{cell}: waiting for another run"
+            on_wait = (lambda waiting=waiting: report(waiting, 0, 1)) if wait else None
+            try:
+                held.enter_context(CellStore(cell.folder).locked(on_wait))
+            except TimeoutError as error:
+                raise CellBusy(str(cell)) from error
+        all_ = [_Measurement(cell) for cell in cells if CellStore(cell.folder).status().state != "done"]
+        try:
+            _take_turns(all_, report)
+        except BaseException:  # a signal to stop
+            for one in all_:
+                with suppress(OSError):
+                    if one.store.status().state == "running":
+                        one.store.write_status(Status("interrupted", "stopped", one.seconds))
+            raise
+    if failed := [f"{one.cell}: {one.reason}" for one in all_ if one.reason is not None]:
+        raise CellFailed("\n".join(failed))
 
 
 def measured(cell: Cell, report: Report) -> list[Row]:
@@ -49,26 +122,64 @@ def measured(cell: Cell, report: Report) -> list[Row]:
 
     Raises CellFailed with the reason.
     """
-    task = measure(cell, report, wait=True)
-    return CellStore(cell.folder).rows(task.row)
+    measure([cell], report, wait=True)
+    return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
 
-def _measure_locked(cell: Cell, store: CellStore, report: Report) -> None:
-    started = time.perf_counter()
+def _take_turns(all_: Sequence[_Measurement], report: Report) -> None:
+    """Measure every prompt by all cells that lack it, in an order that is drawn anew for each prompt."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    beside, timed_by = None, uuid.uuid4().hex[:8]
+    total = sum(one.cell.config["num_prompts"] for one in all_)
+
+    def running() -> list[_Measurement]:
+        return [one for one in all_ if one.reason is None]
+
+    def tell(one: _Measurement, what: str) -> None:
+        report(f"{one.cell}: {what}", sum(len(other.log.rows) for other in running()), total)
+
+    for one in all_:
+        with one.attempt():
+            one.open(beside)
+            beside = one.workload
+    for one in running():
+        tell(one, "starting")
+        if len(one.log.rows) < len(one.workload.prompts):
+            with one.attempt():
+                for index in _warmup_prompts(one.workload, one.cell.config):
+                    tell(one, "warming up")
+                    one.task(one.workload, index)
+    for index in range(max((len(one.workload.prompts) for one in running()), default=0)):
+        due = [one for one in running() if len(one.log.rows) == index]
+        random.Random(index).shuffle(due)
+        for turn, one in enumerate(due):
+            with one.attempt():
+                row = one.task(one.workload, index)
+                one.log.append(replace(row, timed_by=timed_by, turn=turn) if len(due) > 1 else row)
+                facts = one.task.progress(one.log.rows).items()
+                tell(one, ", ".join(f"{name} {value}" for name, value in facts))
+    for one in running():
+        with one.attempt():
+            one.close()
+
+
+@contextmanager
+def _limited(seconds: float | None, name: str) -> Iterator[None]:
+    """Raise InvalidInput within what took so long; None for no limit. name: of the limit."""
+    if seconds is None:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        raise InvalidInput(f"took longer than {name}")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)  # again, where somebody caught it
     try:
-        store.begin(cell)
-        _measure(cell, store.folder, report)
-        store.write_status(Status("done", "", time.perf_counter() - started))
-    except (Exception, SystemExit) as error:  # a rule of the user's may call sys.exit
-        reason = _reason(error, cell.config)
-        with suppress(OSError):  # a full disk must not hide it
-            (store.folder / "log.txt").write_text(traceback.format_exc(), encoding="utf-8")
-            store.write_status(Status("failed", reason, time.perf_counter() - started))
-        raise CellFailed(f"{cell}: {reason}") from error
-    except BaseException:  # a signal to stop
-        with suppress(OSError):
-            store.write_status(Status("interrupted", "stopped", time.perf_counter() - started))
-        raise
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
@@ -83,28 +194,6 @@ def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
     return f"{type(error).__name__}: {first_line(error)}" + f" (verifier {verifier})" * (".py:" in verifier)
 
 
-def _measure(cell: Cell, folder: Path, report: Report) -> None:
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    task: Task = build(cell.config["task"])
-    workload = load_workload(cell.config)
-    device = workload.pair.target.device
-    origin = provenance(device) | {"dtype": cell.config["dtype"], "model_commits": workload.pair.commits()}
-    write_json(folder / PROVENANCE, origin)
-    log = RowLog(folder, task.row)
-    count = len(workload.prompts)
-    report(f"{cell}: starting", len(log.rows), count)
-    if len(log.rows) < count:
-        for index in _warmup_prompts(workload, cell.config):
-            report(f"{cell}: warming up", len(log.rows), count)
-            task(workload, index)
-    for index in range(len(log.rows), count):
-        log.append(task(workload, index))
-        facts = ", ".join(f"{name} {value}" for name, value in task.progress(log.rows).items())
-        report(f"{cell}: {facts}", len(log.rows), count)
-    write_json(folder / PROVENANCE, origin | {"peak_memory_bytes": peak_memory(device)})
-    log.finish()
-
-
 def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     """The prompts that are decoded first and not recorded.
 
@@ -117,20 +206,26 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     return prompts + [index for index in first.values() if index not in prompts]
 
 
-def load_workload(config: Mapping[str, Any]) -> Workload:
+def load_workload(config: Mapping[str, Any], beside: Workload | None = None) -> Workload:
     """A cell's material: models, decoder and encoded prompts, checked to fit each other.
 
-    config: a cell's. Raises InvalidInput for what the user can mend.
+    config: a cell's. beside: of another cell that differs in its decoder alone, whose models and prompts are
+    shared. Raises InvalidInput for what the user can mend.
     """
-    sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     decoder: Decoder = build(config["decoder"])
+    workload = replace(beside, decoder=decoder) if beside else _material(config, decoder)
+    for _, tokens in workload.prompts:
+        decoder.check(workload.pair, len(tokens), workload.sampling)
+    return workload
+
+
+def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
+    sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     first = config["first_prompt"]
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
     encoded = [(prompt.id, encode(pair.tokenizer, prompt.text, length, template)) for prompt in prompts]
-    for _, tokens in encoded:
-        decoder.check(pair, len(tokens), sampling)
     categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
     return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
 

@@ -18,6 +18,7 @@ from experiments.scheduler import Job
 def cell(name: str, is_timed: bool) -> Cell:
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
     config |= {"device": "cpu", "num_threads": 1, "pair": {"name": "one"}, "profile": "toy", "tree": {}}
+    config |= {"seed": name}  # a setting of its own
     return Cell({"name": name}, config)
 
 
@@ -32,7 +33,7 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
 
 
 def job(is_timed: bool, pair: str = "one") -> Job:
-    return Job(1, "a", print, lambda *_: "", 1, pair, is_timed)
+    return Job(1, "a", print, lambda *_: ([], []), 1, pair, is_timed)
 
 
 TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
@@ -87,12 +88,12 @@ class Recorded(Job):
     def read(self) -> bool:
         return bool(self.channel.read())
 
-    def end(self) -> tuple[int, str]:
+    def end(self) -> tuple[int, list[str]]:
         self.process.join()
         self.running.remove(self)
         is_busy = self.name in self.busy
         self.busy.discard(self.name)
-        return scheduler.BUSY if is_busy else 0, ""
+        return scheduler.BUSY if is_busy else 0, []
 
 
 def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypatch) -> None:
@@ -100,7 +101,7 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     monkeypatch.setattr(scheduler, "jobs_of", lambda _: 2)
     monkeypatch.setattr(scheduler, "AGAIN_S", 0.01)
     monkeypatch.setattr(scheduler.CellStore, "status", lambda _: SimpleNamespace(state="done"))
-    monkeypatch.setattr(Cell, "cell_id", "x")
+    monkeypatch.setattr(Cell, "cell_id", property(str))
     Recorded.busy.update({"name=2", "name=7"})  # another run measures these at first
     cells, done = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)], []
     scheduler.run_cells(cells, 8, done.append)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,12 @@ def test_running_workers_share_what_is_left_but_timed_cells_are_finished_one_by_
     timed = [cell_of(tmp_path, name) for name in ("d", "e", "f")]
     plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done", 20.0), *running])
     plan(tmp_path, "table3", timed, is_timed=True)
-    with CellStore(running[0].folder).locked(), CellStore(running[1].folder).locked():
+    in_turns = [cell_of(tmp_path, name, "running") for name in ("g", "h")]
+    plan(tmp_path, "table2", in_turns, is_timed=True)
+    with ExitStack() as held:
+        held.enter_context(CellStore(running[0].folder).locked())
+        for cell in in_turns:  # by one worker
+            held.enter_context(CellStore(cell.folder).locked())
         assert of(tmp_path, "table1").eta_s == 2 * 20.0 / 2
         assert of(tmp_path, "table3").eta_s == 3 * 20.0
 

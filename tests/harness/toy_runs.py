@@ -75,7 +75,7 @@ def ignore(_what: str, _done: int, _total: int) -> None:
 
 def run_here(cell: Cell) -> Cell:
     """Measure a cell in this process."""
-    measure(cell, ignore)
+    measure([cell], ignore)
     return cell
 
 

@@ -76,18 +76,19 @@ def test_no_row_is_lost_when_the_coordinator_is_killed(slow, calm):
 
 
 def test_no_row_is_lost_when_workers_are_killed(slow, calm):
+    """What they left undone is tried once more."""
     moments = random.Random(1)
     for _ in range((KILLS + 1) // 2):
         process = start(slow)
-        deadline = time.monotonic() + moments.uniform(2.5, 6.0)
-        while process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.1)
+        while process.poll() is None and not holders(slow):
+            time.sleep(0.05)
+        time.sleep(moments.uniform(0.0, 1.0))
         killed = holders(slow)
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         _, errors = process.communicate(timeout=300)
-        if killed:
-            assert process.returncode == 1 and "the worker was killed by signal 9" in errors
+        assert process.returncode == 0, errors
+        assert ("note: the worker was killed by signal 9; tried once more" in errors) == bool(killed)
         assert "Traceback" not in errors
     assert run(*slow).returncode == 0
     check(slow, calm)
@@ -132,16 +133,3 @@ def test_a_full_disk_is_one_line_and_the_cell_goes_on_afterwards(toy, tmp_path):
     assert 0 < len(RowLog(cell.folder, build(cell.config["task"]).row).rows) < 8
     assert run(*command).returncode == 0
     check(command, calm)
-
-
-@pytest.mark.parametrize(
-    ("body", "end"),
-    [("os.kill(os.getpid(), 9)", "was killed by signal 9"), ("os._exit(0)", "ended without a result")],
-)
-def test_a_rule_that_ends_its_process_fails_its_cell_and_the_others_go_on(toy, tmp_path, body, end):
-    file = tmp_path / "killer.py"
-    file.write_text(f"import os\nclass Rule:\n    def law(self, *inputs):\n        {body}\n")
-    done = run(*toy, "verifier=custom", f"verifier.name={file}:Rule,standard")
-    error, last = messages(done.stderr)
-    assert done.returncode == 1 and f"the worker {end}" in error and "Traceback" not in done.stderr
-    assert last.startswith("2 cells: 1 done (0 before), 1 not complete")
