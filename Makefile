@@ -7,6 +7,9 @@ PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
 PROFILES := $(sort $(basename $(notdir $(wildcard conf/profile/*))))
 RESULTS ?= results
+# As the shell reads it: a path may hold a space.
+QUOTED = '$(subst ','\'',$(1))'
+override RESULTS := $(call QUOTED,$(RESULTS))
 VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
@@ -48,7 +51,6 @@ PLANS := $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
 READ := TARGET DRAFT CONTROL
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
-QUOTED = '$(subst ','\'',$(1))'
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
 .PHONY: help
@@ -191,7 +193,7 @@ lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, an
 clean: ## remove caches of tools, which come back in seconds; whatever was measured, trained or installed stays
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-RAW = $(call QUOTED,$(RESULTS)/raw)
+RAW = $(RESULTS)/raw
 .PHONY: clean-results
 clean-results: ## remove RESULTS/raw, what was measured, after a typed yes; tables, trained pairs and published numbers stay
 	@if [ ! -d $(RAW) ]; then printf 'there is no %s\n' $(RAW); exit; fi; \

@@ -15,6 +15,7 @@ from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
@@ -25,7 +26,10 @@ from resispec.errors import InvalidInput, fail, first_line
 DEFAULT_PROFILE = "embedded"
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
 """Flags with which a command line asks Hydra to show something, and not for work."""
-_NOISE = ("full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable")
+_NOISE = (
+    "full_key:", "object_type=", "reference_type=", "To append to your", "Set the environment variable",
+    "3. To sweep over it",
+)  # fmt: skip
 
 
 def run_command(work: Callable[[], int | None]) -> int:
@@ -56,15 +60,35 @@ def run_command(work: Callable[[], int | None]) -> int:
 def arguments() -> Namespace:
     """Hydra's reading of this process's command line: its flags, wherever they stand, and the overrides.
 
-    Raises InvalidInput for a word that is no KEY=VALUE.
+    Raises InvalidInput for a word that is none, and for flags that contradict each other.
     """
     parsed = get_args_parser().parse_intermixed_args()
-    for word in parsed.overrides:
-        if "=" not in word and not word.startswith("~"):
-            raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")
+    if parsed.cfg and parsed.multirun:
+        raise InvalidInput("--cfg shows one configuration: leave --multirun out, and give each key one value")
     flags = [word for word in sys.argv[1:] if word not in parsed.overrides]
+    parsed.overrides = [_readable(word) for word in parsed.overrides]
     sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself takes overrides in one piece only
     return parsed
+
+
+def _readable(word: str) -> str:
+    """An override as Hydra's grammar reads it, in which a text of other than its letters is quoted.
+
+    Raises InvalidInput for a word that is no KEY=VALUE.
+    """
+    key, separator, value = word.partition("=")
+    if not separator and not word.startswith("~"):
+        raise InvalidInput(f"{word!r} is no KEY=VALUE; to run an artefact's sweep: experiment={word}")
+    if not key.strip("+~"):
+        raise InvalidInput(f"{word!r} has no key; allowed: KEY=VALUE")
+    try:
+        OverridesParser.create().parse_override(word)
+    except HydraException as error:
+        quoted = f"{key}='{value}'"
+        if set(value) & set("'\"\\,()[]{}"):  # it may be meant as a list or a sweep
+            raise InvalidInput(f'{word!r} cannot be read; a text is quoted: "{quoted}"') from error
+        return quoted
+    return word
 
 
 def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:

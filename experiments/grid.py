@@ -124,6 +124,9 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     with hydra_here(), explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
         named = {override.get_key_element(): override for override in parsed}
+        for key in (*GROUPS, "task", "profile"):
+            if f"~{key}" in named:
+                raise InvalidInput(f"~{key} leaves nothing to measure with; allowed: {key}=NAME")
         no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that say nothing of them
         rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
         if EXPERIMENT not in named:
@@ -152,6 +155,8 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
     whole = _composed((chosen, *_fixed(profile)))
     given = {override.get_key_element() for override in overrides}
     for part_name in [only] if only else wanted or whole.parts or [""]:
+        if part_name and not whole.parts:
+            raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
         if part_name and part_name not in whole.parts:
             raise unknown(f"part of {artefact}", part_name, whole.parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)

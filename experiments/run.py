@@ -25,8 +25,9 @@ from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
 from experiments.grid import Part, cells_of, hydra_here, left_out, parts_of
+from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
-from experiments.schema import CONF
+from experiments.schema import CONF, RunConfig
 from experiments.store import CellStore, write_plan
 from resispec.errors import InvalidInput, first_line
 
@@ -58,29 +59,29 @@ def sweep(arguments: Sequence[str]) -> bool:
     cells = [cell for part in parts for cell in part.cells]
     _check(cells)
     wanted = _missing_trees(cells)
+    complete, pending = _by_state(cells)
     _say_what_is_ignored(arguments, cells, bool(wanted))
+    if waiting := [*pending, *(cell for sharing in wanted.values() for cell in sharing)]:
+        _check_folder(cells[0])
+        check_cells(waiting)
+        rehearse_cells(waiting)
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
-    for part in parts:
-        write_plan(part, arguments)
+    try:
+        for part in parts:
+            write_plan(part, arguments)
+    except OSError as error:
+        if waiting:
+            raise
+        sys.stderr.write(f"note: the plan stays as it is, since it cannot be written ({error.strerror})\n")
     if wanted:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
         run_searches(wanted)
         for part in parts:
             write_plan(part, arguments)  # cells have ids once their trees are there
-    asked: dict[str, Cell] = {}
-    for cell in cells:
-        if cell.has_tree:
-            asked.setdefault(cell.cell_id, cell)
-    complete, pending = [], []
-    for cell in asked.values():
-        status = CellStore(cell.folder).status()
-        if status.state == "damaged":
-            sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
-        (complete if status.state == "done" else pending).append(cell)
-    num_before = len(complete)
+        complete, pending = _by_state(cells)
+    num_before, num_asked = len(complete), len(complete) + len(pending)
     if pending:
-        check_cells(pending)
         from experiments.wandb_upload import uploads  # needs pandas, which takes a second
 
         with uploads(pending, [part.plan for part in parts]) as send:
@@ -89,8 +90,8 @@ def sweep(arguments: Sequence[str]) -> bool:
                 complete.append(cell)
                 send(cell)
 
-            launch(pending, len(asked), done)
-    num_cells = len(asked) + sum(not cell.has_tree for cell in cells)
+            launch(pending, num_asked, done)
+    num_cells = num_asked + sum(not cell.has_tree for cell in cells)
     _sum_up(parts, num_cells, len(complete), num_before)
     return len(complete) == num_cells
 
@@ -110,6 +111,8 @@ def _launcher(arguments: Sequence[str]) -> Launch:
     with hydra_here(), cli.explained():
         config = compose("run", own, return_hydra_config=True)
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
+        for key in [line.partition("=")[0] for line in own if line.startswith("hydra.")]:
+            sys.stderr.write(f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME\n")
         return run_cells
 
     def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:
@@ -159,20 +162,37 @@ def _possible(parts: Sequence[Part]) -> list[Part]:
     return possible
 
 
+def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """The complete cells and the others, each once, of those whose tree is there."""
+    complete: list[Cell] = []
+    pending: list[Cell] = []
+    asked: dict[str, Cell] = {}
+    for cell in cells:
+        if cell.has_tree:
+            asked.setdefault(cell.cell_id, cell)
+    for cell in asked.values():
+        status = CellStore(cell.folder).status()
+        if status.state == "damaged":
+            sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
+        (complete if status.state == "done" else pending).append(cell)
+    return complete, pending
+
+
 def _check(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for what needs no model to know.
+    """Raise InvalidInput for what needs neither a model nor torch to know.
 
     Small data sets that cannot be read or have too few prompts, trees that are too large or whose files
-    cannot be used, rules without a file, a folder that cannot be written to.
+    cannot be used, rules without a file.
     """
     built: list[Any] = []
     for cell in cells:
         data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
         module, _, name = str(data["_target_"]).rpartition(".")
         is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
-        if is_small and (data, count) not in built:
+        if (is_small or name == "EmbeddedDataset") and (data, count) not in built:
             built.append((data, count))
-            build(data).prompts(count)
+            dataset = build(data)
+            (dataset.prompts if is_small else dataset.check)(count)
         rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
         if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
             raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
@@ -182,10 +202,14 @@ def _check(cells: Sequence[Cell]) -> None:
         target = str(tree.get("_target_", ""))
         if target == "experiments.configurations.load" and path:
             check_settings(path, cell.config)
-        elif target.startswith("resispec.trees.") and (path is None or path.suffix == ".json"):
+        elif target.startswith("resispec.trees.") and (path is None or path.suffix != ".pt"):
             built.append(tree)  # without torch
             build(tree)
-    folder = Path(cells[0].config["results"]) / "raw" / cells[0].config["profile"]
+
+
+def _check_folder(cell: Cell) -> None:
+    """Raise InvalidInput unless cells can be written beside this one."""
+    folder = Path(cell.config["results"]) / "raw" / cell.config["profile"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as probe:
@@ -199,11 +223,13 @@ def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
     """The cells by the tree file that they need, where it is missing and can be searched for."""
     wanted: dict[Path, list[Cell]] = {}
     for cell in cells:
-        path = cell.tree_file
-        if path is not None and not cell.has_tree and cell.config["search"] and path.suffix == ".json":
+        if (path := cell.tree_file) is not None and not cell.has_tree:
             wanted.setdefault(path, []).append(cell)
     for path, sharing in wanted.items():
         search = sharing[0].config["search"]
+        if path.exists() or not search:
+            found = "is no file" if path.exists() else "does not exist"
+            raise InvalidInput(f"tree.path={path} {found}; allowed: a file, or a tree that is searched for")
         if any(cell.config["search"] != search for cell in sharing):
             raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
         build(search).check(path, sharing)
@@ -217,6 +243,11 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         if name in given and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
             sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
+    known = {"hydra", *RunConfig.__dataclass_fields__}
+    for line in (argument for argument in arguments if argument.startswith("+")):
+        key = line.lstrip("+").partition("=")[0]
+        if key.partition(".")[0] not in known and not any(f"${{{key}" in other for other in arguments):
+            sys.stderr.write(f"note: {key}=... changes nothing but names of cells: nothing refers to {key}\n")
     if "search" in given and not is_searching:
         reason = "no tree file is missing; delete it to search again"
         sys.stderr.write(f"note: search... changes nothing: {reason}\n")

@@ -131,6 +131,11 @@ def check_values(config: dict[str, Any]) -> None:
             allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
             raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
     check_patterns(config, _PATTERNS)
+    if not config["results"]:
+        raise InvalidInput(f"results is {config['results']!r}; allowed: a folder, like results=results")
+    for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
+        allowed = ", ".join(f"sampling.{known}" for known in SamplingConfig.__dataclass_fields__)
+        raise InvalidInput(f"unknown key 'sampling.{name}'; allowed: {allowed}")
     if config["compiled"] and config["device"] != "cpu":
         found = f"device={config['device']}, where steps are captured as graphs"
         raise InvalidInput(f"compiled=true is for device=cpu; found {found}")

@@ -7,6 +7,7 @@ rest takes is estimated from the measured cells that are most alike.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -170,7 +171,8 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
     """The printed lines: one for all, one an artefact, and what keeps it from being done."""
     width = max(len(one.artefact) for one in standings)
-    options = f"PROFILE={profile}" + (f" RESULTS={results}" if results != Path("results") else "")
+    elsewhere = "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
+    options = f"PROFILE={profile}{elsewhere}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
     for one in standings:
         hint = f": make reproduce-{one.artefact} {options}" if one.table else ""

@@ -93,6 +93,8 @@ def checked(config: dict[str, Any]) -> EagleRecipe | Eagle3Recipe:
         return TypeAdapter(RECIPES[name]).validate_python(values)
     except ValidationError as error:
         [first, *_] = error.errors()
+        if cause := first.get("ctx", {}).get("error"):  # the recipe's own
+            raise InvalidInput(f"recipe: {cause}") from error
         key = ".".join(["recipe", *map(str, first["loc"])])
         raise InvalidInput(f"{key}: {first['msg']}; found {first['input']!r}") from error
 

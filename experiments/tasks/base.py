@@ -15,6 +15,7 @@ import torch
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput
 from resispec.models import Pair
+from resispec.verifiers.rehearsal import rehearse
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,9 @@ class Task(Protocol):
 
     row: ClassVar[type[Row]]
 
+    def check(self, decoder: Decoder) -> None:
+        """Raise InvalidInput for a decoder that cannot be measured; asked before the first cell."""
+
     def __call__(self, workload: Workload, index: int) -> Row:
         """Measure prompt `index`."""
 
@@ -68,8 +72,16 @@ class Task(Protocol):
         """Texts of the progress line, from the rows so far, at least one."""
 
 
+class DecoderTask:
+    """Base of tasks in which the cell's verifier meets trees of the cell's drafter."""
+
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`."""
+        rehearse(decoder.verifier, decoder.drafter.draws, decoder.drafter.topology)
+
+
 @dataclass(frozen=True)
-class CountedTask:
+class CountedTask(DecoderTask):
     """Base of tasks whose numbers are counts. Raises InvalidInput for one below 1."""
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ import torch
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import compare, filled_by_draft_model
+from resispec.decode import Decoder
 from resispec.errors import InvalidInput
 
 
@@ -39,13 +40,18 @@ class Bound(CountedTask):
     num_prefixes: int
     rollouts: int
 
-    @torch.inference_mode()
-    def __call__(self, workload: Workload, index: int) -> BoundRow:
-        """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
-        drafter, generator = filled_by_draft_model(workload.decoder), workload.generator(index)
-        if not drafter.draws.are_independent:
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`; the decoder's siblings must be i.i.d."""
+        if not filled_by_draft_model(decoder).draws.are_independent:
             allowed = "allowed: decoder=specinfer"
             raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")
+        super().check(decoder)
+
+    @torch.inference_mode()
+    def __call__(self, workload: Workload, index: int) -> BoundRow:
+        """See `Task`. The trees are the decoder's; raises InvalidInput as `check`."""
+        drafter, generator = filled_by_draft_model(workload.decoder), workload.generator(index)
+        self.check(workload.decoder)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         method = (drafter.draws, drafter.topology, workload.decoder.verifier)
         [emitted], [trees], paths = compare(workload, prefixes, [method], generator, self.rollouts)

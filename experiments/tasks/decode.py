@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from experiments.tasks.base import Row, Workload, identity, share
+from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
 from resispec.audit.z_score import Terms, join, step_terms
 
 
@@ -60,7 +60,7 @@ class AuditRow(PromptRow):
 
 
 @dataclass(frozen=True)
-class Decode:
+class Decode(DecoderTask):
     """Decodes every prompt. audit: record the statistics of the same tokens; then times do not count."""
 
     audit: bool = False

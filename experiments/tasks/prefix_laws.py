@@ -15,7 +15,9 @@ from experiments.tasks.base import CountedTask, Row, Workload, identity
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
-from resispec.verifiers import get_verifier
+from resispec.trees import complete
+from resispec.verifiers import Draws, get_verifier
+from resispec.verifiers.rehearsal import rehearse
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,10 @@ class SiblingTask(CountedTask):
     num_prefixes: int
     num_siblings: int
     num_tuples: int
+
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`; of the decoder the verifier alone plays a part."""
+        rehearse(decoder.verifier, Draws.IID, complete(2, self.num_siblings))
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> PrefixRow:

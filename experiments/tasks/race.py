@@ -13,6 +13,7 @@ from experiments.configurations import ONE_TOKEN, Chosen, Configuration
 from experiments.tasks.base import CountedTask, Row, Workload, identity
 from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder
+from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 from resispec.timing import now
 from resispec.trees import complete
@@ -57,6 +58,11 @@ class Race(CountedTask):
     row: ClassVar[type[RaceRow]] = RaceRow
     chosen: Chosen
     num_drafted: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.chosen, Chosen):
+            raise InvalidInput("task=race goes with tree=fastest, which says what is timed")
 
     @cached_property
     def entries(self) -> dict[str, Configuration]:

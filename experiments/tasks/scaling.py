@@ -11,9 +11,11 @@ import torch
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
 from experiments.tasks.sampled_trees import compare
+from resispec.decode import Decoder
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
+from resispec.verifiers.rehearsal import rehearse
 
 ARRANGEMENTS: Mapping[str, Callable[[int, int], Topology]] = {
     "complete": complete,
@@ -59,13 +61,25 @@ class Scaling(CountedTask):
         if self.num_levels < 2:
             raise InvalidInput(f"task.num_levels is {self.num_levels}; allowed: from 2, the root counted")
 
+    @property
+    def _compared(self) -> list[tuple[str, int]]:
+        return [(name, int(count)) for name in ARRANGEMENTS for count in self.num_candidates]
+
+    @property
+    def _shapes(self) -> list[Topology]:
+        return [ARRANGEMENTS[name](self.num_levels, count) for name, count in self._compared]
+
+    def check(self, decoder: Decoder) -> None:
+        """See `Task`; of the decoder the verifier alone plays a part."""
+        for shape in self._shapes:
+            rehearse(decoder.verifier, Draws.IID, shape)
+
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> ScalingRow:
         """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
         tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
-        compared = [(name, int(count)) for name in ARRANGEMENTS for count in self.num_candidates]
-        shapes = [ARRANGEMENTS[name](self.num_levels, count) for name, count in compared]
+        compared, shapes = self._compared, self._shapes
         methods = [(Draws.IID, shape, verifier) for shape in shapes]
         found = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
         emitted, tree_log_ratios, rollout_log_ratios = found

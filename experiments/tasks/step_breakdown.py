@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from experiments.tasks.base import Row, Workload, identity, share
+from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
 from experiments.tasks.decode import hash_tokens
 from resispec.timing import Stopwatch, clock_seconds, measuring
 
@@ -50,7 +50,7 @@ class ProfileRow(Row):
 
 
 @dataclass(frozen=True)
-class Profile:
+class Profile(DecoderTask):
     """Decodes every prompt as `Decode` does, the same tokens, with a stopwatch."""
 
     row: ClassVar[type[ProfileRow]] = ProfileRow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Generator, Tensor
@@ -37,6 +37,10 @@ class Drafter(Protocol):
     """A way to fill trees."""
 
     @property
+    def draws(self) -> Draws:
+        """The way in which siblings are chosen."""
+
+    @property
     def topology(self) -> Topology:
         """A tree with as many nodes and levels as any that this drafter proposes."""
 
@@ -55,6 +59,8 @@ def root_alone(root: int, device: torch.device) -> Draft:
 @dataclass(frozen=True)
 class NoDraft:
     """Autoregressive decoding as a drafter: proposes nothing, so every step emits one token of the target."""
+
+    draws: ClassVar[Draws] = Draws.IID
 
     @property
     def topology(self) -> Topology:

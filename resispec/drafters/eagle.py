@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from resispec.core import Draft, Tree, Verdict
+from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
@@ -48,6 +48,11 @@ class Eagle:
         return FixedTree(self.tree, self.reading) if isinstance(self.tree, Topology) else self.tree
 
     @property
+    def draws(self) -> Draws:
+        """See `Reading.draws`."""
+        return self.reading.draws
+
+    @property
     def topology(self) -> Topology:
         """A tree with as many nodes and levels as any that this drafter proposes."""
         return self.shape.largest
@@ -69,7 +74,7 @@ class _EagleDrafts:
     """The drafter's cache, and the committed tokens and true features that are not in it yet."""
 
     def __init__(self, drafter: Eagle, pair: Pair, warp: Warp, capacity: int) -> None:
-        self._shape, self._draws = drafter.shape, drafter.reading.draws
+        self._shape, self._draws = drafter.shape, drafter.draws
         self._head, self._warp = pair.eagle_head(), warp
         self._session = pair.eagle_model().session(capacity, self._shape.num_rows)
         self._speculate = as_unit(self._speculated, self._session.device)

@@ -12,6 +12,7 @@ from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
 from resispec.embedded.store import make_key
 from resispec.errors import InvalidInput
+from resispec.files import cache_root
 
 if TYPE_CHECKING:
     from resispec.models import Pair
@@ -115,3 +116,12 @@ class EmbeddedDataset:
             return read_jsonl(Path(self.path), count)
         _check_expected(self.fingerprint, TEXT_RECIPE.key())
         return read_jsonl(TEXT_RECIPE.folder() / f"{self.name}.jsonl", count)
+
+    def check(self, count: int) -> None:
+        """Raise InvalidInput, as `prompts` does, as far as is known without making the text."""
+        if self.path is not None or (cache_root() / TEXT_RECIPE.key()).is_dir():
+            self.prompts(count)
+        elif count > (most := TEXT_RECIPE.num_prompts):
+            raise InvalidInput(
+                f"{count} prompts were asked for and {self.name} has at most {most}; lower num_prompts"
+            )

@@ -82,12 +82,6 @@ def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     assert [cell["cell_id"] for cell in json.loads(plan.read_text())["cells"]] == ["no-tree"]
 
 
-def test_what_changes_nothing_is_said_once(toy):
-    done = run(*toy, "decoder=autoregressive", "tree=d4b4,chain", "num_prompts=1")
-    notes = [line for line in messages(done.stderr) if line.startswith("note: ")]
-    assert notes == ["note: tree=... changes nothing: decoder=autoregressive has no tree"]
-
-
 def fails(overrides, message):
     """The one cell fails in one line, and never leaves plausible rows."""
     [cell] = cells_of(overrides)
@@ -104,8 +98,6 @@ def fails(overrides, message):
         (["prompt_tokens=60"], "max_length 40"),
         (["sampling.max_length=4000"], "exceeds the models' context of 256 positions"),
         (["pair.draft=JackFram/llama-68m"], "ways out: connect to the hub"),
-        (["verifier=resispec", "verifier.spread=x"], "unknown spread 'x'; allowed: proportional, water_fill"),
-        (["num_prompts=500"], "500 prompts were asked for"),
     ],
 )
 def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, tmp_path, overrides, message):

@@ -1,0 +1,121 @@
+"""Cells tried without their models before the first is measured, in a process that has torch.
+
+What cannot be says so in a second here, and not cell by cell after models were read. The process is one of
+the scheduler's, whose server has its imports done for the cells that follow, and what a user's rule does to
+its process, it does not do to the command's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import try_to_load_from_cache
+from hydra.utils import get_object
+
+from experiments.cell import OURS, Cell, Report, build
+from experiments.scheduler import Job
+from experiments.schema import CHAT
+from resispec.errors import InvalidInput, first_line
+
+TRIED = ("pair", "decoder", "task", "prompt_template")
+"""The parts of a configuration that are tried with each other."""
+STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
+"""A tree in the place of one that is searched for, which branches, too."""
+
+
+def rehearse_cells(cells: Sequence[Cell]) -> None:
+    """Raise InvalidInput for cells whose parts cannot go together: the first one's reason, and how many.
+
+    Tried are the tree's file, drafter, verifier and task with each other, the kind of the pair's draft, and
+    the chat template of a target that is here. Where the process ends without a reason, the cells say it.
+    """
+    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []))
+    job.start(lambda *_: None)
+    try:
+        while job.read():
+            pass
+        _, reasons = job.end()
+    finally:
+        job.process.kill()  # where somebody loses patience with a rule
+    if reasons:
+        raise InvalidInput(reasons[0])
+
+
+def _rehearse(cells: Sequence[Cell], _report: Report) -> None:
+    reasons: dict[str, str] = {}
+    refused = []
+    for cell in cells:
+        key = json.dumps([cell.config[name] for name in TRIED], sort_keys=True)
+        if key not in reasons:
+            try:
+                _try(cell)
+                reasons[key] = ""
+            except InvalidInput as error:
+                reasons[key] = first_line(error)
+        if reasons[key]:
+            refused.append(f"{cell}: {reasons[key]}")
+    if refused:
+        more = f" ({len(refused) - 1} more of {len(cells)} cells cannot be, either)" if refused[1:] else ""
+        raise InvalidInput(refused[0] + more)
+
+
+def _try(cell: Cell) -> None:
+    """Raise InvalidInput for a cell whose parts cannot go together.
+
+    A tree that is still to be searched for has a stand-in; a decoder that is, is right when it is found.
+    """
+    config = cell.config
+    if not cell.has_tree:
+        if not str(config["tree"]["_target_"]).startswith("resispec.trees."):
+            return
+        config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), json.dumps(STAND_IN)))
+    task, decoder = build(config["task"]), build(config["decoder"])
+    _check_pair(config["pair"], decoder.drafter)
+    if config["prompt_template"] == CHAT:
+        _check_chat(config["pair"])
+    try:
+        task.check(decoder)
+    except InvalidInput:
+        raise
+    except (Exception, SystemExit):  # noqa: BLE001, S110 - a rule may raise it for want of its target's laws
+        pass
+
+
+def _check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
+    """Raise InvalidInput unless a pair's loader takes its values, and its draft is of the drafter's kind."""
+    from resispec.drafters import DraftModel, Eagle
+
+    loader, eagle, model = str(pair["_target_"]), "an EAGLE drafter", "a draft model"
+    try:
+        signature(get_object(loader)).bind(**{key: pair[key] for key in pair if not key.startswith("_")})
+    except TypeError as error:
+        raise InvalidInput(f"{loader} cannot be called: {error}") from error
+    found = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
+    needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), found)
+    if loader.startswith(OURS) and needed != found and drafter.topology.num_nodes > 1:
+        pairs = {eagle: "a pair with one, like embedded_eagle", model: "a pair with one, or another decoder"}
+        raise InvalidInput(f"the decoder needs {needed} and the pair has {found}; allowed: {pairs[needed]}")
+
+
+def _check_chat(pair: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a target whose tokenizer has no chat template, where its files are here."""
+    from resispec.models import TransformersTokenizer
+    from resispec.models.checkpoint import read_tokenizer
+
+    if "fingerprint" in pair:
+        raise InvalidInput(f"prompt_template={CHAT}: models that are made here have no chat template")
+    name, tokenizer = str(pair.get("target")), None
+    file: Any = Path(name).expanduser() / "config.json"
+    with suppress(InvalidInput, ValueError):  # what cannot be read says why when it is loaded
+        if not file.is_file():
+            file = try_to_load_from_cache(name, file.name, revision=pair.get("target_revision"))
+        if isinstance(file, str | Path):
+            tokenizer = read_tokenizer(str(Path(file).parent))
+    if tokenizer is not None:
+        TransformersTokenizer(tokenizer).encode_chat("a question")

@@ -1,0 +1,21 @@
+"""A verifier tried on a made-up tree, before models are read: it says itself what it is not defined for."""
+
+from __future__ import annotations
+
+import torch
+
+from resispec.core import Draws, Tree
+from resispec.trees import Topology
+from resispec.verifiers.base import Verifier
+
+
+def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
+    """Verify a tree of this topology whose siblings are all different, where all tokens are equally likely.
+
+    Raises InvalidInput, as the verifier does, for draws or a topology that it is not defined for.
+    """
+    size = max(map(len, topology.children)) + 1
+    tokens, laws = torch.zeros(topology.num_nodes, dtype=torch.int64), torch.ones(topology.num_nodes, size)
+    for children in topology.children:
+        tokens[list(children)] = torch.arange(len(children))
+    verifier.outcomes(Tree(topology, tokens, draws), laws / size, laws / size)

@@ -1,0 +1,128 @@
+"""Command lines that cannot be, and what is said of each in one line before the first cell; notes; paths."""
+
+import errno
+import subprocess
+
+import pytest
+from toy_runs import messages, run
+
+from experiments import rehearsal, train_eagle
+from experiments import run as runner
+from experiments.grid import cells_of
+from resispec.embedded import EmbeddedDataset
+from resispec.errors import InvalidInput
+
+RULE = "class Rule:\n    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
+REFUSED = {
+    # without torch
+    "results=": "results is ''; allowed: a folder",
+    "=3": "'=3' has no key; allowed: KEY=VALUE",
+    "results=(a),b": "'results=(a),b' cannot be read; a text is quoted: \"results='(a),b'\"",
+    "~verifier": "~verifier leaves nothing to measure with; allowed: verifier=NAME",
+    "+sampling.foo=1": "unknown key 'sampling.foo'; allowed: sampling.max_new_tokens",
+    "-m verifier=standard,resispec --cfg job": "--cfg shows one configuration: leave --multirun out",
+    "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
+    "tree=growmap tree.path={own}/x.txt": "grow map {own}/x.txt: unknown kind of file '.txt'",
+    "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json files only",
+    "tree=growmap tree.path=gone.json search=null": "tree.path=gone.json does not exist; allowed: a file",
+    "num_prompts=9999": "9999 prompts were asked for and {toys}/prompts.jsonl has 8; lower num_prompts",
+    "dataset=embedded_code num_prompts=9999": "9999 prompts were asked for and ",
+    "hydra/sweeper=optuna": "unknown hydra/sweeper 'optuna'; allowed: basic",
+    "experiment=frontier part=d5b4": "unknown part of frontier 'd5b4'; did you mean d5b3? allowed: auto",
+    "experiment=table1 part=d5b4": "table1 has no parts; found 'd5b4'",
+    # in a process that has it
+    "task=race": "task=race goes with tree=fastest, which says what is timed",
+    "task=bound decoder=sequoia": "the ceiling of a tree is measured for i.i.d. siblings",
+    "task=decay verifier=greedy": "greedy is not exact for draws 'iid'; supported: greedy",
+    "task=scaling verifier=block": "block verification: a node of 2 children; allowed: chains",
+    "decoder=eagle": "the decoder needs an EAGLE drafter and the pair has a draft model; allowed: a pair",
+    "pair.draft=null": "the decoder needs a draft model and the pair has no draft",
+    "+pair.foo=1": "resispec.models.load_pair cannot be called: got an unexpected keyword argument 'foo'",
+    "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
+    "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
+    "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
+    "decoder=top_k verifier=kseq": "top_k d5b3 kseq T=1.0: kseq is not exact for draws 'point_mass'",
+    "verifier=block": "block verification: a node of 3 children; allowed: chains",
+    "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
+    "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
+    "pair=embedded prompt_template=chat": "models that are made here have no chat template",
+}
+
+
+def typed(toy, line):
+    """The toys' overrides without those whose place the line's take, and then the line's."""
+    own = line.split()
+    keys = {word.partition("=")[0] for word in own}
+    kept = [word for word in toy if not {word.partition("=")[0], word.partition(".")[0]} & keys]
+    return [*kept, *own]
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, toy, folder, tmp_path):
+    (tmp_path / "rule.py").write_text(RULE.format(body="raise KeyError('lost')"))
+    (tmp_path / "x.txt").write_text("no tree")
+    done = run(*typed(toy, line.format(own=tmp_path)))
+    [said] = messages(done.stderr)
+    assert done.returncode == 1 and said.startswith("error: ") and not done.stdout
+    assert REFUSED[line].format(own=tmp_path, toys=folder) in said
+    assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)", "__import__('os')._exit(3)"])
+def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_path):
+    """It may do so for want of its target's laws."""
+    (tmp_path / "rule.py").write_text(RULE.format(body=body))
+    rehearsal.rehearse_cells(cells_of([*toy, "verifier=custom", f"verifier.name={tmp_path}/rule.py:Rule"]))
+
+
+def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
+    data = EmbeddedDataset("embedded_code")
+    with pytest.raises(InvalidInput, match="257 prompts were asked for and embedded_code has at most 256"):
+        data.check(257)
+    data.check(256)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_changes_nothing_is_said(toy):
+    lines = ["+foo=1", "hydra.sweep.dir=X", "decoder=autoregressive", "tree=d4b4,chain", "num_prompts=1"]
+    done = run(*typed(toy, " ".join(["+used=5", "prompt_tokens=${used}", *lines])))
+    notes = [line for line in messages(done.stderr) if line.startswith("note: ")]
+    assert done.returncode == 0 and notes == [
+        "note: hydra.sweep.dir=... changes nothing without a launcher: hydra/launcher=NAME",
+        "note: tree=... changes nothing: decoder=autoregressive has no tree",
+        "note: foo=... changes nothing but names of cells: nothing refers to foo",
+    ]
+
+
+def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp_path, monkeypatch):
+    """And results lie on any path, letters of no alphabet included."""
+    command = [*toy, f"results={tmp_path}/my größe & co", "num_prompts=1"]
+    assert run(*command).returncode == 0
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(runner, "write_plan", refuse)
+    monkeypatch.setattr(runner.tempfile, "TemporaryFile", lambda **_: refuse())
+    done = run(*command)
+    note, last = messages(done.stderr)
+    assert note == "note: the plan stays as it is, since it cannot be written (Read-only file system)"
+    assert done.returncode == 0 and last.startswith("1 cell: 1 done (1 before)")
+    refused = run(*command, "seed=1")
+    assert refused.returncode == 1 and "cannot be written (Read-only file system)" in refused.stderr
+
+
+def test_make_hands_a_folder_on_as_it_is():
+    command = ["make", "--dry-run", "status", "RESULTS=my größe's & co", "PROFILE=embedded"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "--results 'my größe'\\''s & co'" in printed
+
+
+def test_a_recipe_says_in_one_line_what_is_wrong_with_it(capsys, monkeypatch, tmp_path):
+    arguments = ["train_eagle", f"output={tmp_path}/out", "recipe.learning_rate=nan"]
+    monkeypatch.setattr(train_eagle.sys, "argv", arguments)
+    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
+    implied = {"pair": "pairs", "dataset": "main_dataset"}
+    assert train_eagle.run_single(train_eagle.run_training, "train_eagle", implied) == 1
+    assert capsys.readouterr().err == "error: recipe: learning_rate is nan; allowed: positive and finite\n"
