@@ -28,7 +28,7 @@ def write(profile: str, results: Path) -> Path:
     """
     check_profile(profile)
     if not results.is_dir():
-        raise InvalidInput(f"there is no folder {results}; allowed: the folder of results, by default results")
+        raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
     names, read = sections.artefacts(), []
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")

@@ -109,14 +109,16 @@ class Server:
     async def _reply(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         answer = bytearray()
         async with self._client.stream(method, f"{self.url}{path}", json=body) as response:
-            if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
-                raise InvalidInput(f"{self.url} answers at {path} in {packed!r}, which it was asked not to do")
+            if (packing := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise InvalidInput(
+                    f"{self.url} answers at {path} in {packing[:20]!r}; it was asked not to pack"
+                )
             async for piece in response.aiter_raw():
                 answer += piece
                 if len(answer) > MOST_BYTES:
                     raise InvalidInput(
-                        f"{self.url} answers at {path} with more than {MOST_BYTES / 2**20:.2g} MiB; token ids "
-                        "take less"
+                        f"{self.url} answers at {path} with more than {MOST_BYTES / 2**20:.2g} MiB; token "
+                        "ids take less"
                     )
         return response.status_code, bytes(answer)
 
@@ -138,14 +140,14 @@ class Server:
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """A loop that runs for good: only a task can be stopped whether it waits for a name, a header or a byte."""
+    """A loop that runs for good: a task, and no thread, can be stopped wherever it waits for a server."""
     loop = asyncio.new_event_loop()
     Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
 def _number(digits: str) -> int | float:
-    """A whole number, but one of more digits than any here as a float, with which arithmetic does not fail."""
+    """A whole number; one with more digits than any here is a float, which arithmetic does not choke on."""
     return int(digits) if len(digits) < 19 else float(digits)
 
 

@@ -155,7 +155,7 @@ def test_a_request_has_an_end_whatever_the_server_does(vllm, fault, monkeypatch)
     monkeypatch.setattr("referee.servers.client.MOST_BYTES", 2**17)
     message = {
         "flood": "answers at /v1/completions with more than 0.12 MiB",
-        "packed": "answers at /v1/completions in 'gzip', which",
+        "packed": "answers at /v1/completions in 'gzip'; it was asked",
         "500": "within 0.5 s .status 500",
     }.get(fault, "gives no whole answer at /v1/completions within 0.5 s .it is silent, or slow")
     vllm.faults, started = dict.fromkeys(range(9), fault), time.monotonic()

@@ -23,7 +23,7 @@ from resispec.sampling import Sampling
 EOS = 0
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
 ESCAPES = "\x1b[2J\x1b]0;mine\x07\x9b5m\u202e"
-"""What clears a terminal, renames it, makes it blink, and turns what follows around."""
+"""Characters that clear a terminal, rename it, make it blink, and turn the text after them around."""
 _OK = b"HTTP/1.1 200 OK\r\n"
 HOSTILE = {
     "flood": (_OK + b"\r\n", b" " * 2**16, 0),
@@ -33,7 +33,7 @@ HOSTILE = {
     "never ready": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.001),
     "silent": (b"", b"", 0.02),
 }
-"""Faults of a server that goes on for ever: how it begins, what it then repeats, and its pauses in seconds."""
+"""Faults of a server that goes on for ever: how it begins, what it repeats, and its pauses in seconds."""
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 

@@ -102,7 +102,7 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
         ("rules", ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
-        ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, and not to be written to
+        ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file
         ("step_time", ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
 
 def test_times_behind_more_tokens_than_the_models_hold_are_refused_first(toy, calls):
     [cell] = cells_of([*toy, "prompt_tokens=99999"])
-    with pytest.raises(InvalidInput, match=r"^prompt_tokens is 99999; allowed: 1 to \d+, the positions of the"):
+    with pytest.raises(InvalidInput, match=r"^prompt_tokens is 99999; allowed: 1 to \d+, the positions"):
         costs.costs_of(cell, quiet)
     assert not calls and not costs.file_of(cell.config).exists()
 
