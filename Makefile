@@ -62,16 +62,22 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
-	@echo "    NAME=of a submission,"
+	@echo "    NAME=of a submission, PY=python that is used as it is, without installing anything,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
 	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
 
+# A Python that is given with PY is used as it is.
+ifneq ($(filter PY,$(GIVEN)),)
+.PHONY: .venv/installed
+.venv/installed: ;
+else
 .venv/installed: pyproject.toml constraints.txt
 	@echo "installing the pinned dependencies into .venv (a few minutes, once)"
 	python3 -m venv .venv
 	$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
+endif
 
 .PHONY: install
 install: .venv/installed ## make .venv with the pinned dependencies
@@ -132,7 +138,8 @@ audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRAN
 
 .PHONY: gallery
 gallery: profile .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engines]'
+	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
+	  --constraint constraints.txt --editable '.[engines]')
 	@$(PY) -m referee.gallery --results $(RESULTS)
 	@$(PY) -m referee.gallery.page --profile embedded --results $(RESULTS)
 
@@ -175,14 +182,15 @@ test-all: .venv/installed ## every test: trainings, power, faults, architectures
 	@$(PY) -m pytest
 
 # The schemas are part of the package: nothing is asked of the network.
-SCHEMA := .venv/bin/check-jsonschema --quiet --builtin-schema vendor
+BIN = $(dir $(shell command -v $(PY)))
+SCHEMA = $(BIN)check-jsonschema --quiet --builtin-schema vendor
 FORMS := .github/ISSUE_TEMPLATE
 .PHONY: lint
 lint: .venv/installed ## ruff, mypy on resispec/, hadolint on the Dockerfile, and what containers and GitHub read by its schemas
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
-	@.venv/bin/hadolint Dockerfile
+	@$(BIN)hadolint Dockerfile
 	@$(SCHEMA).compose-spec compose.yaml
 	@$(SCHEMA).citation-file-format CITATION.cff
 	@$(SCHEMA).github-workflows $(wildcard .github/workflows/*.yml)

@@ -96,13 +96,13 @@ def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
 
     What the command line asks Hydra to show is shown instead.
     """
-    errors: list[InvalidInput] = []
+    errors: list[InvalidInput | OSError] = []
 
     def guarded(config: DictConfig) -> None:
         try:
             unlabelled(config)
             job(config)
-        except InvalidInput as error:  # Hydra would print the overrides before it
+        except (InvalidInput, OSError) as error:  # Hydra would print the overrides before it
             errors.append(error)
 
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(guarded)()

@@ -206,7 +206,8 @@ def model_of(path: Path, key: str, entry: Any) -> CostModel:
 def costs_of(cell: Cell, report: Report, again: bool = False) -> CostModel:
     """The costs of a cell's pair on its device, measured first where the file lacks them, or `again`.
 
-    Only one process at a time measures. Raises InvalidInput for a file that is damaged.
+    Only one process at a time measures. Raises InvalidInput for a file that is damaged, and before it
+    measures for prompts that the models cannot hold.
     """
     path, key = file_of(cell.config), key_of(cell.config)
     if again or key not in read(path):
@@ -242,6 +243,8 @@ def _measured(cell: Cell, report: Report) -> dict[str, Any]:
     config = cell.config
     report(WHAT, 0, 1)
     pair = build_pair(config)
+    if (length := config["prompt_tokens"]) > (context := _context(pair)):
+        raise InvalidInput(f"prompt_tokens is {length}; allowed: 1 to {context}, the positions of the models")
     documents = build(config["dataset"]).prompts(config["num_prompts"])
     text = [token for document in documents for token in pair.tokenizer.encode(document.text)]
     load, rounds = os.getloadavg()[0], ROUNDS[pair.target.device.type]
@@ -295,7 +298,7 @@ def time_probes(
     report: told how many of how many calls are done.
     Raises InvalidInput when the models' context is too short.
     """
-    wanted = probes(min(pair.target.context, pair.draft_model().context))
+    wanted = probes(_context(pair))
     is_noisy = pair.target.device.type == "cpu"
     places, turns, shuffled = range(len(wanted)), range(-1, rounds), random.Random(0)  # turn -1 warms up
     calls = [(turn, place) for place in places for turn in turns]
@@ -318,6 +321,11 @@ def time_probes(
         length = round(num_tokens + NEW_TOKENS / 2, 1)
         steps.append(one.facts | {"length": length} | dict(zip(names, medians, strict=True)))
     return steps
+
+
+def _context(pair: Pair) -> int:
+    """Positions that both models can hold."""
+    return min(pair.target.context, pair.draft_model().context)
 
 
 def rounded(number: float, digits: int) -> float:

@@ -24,10 +24,10 @@ EMBEDDED = "embedded"
 IDS = "prompt_token_ids"
 
 
-def count(text: str) -> int:
-    """A number from 1. Raises argparse.ArgumentTypeError for another."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
+def count(text: str, least: int = 1) -> int:
+    """A number from `least` that has 18 digits at most. Raises argparse.ArgumentTypeError for another."""
+    if not text.isdecimal() or len(text) > 18 or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from {least}, of 18 digits at most")
     return int(text)
 
 

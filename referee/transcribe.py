@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,7 +73,8 @@ def _server(options: argparse.Namespace) -> Engine:
 
     if options.format is None:
         raise InvalidInput(f"--server needs a --format; allowed: {', '.join(FORMATS)}")
-    server = Server(options.server, os.environ.get(KEY), options.tries, options.timeout)
+    tries, plain_key = options.tries, options.plain_key
+    server = Server(options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key)
     return FORMATS[options.format](server)
 
 
@@ -117,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--prompts", default="embedded_reference", help="embedded data set or .jsonl file")
     made.add_argument("--num-prompts", type=count, default=100)
     made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
-    made.add_argument("--seed", type=int, default=0, help="prompt i uses this + i")
+    made.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
     asked = made.add_argument_group("settings, all of which are always asked for")
     for name, off in {**Sampling().by_name(), "max_new_tokens": 64}.items():
         asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=f"default {off}")
@@ -125,7 +127,8 @@ def parser() -> argparse.ArgumentParser:
     server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
     server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
-    server.add_argument("--timeout", type=float, default=600.0, help="seconds to wait for an answer")
+    server.add_argument("--timeout", type=count, default=600, help="seconds of a request with all its tries")
+    server.add_argument("--plain-key", action="store_true", help=f"send {KEY} over http to another machine")
     process = made.add_argument_group("with --engine")
     process.add_argument("--mode", choices=MODES, default="plain")
     process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")

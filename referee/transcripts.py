@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec.data import json_lines
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, printable
 from resispec.sampling import SETTINGS, Warp
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
@@ -31,7 +31,7 @@ class Transcript(Warp):
     emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
     that applied.
     extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
-    place: where the row stands, for messages; it is not written.
+    place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
     """
 
@@ -51,7 +51,9 @@ class Transcript(Warp):
         for name in ("seed", "finish_reason", "engine", "engine_version"):
             kind, allowed = (int, "whole numbers") if name == "seed" else (str, "text")
             if (value := getattr(self, name)) is not None and type(value) is not kind:
-                raise InvalidInput(f"{self.place}: {name} is {value!r}; allowed: {allowed}")
+                raise InvalidInput(f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}")
+            if kind is str and value is not None:
+                object.__setattr__(self, name, printable(value))
 
     def _check_tokens(self, name: str) -> None:
         tokens, place = getattr(self, name), f"{self.place}: {name}"

@@ -17,14 +17,19 @@ class NoVerdict(InvalidInput):
     """A measurement cannot be trusted, so nothing is judged by it; one line as above."""
 
 
+def printable(text: str) -> str:
+    """A text of somebody else's without what a terminal would obey; a tab or a line's end is a blank."""
+    return "".join(mark if mark.isprintable() else " " * mark.isspace() for mark in text)
+
+
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; a line that ends with a colon brings the next one along.
+    """The first line of an error's message, `printable`; one that ends with a colon brings the next along.
 
     The type's name stands for an empty message.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     end = next((number for number, line in enumerate(lines, start=1) if not line.endswith(":")), len(lines))
-    return " ".join(lines[:end]) or type(error).__name__
+    return printable(" ".join(lines[:end])) or type(error).__name__
 
 
 def fail(message: str) -> int:

@@ -7,7 +7,7 @@ of sampling. A `Speculator` keeps caches, and on a GPU captured graphs, from one
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -87,13 +87,18 @@ class Speculator:
         eos_token_ids: tokens that end the text, the last one included; without them, the pair's, see
         `Pair.end_token_ids`. on_step: called with the tokens of every step as soon as they are known.
         allow_biased: whether `warn_of_bias` is left out. settings: the fields of `Sampling`.
-        Raises InvalidInput for an unknown setting, more than one prompt, or a prompt that does not fit.
+        Raises InvalidInput for an unknown setting, more than one prompt, a prompt that does not fit, and ids
+        or a seed that are none.
         """
         sampling, ids = _sampling(settings), self._ids(prompt)
         if not allow_biased:
             self.warn_of_bias(sampling)
-        ends = self.pair.end_token_ids if eos_token_ids is None else eos_token_ids
-        is_last = frozenset(() if sampling.ignore_eos else ends).__contains__
+        ends = self.pair.end_token_ids
+        if eos_token_ids is not None:
+            ends = frozenset(self._checked("eos_token_ids", eos_token_ids))
+        if seed is not None and not (type(seed) is int and -(2**63) <= seed < 2**64):
+            raise InvalidInput(f"seed is {seed!r}; allowed: whole numbers from -2^63 to 2^64 - 1")
+        is_last = (frozenset[int]() if sampling.ignore_eos else ends).__contains__
         written = self.write(ids, sampling, seed, is_last, on_step)
         tokenizer = self.pair.tokenizer
         text = None if tokenizer is None else tokenizer.decode(list(written.tokens))
@@ -159,16 +164,23 @@ class Speculator:
             if self.pair.tokenizer is None:
                 raise InvalidInput("the prompt is text; give its tokenizer, as tokenizer=, or token ids")
             ids = self.pair.tokenizer.encode(prompt)
-        ids = ids.tolist() if isinstance(ids, Tensor) else list(ids)
-        if ids and isinstance(ids[0], list | str):
+        ids = ids.tolist() if isinstance(ids, Tensor) else ids
+        if isinstance(ids, list | tuple) and ids and isinstance(ids[0], list | str):
             if len(ids) != 1 or isinstance(ids[0], str):
                 raise InvalidInput(f"a batch of {len(ids)} prompts; allowed: one prompt at a time")
             ids = ids[0]
+        return self._checked("the prompt", ids)
+
+    def _checked(self, what: str, ids: Any) -> list[int]:
+        """Token ids from a sequence, a set or a tensor. Raises InvalidInput for what else they are."""
+        ids = ids.tolist() if isinstance(ids, Tensor) else ids
+        if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Sequence | Set):
+            raise InvalidInput(f"{what} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
         size = self.pair.target.vocab_size
         for token in ids:
             if type(token) is not int or not 0 <= token < size:
-                raise InvalidInput(f"the prompt holds {token!r}; allowed: token ids from 0 to {size - 1}")
-        return ids
+                raise InvalidInput(f"{what} holds {token!r}; allowed: token ids from 0 to {size - 1}")
+        return list(ids)
 
 
 def _global_generator(device: torch.device) -> Generator:

@@ -84,7 +84,7 @@ class Speculative:
         if self._kept[0] is not model:
             self._kept = model, Speculator(model, self.draft, self.tree, self.verifier, self.draws)
         speculator: Speculator = self._kept[1]
-        streamer = _streamer_of_caller()
+        streamer = _argument_of_caller("streamer")
         if not self.allow_biased:
             speculator.warn_of_bias(warp)
         length = input_ids.shape[1]
@@ -126,8 +126,10 @@ def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: b
         # With other options, such as the fewest tokens to keep, it is not what the value alone gives.
         is_plain = kind in remaining and vars(processor) == vars(kind(getattr(processor, _WARPERS[kind])))
         if not is_plain:
+            options = getattr(processor, "__dict__", {}).items()
+            simple = {name: value for name, value in options if isinstance(value, str | int | float)}
             raise InvalidInput(
-                f"logits processor {kind.__name__} {vars(processor)} cannot be applied to a tree; "
+                f"logits processor {kind.__name__} {simple} cannot be applied to a tree; "
                 "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
             )
         settings[_WARPERS[kind]] = getattr(processor, _WARPERS[kind])
@@ -142,6 +144,7 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
     mode, cache = config.get_generation_mode(), config.cache_implementation
     sequences = config.num_return_sequences or 1
     problems = [
+        (_argument_of_caller("assistant_model") is not None, "assistant_model", "none; speculative(draft)"),
         (model.config.is_encoder_decoder, "an encoder-decoder", "decoders alone"),
         (mode not in _MODES, f"generation mode {mode.value}", ", ".join(known.value for known in _MODES)),
         (sequences > 1, f"num_return_sequences {sequences}", "1"),
@@ -170,14 +173,14 @@ def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:
     return False
 
 
-def _streamer_of_caller() -> Any | None:
-    """The streamer of the `generate` of transformers that is running, None where it has none.
+def _argument_of_caller(name: str) -> Any | None:
+    """An argument of the `generate` of transformers that is running, None where it has none.
 
-    `generate` puts the prompt into a streamer, but hands it on to methods of its own alone, at least up to
-    5.23: whoever reads the other end of a streamer would wait for ever for the rest. So it is looked up
-    where `generate` keeps it.
+    `generate` hands a streamer and an assistant_model on to methods of its own alone, at least up to 5.23,
+    but puts the prompt into the streamer: whoever reads its other end would wait for ever for the rest. So
+    they are looked up where `generate` keeps them.
     """
     code, frame = inspect.unwrap(GenerationMixin.generate).__code__, inspect.currentframe()
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
-    return None if frame is None else frame.f_locals.get("streamer")
+    return None if frame is None else frame.f_locals.get(name)

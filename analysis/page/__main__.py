@@ -23,14 +23,18 @@ from resispec.files import write_atomically, write_json
 def write(profile: str, results: Path) -> Path:
     """Write the page of a profile, return its path; one that is there stays until the new one is complete.
 
-    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, OSError when the
-    page cannot be written.
+    results: the folder of raw/ and PROFILE/. Raises InvalidInput for an unknown profile, for no folder and
+    where nothing was measured, OSError when the page cannot be written.
     """
     check_profile(profile)
+    if not results.is_dir():
+        raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
     names, read = sections.artefacts(), []
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
         read.append(sections.read(name, profile, results))
+    if not any(section.plan or section.problem for section in read):
+        raise InvalidInput(f"nothing of profile {profile} is measured in {results}; `make reproduce` does it")
     facts = provenance.facts([section.plan for section in read if section.plan], results / "raw" / profile)
     path = results / profile / artefact.REPORT
     text = render(read, profile, facts, path.parent)

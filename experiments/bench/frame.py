@@ -68,6 +68,7 @@ def run_bench(
 
     def work() -> int:
         stem.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=stem.parent).close()  # what cannot be written to is refused first
         tables, notes, frame = measure(options)
         page = "\n".join([*map(markdown, tables), "\n\n".join(notes), ""])
         if frame is not None:

@@ -1,24 +1,33 @@
-"""A server's JSON endpoints, asked again where another try may help."""
+"""A server's JSON endpoints, asked again where another try may help; however it answers, that has an end."""
 
 from __future__ import annotations
 
-import time
+import asyncio
+import json
+from asyncio import sleep
 from collections.abc import Mapping
+from functools import cache
+from ipaddress import ip_address
+from threading import Thread
 from typing import Any
 
 import httpx
 
 from referee.engines.base import Unanswered
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput, first_line, printable
+
+MOST_BYTES = 16 * 2**20
+"""The largest answer that is read: token ids of a hundred thousand positions take a tenth of it."""
 
 
 class Server:
     """A server at an address, for any number of threads.
 
-    key: sent as a bearer token, nothing when None. tries: of one request; a refused or broken connection, a
-    status from 500 and 429 (too many requests) are tried again. timeout_s: without a byte from the server,
-    which sends none before a whole answer is there. first_wait_s: before the second try, and twice as long
-    before each one that follows. Raises InvalidInput for no address.
+    key: sent as a bearer token, nothing when None; over plain http only to this machine, or if `plain_key`.
+    tries: of one request; a refused or broken connection, a status from 500 and 429 (too many requests) are
+    tried again. timeout_s: of one request with all its tries, until its answer is there as a whole.
+    first_wait_s: before the second try, and twice as long before each one that follows. Raises InvalidInput
+    for no address, and for a key that is none or that anyone on the way could read.
     """
 
     def __init__(
@@ -28,6 +37,7 @@ class Server:
         tries: int = 6,
         timeout_s: float = 600,
         first_wait_s: float = 0.5,
+        plain_key: bool = False,
     ) -> None:
         try:
             address = httpx.URL(url)
@@ -35,62 +45,119 @@ class Server:
             address = httpx.URL()
         if address.scheme not in ("http", "https") or not address.host:
             raise InvalidInput(f"{url!r} is no server; allowed: an address like http://localhost:8000")
+        if key and not (key.isascii() and key.isprintable()):
+            raise InvalidInput("the server's key holds a character that no request can carry")
+        is_here = _is_this_machine(address.host)
+        if key and address.scheme == "http" and not (is_here or plain_key):
+            raise InvalidInput(
+                f"the key for {url} would be sent without encryption; allowed: https, an address of this "
+                "machine, or --plain-key, which sends it all the same"
+            )
         self.url = url.rstrip("/").removesuffix("/v1")  # which users of OpenAI's clients append
-        self._tries, self._first_wait_s = tries, first_wait_s
-        self._client = httpx.Client(
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(timeout_s, connect=10.0),
-            limits=httpx.Limits(max_connections=None),  # `write_transcripts` limits them
+        self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
+        # What is packed can be a thousand times as large when it is unpacked.
+        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=httpx.Timeout(None, connect=10.0),
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),  # callers limit them
+            trust_env=not is_here,  # no proxy between this machine and itself
         )
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path; an empty one where the server has no such path.
 
-        Raises Unanswered when there is no answer, InvalidInput for one that is an error or no JSON object.
+        Raises Unanswered when there is no answer, InvalidInput for one that is an error, no JSON object, or
+        too large.
         """
-        response = self._exchange("GET", path, None)
-        return {} if response.status_code == httpx.codes.NOT_FOUND else self._content(response, path)
+        status, body = self._exchange("GET", path, None)
+        return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of a path to an object. Raises: as `get`, and InvalidInput where there is no path."""
-        response = self._exchange("POST", path, body)
-        if response.status_code in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
+        status, answer = self._exchange("POST", path, body)
+        if status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
             raise InvalidInput(
-                f"{self.url} takes no requests at {path} (status {response.status_code}), "
-                "so it speaks another format"
+                f"{self.url} takes no requests at {path} (status {status}), so it speaks another format"
             )
-        return self._content(response, path)
+        return self._content(status, answer, path)
 
-    def _exchange(self, method: str, path: str, body: Mapping[str, Any] | None) -> httpx.Response:
-        for attempt in range(self._tries):
-            if attempt:
-                time.sleep(self._first_wait_s * 2 ** (attempt - 1))
-            try:
-                response = self._client.request(method, f"{self.url}{path}", json=body)
-                if response.status_code < 500 and response.status_code != httpx.codes.TOO_MANY_REQUESTS:
-                    return response
-                problem = f"status {response.status_code}: {_beginning(response)}"
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                problem = first_line(error)
+    def _exchange(self, *request: Any) -> tuple[int, bytes]:
+        """The status and the body of the answer to a method, a path and an object."""
+        return asyncio.run_coroutine_threadsafe(self._in_time(*request), _loop()).result()
+
+    async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        problem = "it is silent, or slow"
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for attempt in range(self._tries):
+                    if attempt:
+                        await sleep(self._first_wait_s * 2 ** (attempt - 1))
+                    try:
+                        status, answer = await self._reply(method, path, body)
+                        if status < 500 and status != httpx.codes.TOO_MANY_REQUESTS:
+                            return status, answer
+                        problem = f"status {status}: {_beginning(answer)}"
+                    except httpx.TransportError as error:
+                        problem = first_line(error)
+        except TimeoutError:
+            raise Unanswered(
+                f"{self.url} gives no whole answer at {path} within {self._timeout_s:g} s ({problem})"
+            ) from None
         raise Unanswered(f"{self.url} gives no answer at {path} in {self._tries} tries ({problem})")
 
-    def _content(self, response: httpx.Response, path: str) -> dict[str, Any]:
-        if response.is_error or response.is_redirect:
+    async def _reply(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        answer = bytearray()
+        async with self._client.stream(method, f"{self.url}{path}", json=body) as response:
+            if (packing := response.headers.get("Content-Encoding", "identity")) != "identity":
+                raise InvalidInput(
+                    f"{self.url} answers at {path} in {packing[:20]!r}; it was asked not to pack"
+                )
+            async for piece in response.aiter_raw():
+                answer += piece
+                if len(answer) > MOST_BYTES:
+                    raise InvalidInput(
+                        f"{self.url} answers at {path} with more than {MOST_BYTES / 2**20:.2g} MiB; token "
+                        "ids take less"
+                    )
+        return response.status_code, bytes(answer)
+
+    def _content(self, status: int, body: bytes, path: str) -> dict[str, Any]:
+        if status >= 300:
             raise InvalidInput(
-                f"{self.url} refuses a request at {path} (status {response.status_code}): "
-                f"{_beginning(response)}"
+                f"{self.url} refuses a request at {path} (status {status}): {_beginning(body)}"
             )
         try:
-            content = response.json()
+            content = json.loads(body, parse_int=_number)
         except (ValueError, RecursionError):
             content = None
         if not isinstance(content, dict):
             raise InvalidInput(
-                f"{self.url} answers at {path} with no JSON object, but with {_beginning(response)!r}"
+                f"{self.url} answers at {path} with no JSON object, but with {_beginning(body)!r}"
             )
         return content
 
 
-def _beginning(response: httpx.Response) -> str:
-    """The first words of a response, in one line."""
-    return " ".join(response.text.split())[:200]
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """A loop that runs for good: a task, and no thread, can be stopped wherever it waits for a server."""
+    loop = asyncio.new_event_loop()
+    Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; one with more digits than any here is a float, which arithmetic does not choke on."""
+    return int(digits) if len(digits) < 19 else float(digits)
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _beginning(body: bytes) -> str:
+    """The first words of an answer, in one line."""
+    return printable(" ".join(body[:2000].decode(errors="replace").split()))[:200]

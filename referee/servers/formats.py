@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from referee.engines.base import Answer, Unanswered, acceptance, require_off
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, printable
 from resispec.sampling import Sampling
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class ServedEngine:
                 "or put tokens before it, so a transcript would not say what the model saw"
             )
         self.check_applied(content, body)
-        told = dig(content, *self.reason)
-        if not isinstance(told, str) or (reason := self.reasons.get(told, told)) in ("abort", "error"):
+        told = name_in(content, *self.reason)
+        if told is None or (reason := self.reasons.get(told, told)) in ("abort", "error"):
             raise Unanswered(f"the server gave the request up (finish reason {told!r})")
         extra = self.acceptance(content, len(tokens))
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
@@ -96,7 +96,7 @@ class Vllm(ServedEngine):
 
     def __init__(self, server: Server) -> None:
         self.model = dig(server.get("/v1/models"), "data", 0, "id")
-        super().__init__(server, dig(server.get("/version"), "version"))
+        super().__init__(server, name_in(server.get("/version"), "version"))
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for a temperature that vLLM would change."""
@@ -151,7 +151,7 @@ class Sglang(ServedEngine):
 
     def __init__(self, server: Server) -> None:
         info = server.get("/server_info") or server.get("/get_server_info")  # the later name first
-        super().__init__(server, dig(info, "version"))
+        super().__init__(server, name_in(info, "version"))
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class LlamaCpp(ServedEngine):
     )
 
     def __init__(self, server: Server) -> None:
-        super().__init__(server, dig(server.get("/props"), "build_info"))
+        super().__init__(server, name_in(server.get("/props"), "build_info"))
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
@@ -222,7 +222,9 @@ class LlamaCpp(ServedEngine):
             found = None if name in about else dig(applied, name)
             is_number = isinstance(found, int | float) and isinstance(value, int | float)
             if not (math.isclose(found, value, rel_tol=1e-5) if is_number else found in (None, value)):
-                raise InvalidInput(f"the server applied {name} {found!r} where {value!r} was asked for")
+                raise InvalidInput(
+                    f"the server applied {name} {ascii(found)[:60]} where {value!r} was asked for"
+                )
         if dig(applied, "grammar"):
             raise InvalidInput("the server applies a grammar of its own, which no transcript can declare")
         if dig(content, "truncated"):
@@ -259,6 +261,12 @@ def dig(content: Any, *keys: str | int) -> Any:
         except (LookupError, TypeError):
             return None
     return content
+
+
+def name_in(content: Any, *keys: str | int) -> str | None:
+    """The text under these keys, `printable` and of 100 characters at most, or None."""
+    text = dig(content, *keys)
+    return printable(text)[:100] if isinstance(text, str) else None
 
 
 def whole_number(content: Any, *keys: str | int) -> int | None:

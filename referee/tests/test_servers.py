@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 from toy_server import (
     ENGINES,
     EOS,
+    ESCAPES,
+    HOSTILE,
     PROMPTS,
     QUICK,
     VERSIONS,
@@ -134,10 +139,57 @@ def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tm
     write(vllm, tmp_path / "rows.jsonl")
     assert len(vllm.posts) == len(PROMPTS) + 3 and len(lines(tmp_path / "rows.jsonl")) == len(PROMPTS)
     waits, vllm.is_dead = [], True
-    monkeypatch.setattr("referee.servers.client.time.sleep", waits.append)
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    monkeypatch.setattr("referee.servers.client.sleep", sleep)
     with pytest.raises(Unanswered, match="in 4 tries"):
         Server(vllm.url, tries=4).post("/v1/completions", {})
     assert waits == [0.5, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("fault", [*HOSTILE, "500"])
+def test_a_request_has_an_end_whatever_the_server_does(vllm, fault, monkeypatch):
+    """Time is limited with all tries, and so is what is read; of the faults a status alone is asked again."""
+    monkeypatch.setattr("referee.servers.client.MOST_BYTES", 2**17)
+    message = {
+        "flood": "answers at /v1/completions with more than 0.12 MiB",
+        "packed": "answers at /v1/completions in 'gzip'; it was asked",
+        "500": "within 0.5 s .status 500",
+    }.get(fault, "gives no whole answer at /v1/completions within 0.5 s .it is silent, or slow")
+    vllm.faults, started = dict.fromkeys(range(9), fault), time.monotonic()
+    with pytest.raises(InvalidInput, match=message):
+        Server(vllm.url, timeout_s=0.5, first_wait_s=0.2, tries=9).post("/v1/completions", {"prompt": [1]})
+    assert time.monotonic() - started < 5 and len(vllm.posts) == (2 if fault == "500" else 1)
+
+
+def test_nothing_that_a_terminal_obeys_is_written_or_said(vllm, tmp_path, monkeypatch):
+    monkeypatch.setitem(VERSIONS, "vllm", f"9{ESCAPES}.1" + 200 * "0")
+    vllm.alter = lambda content: content["choices"][0].update(finish_reason=f"end{ESCAPES}")
+    path = tmp_path / "rows.jsonl"
+    [row] = write(vllm, path, PROMPTS[:1])
+    assert row.finish_reason == "end[2J]0;mine5m" and row.engine_version.startswith("9[2J]0;mine5m.10")
+    assert len(row.engine_version) == 100
+    assert write(vllm, path, PROMPTS[:1]) == [row] and len(vllm.posts) == 1  # it is the same engine
+    path.write_text(json.dumps(lines(path)[0] | {"engine": f"x{ESCAPES}"}))
+    assert read_transcripts(path)[0].engine == "x[2J]0;mine5m"
+    vllm.faults = {1: "400"}
+    with pytest.raises(InvalidInput, match="so said the server") as found:
+        write(vllm, tmp_path / "others.jsonl", PROMPTS[:1])
+    assert str(found.value).isprintable()
+
+
+def test_numbers_that_nothing_can_be_calculated_with_are_no_numbers(toy, tmp_path):
+    huge = 10**400
+    changes = {
+        "vllm": lambda content: content["metrics"]["speculative_decoding"].update(num_draft_tokens=huge),
+        "sglang": lambda content: content["meta_info"].update(spec_num_proposed_drafts=huge),
+        "llama_cpp": lambda content: content["timings"].update(draft_n_accepted=huge),
+    }
+    toy.alter = changes[toy.engine]
+    [row] = write(toy, tmp_path / "rows.jsonl", PROMPTS[:1])
+    assert "spec_decode" not in row.extra
 
 
 UNFIT = {
@@ -209,5 +261,21 @@ def test_addresses_keys_and_formats(vllm, tmp_path):
     assert vllm.keys == ["Bearer secret"]
     with ToyServer("vllm") as toy:
         url = toy.url
-    with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*refused"):
+    with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*attempts failed"):
         FORMATS["vllm"](Server(url, **QUICK))
+
+
+def test_a_key_is_sent_where_nobody_else_reads_it():
+    for url in ("https://a.org", "http://localhost:1", "http://127.0.0.9", "http://[::1]:8000/v1"):
+        Server(url, key="secret")
+    Server("http://a.org", key="secret", plain_key=True)
+    for url, key, message in (
+        ("http://a.org", "secret", "without encryption; allowed: https, an address of this machine, or --pl"),
+        ("http://localhost.a.org", "secret", "without encryption"),
+        ("http://10.0.0.1", "secret", "without encryption"),
+        ("https://a.org", "sec\nret", "key holds a character that no request can carry"),
+        ("https://a.org", "s\u00e9cret", "key holds a character that no request can carry"),
+    ):
+        with pytest.raises(InvalidInput, match=message) as found:
+            Server(url, key=key)
+        assert key not in str(found.value)

@@ -103,6 +103,7 @@ OPTIONS = [
     (NOBODY, "--server needs a --format; allowed: llama_cpp, sglang, vllm"),
     (["--server", "127.0.0.1", "--format", "vllm"], "'127.0.0.1' is no server"),
     ([*NOBODY, "--format", "vllm", "--tries", "1"], "gives no answer at /v1/models"),
+    (["--server", "http://a.org", "--format", "vllm"], "the key for http://a.org would be sent without encr"),
     ([*NOBODY, "--format", "vllm", "--top-p", "2"], "top_p is 2.0; allowed: above 0, up to 1"),
     (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
@@ -112,6 +113,7 @@ OPTIONS = [
 
 
 def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv(transcribe.KEY, "secret")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)  # as where the extra is not installed
     monkeypatch.delitem(sys.modules, "referee.engines.llama_cpp", raising=False)
     path, ids = tmp_path / "prompts.jsonl", ids_file(tmp_path / "ids.jsonl")
@@ -121,6 +123,13 @@ def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
         given = ["--prompts", ids, "--num-prompts", 2, *options]
         code, _, line = run(capsys, tmp_path / "rows.jsonl", *given)
         assert code == 1 and line.startswith("error: ") and message in line, message
-    for options in ([], ["--server", "x", "--engine", "transformers"]):
+    engine = ["--engine", "transformers"]
+    for options, message in (
+        ([], "one of the arguments --server --engine is required"),
+        (["--server", "x", *engine], "not allowed with argument"),
+        ([*engine, "--seed", "9" * 23], "allowed: a number from 0, of 18 digits at most"),
+        ([*engine, "--num-prompts", "9" * 23], "allowed: a number from 1, of 18 digits at most"),
+    ):
         with pytest.raises(SystemExit, match="2"):
             run(capsys, tmp_path / "rows.jsonl", *options)
+        assert message in capsys.readouterr().err.splitlines()[-1]

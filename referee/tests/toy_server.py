@@ -5,9 +5,12 @@ And engines connected to it, with prompts and settings for them.
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import threading
+import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,6 +22,18 @@ from resispec.sampling import Sampling
 
 EOS = 0
 VERSIONS = {"vllm": "0.32.0", "sglang": "0.6.1", "llama_cpp": "b9999-abcdef"}
+ESCAPES = "\x1b[2J\x1b]0;mine\x07\x9b5m\u202e"
+"""Characters that clear a terminal, rename it, make it blink, and turn the text after them around."""
+_OK = b"HTTP/1.1 200 OK\r\n"
+HOSTILE = {
+    "flood": (_OK + b"\r\n", b" " * 2**16, 0),
+    "packed": (_OK + b"Content-Encoding: gzip\r\n\r\n", gzip.compress(bytes(2**20)), 0),
+    "slow": (_OK + b"\r\n", b" ", 0.02),
+    "slow header": (_OK + b"X: ", b"x", 0.02),
+    "never ready": (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 100, 0.001),
+    "silent": (b"", b"", 0.02),
+}
+"""Faults of a server that goes on for ever: how it begins, what it repeats, and its pauses in seconds."""
 POSTED = {"vllm": "/v1/completions", "sglang": "/generate", "llama_cpp": "/completion"}
 
 
@@ -118,7 +133,10 @@ ANSWERS = {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON), "text"."""
+    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON), "text".
+
+    And those of HOSTILE.
+    """
 
     protocol_version = "HTTP/1.1"
 
@@ -141,16 +159,26 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(404, '{"detail": "Not Found"}')
         elif fault == "drop":
             self.close_connection = True
+        elif fault in HOSTILE:
+            self._go_on(*HOSTILE[fault])
         elif fault == "text":
             self._send(200, "<html>a login page</html>")
         elif fault is not None and fault.isdecimal():
-            self._send(int(fault), '{"error": {"message": "so said the server"}}')
+            self._send(int(fault), f'{{"error": {{"message": "{ESCAPES}so said the server"}}}}')
         else:
             content = toy.answer(body)
             if toy.alter is not None:
                 toy.alter(content)
             text = json.dumps(content)
             self._send(200, text[: len(text) // 2] if fault == "cut" else text)
+
+    def _go_on(self, beginning: bytes, piece: bytes, pause_s: float) -> None:
+        self.close_connection = True
+        with suppress(OSError):  # the client has left
+            self.wfile.write(beginning)
+            for _ in range(1000):
+                self.wfile.write(piece)
+                time.sleep(pause_s)
 
     def _send(self, status: int, text: str) -> None:
         self.send_response(status)

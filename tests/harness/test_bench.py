@@ -2,6 +2,7 @@
 
 import runpy
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -101,10 +102,15 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
         ("rules", ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
+        ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file
         ("step_time", ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
     ],
 )
-def test_what_a_bench_cannot_do_is_refused_in_one_line(bench, arguments, message, monkeypatch, capsys):
+def test_what_a_bench_cannot_do_is_refused_in_one_line(
+    bench, arguments, message, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("embedded").symlink_to("/proc/self")
     monkeypatch.setattr(sys, "argv", ["bench", *arguments])
     monkeypatch.delitem(sys.modules, f"experiments.bench.{bench}", raising=False)
     with pytest.raises(SystemExit) as ended:

@@ -19,7 +19,7 @@ def raising(error):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (InvalidInput("no such pair\nmore about it"), "error: no such pair\n"),
+        (InvalidInput("no\x1b[2J such\tpair\nmore about it"), "error: no[2J such pair\n"),
         (FileNotFoundError(2, "No such file or directory", "a.jsonl"), "a.jsonl"),
         (KeyboardInterrupt(), "error: stopped; all is well\n"),
     ],

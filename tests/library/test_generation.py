@@ -50,6 +50,8 @@ def test_every_step_is_heard_and_nothing_after_the_end():
     found = generate("12", tokenizer=ToyTokenizer(7), max_new_tokens=200, on_step=heard.append)
     assert sum(heard, ()) == found.tokens and len(heard) == len(found.num_emitted)
     assert found.stop_reason == "eos" and found.tokens.index(7) == len(found.tokens) - 1
+    for ends in (torch.tensor([7]), {7}):
+        assert generate([1, 2], max_new_tokens=200, eos_token_ids=ends).tokens == found.tokens
     assert found.text == "".join(map(str, found.tokens))
 
 
@@ -91,6 +93,15 @@ def test_trees_have_names(tmp_path):
         (torch.zeros(3, 2, dtype=torch.int64), {}, "a batch of 3 prompts"),
         (["ab", "cd"], {}, "a batch of 2 prompts"),
         ([1, 8], {}, "the prompt holds 8; allowed: token ids from 0 to 7"),
+        (b"\1\2", {}, "the prompt is bytes; allowed: a list or a tensor of token ids"),
+        ({1: 2}, {}, "the prompt is dict; allowed"),
+        (torch.tensor(3), {}, "the prompt is int; allowed"),
+        ([1], {"eos_token_ids": ["a"]}, "eos_token_ids holds 'a'; allowed: token ids from 0 to 7"),
+        ([1], {"eos_token_ids": [8]}, "eos_token_ids holds 8; allowed"),
+        ([1], {"eos_token_ids": "7"}, "eos_token_ids is str; allowed: a list or a tensor"),
+        ([1], {"eos_token_ids": 7}, "eos_token_ids is int; allowed: a list or a tensor"),
+        ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
+        ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
         ([], {}, "at least one token"),
         ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, top_p"),

@@ -142,7 +142,8 @@ def test_artefacts_are_in_the_order_of_the_paper(page: Element, tmp_path: Path) 
     assert [*map(sections.titled, names)] == ["Table 12", "Figure 2", "Figure 10", "Frontier", "My sweep"]
 
 
-def test_nothing_is_measured_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_cell_is_measured_yet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_plan(tmp_path, "table2", []).write_text("{", encoding="utf-8")
     assert main(["--results", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert "report.html (0." in captured.out and "report: table1 (1 of " in captured.err
@@ -197,10 +198,18 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     allowed = "embedded, inflated, inflated_cpu, paper"
     assert capsys.readouterr().err == f"report: unknown profile 'mine'; allowed: {allowed}\n"
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "embedded" / "report.html").mkdir(parents=True)
+    assert main(["--results", str(tmp_path / "absent")]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"report: there is no folder {tmp_path}/absent; allowed")
+    assert main(["--results", str(tmp_path), "--profile", "paper"]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"report: nothing of profile paper is measured in {tmp_path}; ")
+    assert list(tmp_path.iterdir()) == []
+    write_plan(tmp_path, "table2", [])
+    (tmp_path / "embedded" / "report.html").mkdir()
     assert main(["--results", str(tmp_path)]) == 1
     assert "Is a directory" in capsys.readouterr().err.splitlines()[-1]
-    assert [path.name for path in (tmp_path / "embedded").iterdir()] == ["report.html"]
+    assert {path.name for path in (tmp_path / "embedded").iterdir()} == {"plans", "report.html"}
 
 
 def test_the_verdict_follows_from_the_rows(page: Element) -> None:
