@@ -38,9 +38,9 @@ def inline(text: str) -> Markup:
 
 
 def glossary(path: Path = DOCS.parent / "glossary.md") -> dict[str, Markup]:
-    """The meaning of every word of the glossary, as HTML."""
+    """The meanings of the glossary's words, as HTML; words that are explained together are one text."""
     rows = re.findall(r"^\| (?!word )([^|]+) \| (.+) \|$", path.read_text(encoding="utf-8"), re.M)
-    return {word: inline(meaning) for words, meaning in rows for word in words.split(", ")}
+    return {words: inline(meaning) for words, meaning in rows}
 
 
 def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About | None:

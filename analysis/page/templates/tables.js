@@ -59,13 +59,13 @@ function addFilter(table) {
   table.closest(".table").querySelector(".tools").prepend(label, count);
 }
 
-// The columns that name a row stay at the left: as many of the last ones as leave half of the box to numbers.
+// The columns that name a row stay at the left: as many of the last ones as leave 40 % of the box to numbers.
 function pin(table) {
   const keys = Array.from(table.tHead.rows[0].cells).filter((cell) => cell.classList.contains("key"));
-  const widths = keys.map((key) => key.offsetWidth);
+  const widths = keys.map((key) => key.getBoundingClientRect().width);
   const left = widths.map((_, place) => widths.slice(0, place).reduce((sum, width) => sum + width, 0));
   const end = left.at(-1) + widths.at(-1);
-  const start = left.find((edge) => end - edge <= table.parentElement.clientWidth / 2) ?? left.at(-1);
+  const start = left.find((edge) => end - edge <= table.parentElement.clientWidth * 0.6) ?? left.at(-1);
   for (const row of table.rows) keys.forEach((key, place) => { row.cells[place].style.left = `${left[place] - start}px`; });
 }
 
