@@ -156,4 +156,5 @@ def _compared(
     here = chosen[place].drop_duplicates().merge(rows[["cell_id", *place]])
     here = here.merge(ceilings[["cell_id", "value", "lower", "upper"]]).drop_duplicates(place)
     for row in here.to_dict("records"):
-        yield f"Ceiling of exact verifiers, {labels.name('tree', row['tree'])}", Number.of(row, ".2f"), "ceiling"
+        name = f"Ceiling of exact verifiers, {labels.name('tree', row['tree'])}"
+        yield name, Number.of(row, ".2f"), "ceiling"

@@ -27,7 +27,7 @@ TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
 """Longer tables of steps are folded."""
 MAX_COLUMNS = 13
-"""So many columns, without the paper's, fit beside each other on a screen of 1400 pixels."""
+"""Columns beside the paper's that fit on a screen of 1400 pixels."""
 FIRST = tuple(metric.name for metric in (ACCEPTED_LENGTH, GAIN, SPEEDUP))
 """Quantities that are shown before others."""
 VARIATION = ("total_variation", "total_variation_z")
@@ -139,7 +139,7 @@ def arranged(table: Table) -> Table:
 
 
 def folded(table: Table) -> tuple[str, set[int]]:
-    """What a table shows on demand alone: in words, "" for nothing; and the places of columns among it.
+    """Parts of a table that fold out: in words, "" for none; and the places of the columns among them.
 
     These are the paper's figures, and of more than MAX_COLUMNS others the last quantities.
     """

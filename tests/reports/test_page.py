@@ -99,7 +99,14 @@ def test_a_table_begins_with_keys_audits_lengths_and_gains() -> None:
         Column("accepted_length", "Accepted length", "number"),
         Column("audit", "Audit", "audit"),
     )
-    row = (Key("a", "A"), Number(9.0), Number(1.4), Paper(1.5, 1.5), Number(3.0), Audit("biased", (9.0,), 1000))
+    row = (
+        Key("a", "A"),
+        Number(9.0),
+        Number(1.4),
+        Paper(1.5, 1.5),
+        Number(3.0),
+        Audit("biased", (9.0,), 1000),
+    )
     table = arranged(Table("toy", columns, (row,), "Caption"))
     headers = ["Method", "Audit", "Accepted length", "Gain", "(paper)", "Tokens/s"]
     assert [column.header for column in table.columns] == headers
@@ -268,7 +275,8 @@ def frontier_rows(verifier: str, verdict: str, gain: float, length: float) -> li
     numbers = {"accepted_length_gain": gain, "accepted_length": length, "speedup": gain / 2, "ceiling": 4.0}
     width = 0.0 if gain == 1 else 0.2
     return [
-        cell | {"quantity": name, "value": one, "lower": one - width, "upper": one + width, "verdict": verdict}
+        cell
+        | {"quantity": name, "value": one, "lower": one - width, "upper": one + width, "verdict": verdict}
         for name, one in numbers.items()
     ]
 
@@ -286,8 +294,9 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     found, best = facts(shown(frontier)), "Best gain without a bias seen"
     assert found[best] == (
         "1.50×",
-        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings. At its best it emits 3.50 [3.30, 3.70] "
-        "tokens a step at 0.65–0.75 times the tokens a second of SpecInfer on d5b3; no exact verifier emits more than 4.00 [3.80, 4.20] on such trees. Frontier",
+        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings, at 0.65–0.75 times the tokens a second "
+        "of SpecInfer on d5b3. At its best it emits 3.50 [3.30, 3.70] tokens a step; no exact verifier emits "
+        "more than 4.00 [3.80, 4.20] on such trees. Frontier",
     )
     value, sentence = found["ResiSpec above the ceiling of every exact verifier"]
     assert value == "1 of 2" and "4.30–4.50 tokens a step beside ceilings of 4.00" in sentence
