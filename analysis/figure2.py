@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -59,6 +60,12 @@ class Context:
     prefix: int
     quote: str
 
+    @property
+    def code(self) -> str:
+        """The quote as code in Markdown, between more backticks than it has itself."""
+        fence = "`" * max(2, 1 + max(map(len, re.findall("`+", self.quote)), default=0))
+        return f"{fence} {self.quote} {fence}"
+
     def is_of(self, cell: Mapping[str, Any]) -> bool:
         """Whether a cell is drawn."""
         return all(cell[key] == value for key, value in self.setting.items())
@@ -78,7 +85,7 @@ def make(plan: Plan) -> Artefact:
     if context:
         tuples = sorted({f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples})
         words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
-        about = [note.format(**words, quote=context.quote) for note in TEXTS["about"]]
+        about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
         picture = Picture(TEXTS["picture"], "figure2.png")
     notes = footer(results, plan, about, [BRACKETS], picture)
     table = Table("figure2", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
@@ -87,7 +94,7 @@ def make(plan: Plan) -> Artefact:
         drawn = [cell for cell in cells if context.is_of(cell)]
         laws = pd.DataFrame([bar for cell in drawn for bar in _bars(cell, results, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
-        quoted = [f"Drawn after `` {context.quote} ``."]
+        quoted = [f"Drawn after {context.code}."]
         tables += (plain("figure2_context", laws, "Figure 2: what is drawn.", quoted, specs),)
         numbers = frame[frame.cell_id.isin([cell["cell_id"] for cell in drawn])]
         pictures = {"figure2": draw(laws, numbers, context.quote)}

@@ -37,6 +37,12 @@ def inline(text: str) -> Markup:
     return _html(PARSER.parseInline(text))
 
 
+def glossary(path: Path = DOCS.parent / "glossary.md") -> dict[str, Markup]:
+    """The meanings of the glossary's words, as HTML; words that are explained together are one text."""
+    rows = re.findall(r"^\| (?!word )([^|]+) \| (.+) \|$", path.read_text(encoding="utf-8"), re.M)
+    return {words: inline(meaning) for words, meaning in rows}
+
+
 def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About | None:
     """The documentation of an artefact, without its quotes of tables; None where there is none.
 

@@ -27,7 +27,7 @@ QUANTITIES = {metric.name: (metric.label, metric.spec, metric.paper_spec) for me
 COLUMNS = (
     *(Column(name.lower(), name, "key") for name in ("Artefact", "Method", "Quantity")),
     Column("audit", "Audit", "audit"),
-    *(Column("range", name, kind) for name, kind in (("Paper", "paper"), ("Here", "number"))),
+    *(Column("range", name, "number") for name in ("Paper", "Here")),
     Column("measured", "Measured", "text"),
 )
 

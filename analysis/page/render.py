@@ -17,15 +17,19 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from analysis import labels
-from analysis.metrics import GAIN
+from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
 from analysis.page import documentation, headline, overview
 from analysis.page.sections import Section, titled
-from analysis.table import Audit, Cell, Gap, Key, Number, Paper, Table
+from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table
 from resispec.audit.verdict import LIMIT, Finding
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 MAX_OPEN_ROWS = 24
 """Longer tables of steps are folded."""
+MAX_COLUMNS = 13
+"""Columns beside the paper's that fit on a screen of 1400 pixels."""
+FIRST = tuple(metric.name for metric in (ACCEPTED_LENGTH, GAIN, SPEEDUP))
+"""Quantities that are shown before others."""
 VARIATION = ("total_variation", "total_variation_z")
 """Columns of the deviation of one node's law, and of its standard errors."""
 
@@ -41,12 +45,14 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
         "titled": titled,
         "slug": lambda verdict: str(verdict).replace(" ", "-"),  # as the name of a CSS class
         "entry": entry,
+        "folded": folded,
         "heights": heights,
         "number": labels.number,
         "between": headline.between,
         "methods": headline.methods,
     }
-    names = [section.name for section in sections]
+    names = [*(section.name for section in sections), "glossary"]
+    words = documentation.glossary()
     return environment.get_template("page.html.j2").render(
         profile=profile,
         headline=headline.values(sections),
@@ -54,6 +60,7 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
         overview=arranged(overview.table(sections)),
         sections=[_shown(section, names, folder) for section in sections],
         provenance=provenance,
+        words=words,
         max_open_rows=MAX_OPEN_ROWS,
     )
 
@@ -120,13 +127,36 @@ class Entry:
 
 
 def arranged(table: Table) -> Table:
-    """A table as it is shown: what audits say comes right after what names a row, and then its gains."""
-    kinds = [column.kind for column in table.columns]
-    first = GAIN.name if "audit" in kinds else None
-    ranks = [{"key": 0, "audit": 1}.get(column.kind, 2 + (column.key != first)) for column in table.columns]
-    order = sorted(range(len(ranks)), key=ranks.__getitem__)
+    """A table as it is shown: what names a row, what audits say, and FIRST before all other columns."""
+
+    def place(column: Column) -> int:
+        ranks = {"key": -2, "audit": -1}
+        return ranks.get(column.kind, FIRST.index(column.key) if column.key in FIRST else len(FIRST))
+
+    order = sorted(range(len(table.columns)), key=lambda index: place(table.columns[index]))
     columns, *rows = (tuple(line[place] for place in order) for line in (table.columns, *table.rows))
     return replace(table, columns=columns, rows=tuple(rows))
+
+
+def folded(table: Table) -> tuple[str, set[int]]:
+    """Parts of a table that fold out: in words, "" for none; and the places of the columns among them.
+
+    These are the paper's figures, and of more than MAX_COLUMNS others the last quantities.
+    """
+    places = [place for place, column in enumerate(table.columns) if column.kind != "paper"]
+    if len(places) > MAX_COLUMNS:
+        last = table.columns[places[MAX_COLUMNS]].key
+        places = list(itertools.takewhile(lambda place: table.columns[place].key != last, places))
+    columns = set(range(len(table.columns))) - set(places)
+    cells = list(itertools.chain(*table.rows))
+    parts = {
+        "intervals": any(isinstance(cell, Number) and not math.isnan(cell.low) for cell in cells),
+        "scores of audits": any(isinstance(cell, Audit) and cell.z for cell in cells),
+        "the paper's figures": any(column.kind == "paper" for column in table.columns),
+        "more columns": any(table.columns[place].kind != "paper" for place in columns),
+    }
+    *names, last = [name for name, is_there in parts.items() if is_there] or [""]
+    return " and ".join([", ".join(names), last] if names else [last]), columns
 
 
 def heights(table: Table) -> list[list[float]]:

@@ -19,6 +19,7 @@ from analysis import figure1, figure2, figure3, figures, frontier, speed
 from analysis.artefact import Artefact
 from analysis.figure2 import TEXTS, typical
 from analysis.load import read_plan
+from analysis.page.documentation import inline
 from resispec.errors import InvalidInput
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published" / "embedded"
@@ -138,9 +139,12 @@ def test_the_picture_of_residuals_says_its_numbers_in_words(made: Callable[..., 
 
 def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_path: Path) -> None:
     row = toy_artefacts.residual_row(0, [0.5, 0.25], [[0.1, 0.2, 0.4, 0.3]] * 3, 0.0)
+    row["context"] = ["a word in ``code`` and *more*" for _ in row["context"]]
     own = save(make_cell(tmp_path, "my_rule"), [row])
     artefact = figure2.make(planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard")]))
-    assert "of the my rule rule" in " ".join(artefact.tables[0].notes)
+    notes = " ".join(artefact.tables[0].notes)
+    assert "of the my rule rule" in notes
+    assert "<code>a word in ``code`` and *more*</code>." in inline(notes)
     none = figure2.make(planned(tmp_path, "figure2", [make_cell(tmp_path, "standard")]))
     assert not none.figures and len(none.tables) == 1
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import pandas as pd
@@ -17,9 +18,9 @@ from analysis import table1
 from analysis.artefact import Artefact
 from analysis.page import documentation, sections, steps
 from analysis.page.__main__ import main, write
-from analysis.page.render import VARIATION, Entry, arranged, entry, heights, render
+from analysis.page.render import VARIATION, Entry, arranged, entry, folded, heights, render
 from analysis.page.sections import Section
-from analysis.table import Audit, Column, Gap, Key, Notes, Number, Paper, Table, Text
+from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table, Text
 
 
 @pytest.fixture(scope="module")
@@ -89,19 +90,51 @@ def test_cells_are_shown_by_what_they_are() -> None:
     assert {cell: entry(cell) for cell in cells} == cells
 
 
-def test_a_table_begins_with_keys_audits_and_gains_and_explains_its_columns() -> None:
+def test_a_table_begins_with_keys_audits_lengths_and_gains() -> None:
     columns = (
         Column("method", "Method", "key"),
         Column("tokens_per_s", "Tokens/s", "number"),
         Column("accepted_length_gain", "Gain", "number"),
         Column("accepted_length_gain", "(paper)", "paper"),
+        Column("accepted_length", "Accepted length", "number"),
         Column("audit", "Audit", "audit"),
     )
-    row = (Key("a", "A"), Number(9.0), Number(1.4), Paper(1.5, 1.5), Audit("biased", (9.0,), 1000))
-    notes = Notes(("About *it*.",), definitions=({"Gain": "accepted length over the baseline's"}, "How."))
-    table = arranged(Table("toy", columns, (row,), "Caption", pd.DataFrame(), notes))
-    assert [column.header for column in table.columns] == ["Method", "Audit", "Gain", "(paper)", "Tokens/s"]
-    assert table.rows == ((row[0], row[4], row[2], row[3], row[1]),)
+    row = (
+        Key("a", "A"),
+        Number(9.0),
+        Number(1.4),
+        Paper(1.5, 1.5),
+        Number(3.0),
+        Audit("biased", (9.0,), 1000),
+    )
+    table = arranged(Table("toy", columns, (row,), "Caption"))
+    headers = ["Method", "Audit", "Accepted length", "Gain", "(paper)", "Tokens/s"]
+    assert [column.header for column in table.columns] == headers
+    assert table.rows == ((row[0], row[5], row[4], row[2], row[3], row[1]),)
+
+
+NUMBER, INTERVAL, AUDIT = Number(1.0), Number(1.0, 0.9, 1.1), Audit("biased", (9.0, 9.0), 10)
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "words", "places"),
+    [
+        ([("a", "key"), ("b", "number")], (Key(1, "1"), NUMBER), "", set()),
+        ([("a", "key"), ("b", "number")], (Key(1, "1"), INTERVAL), "intervals", set()),
+        (
+            [("b", "number"), ("b", "paper"), ("c", "audit")],
+            (INTERVAL, Paper(1.0, 1.0), AUDIT),
+            "intervals, scores of audits and the paper's figures",
+            {1},
+        ),
+        ([(str(place), "number") for place in range(13)], (NUMBER,) * 13, "", set()),
+        ([(str(place // 4), "number") for place in range(14)], (NUMBER,) * 14, "more columns", {12, 13}),
+    ],
+)
+def test_what_folds_out_of_a_table(columns: Any, row: Any, words: str, places: set[int]) -> None:
+    """A quantity is folded whole: of 14 columns the last two, which are of one quantity."""
+    shown = tuple(Column(key, key, kind) for key, kind in columns)
+    assert folded(Table("toy", shown, (row,), "")) == (words, places)
 
 
 def test_gaps_are_shown_as_gaps(page: Element, source: str) -> None:
@@ -134,7 +167,7 @@ def test_what_is_stale_or_cannot_be_read_is_said_in_its_section(
 
 def test_artefacts_are_in_the_order_of_the_paper(page: Element, tmp_path: Path) -> None:
     names = [one.get("id") for one in page.iterfind(".//section")]
-    assert names == ["verdict", "overview", *sections.artefacts(), "provenance"]
+    assert names == ["verdict", "overview", *sections.artefacts(), "glossary", "provenance"]
     for name in ("my_sweep.yaml", "figure10.yaml", "figure2.yaml", "frontier.yaml", "table12.yaml"):
         (tmp_path / name).touch()
     names = sections.artefacts(tmp_path)
@@ -248,9 +281,11 @@ def frontier_rows(verifier: str, verdict: str, gain: float, length: float) -> li
     """A cell on d5b3 whose ceiling is 4.0 [3.8, 4.2], in a setting of its own for every gain."""
     cell = {"cell_id": f"{verifier}{gain}", "pair": "embedded", "dataset": f"of {gain}", "temperature": 1.0}
     cell |= {"decoder": "specinfer", "tree": "d5b3", "verifier": verifier, "status": "done"}
-    numbers = {"accepted_length_gain": gain, "accepted_length": length, "ceiling": 4.0}
+    numbers = {"accepted_length_gain": gain, "accepted_length": length, "speedup": gain / 2, "ceiling": 4.0}
+    width = 0.0 if gain == 1 else 0.2
     return [
-        cell | {"quantity": name, "value": one, "lower": one - 0.2, "upper": one + 0.2, "verdict": verdict}
+        cell
+        | {"quantity": name, "value": one, "lower": one - width, "upper": one + width, "verdict": verdict}
         for name, one in numbers.items()
     ]
 
@@ -268,8 +303,9 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     found, best = facts(shown(frontier)), "Best gain without a bias seen"
     assert found[best] == (
         "1.50×",
-        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings. At its best it emits 3.50 [3.30, 3.70] "
-        "tokens a step; no exact verifier emits more than 4.00 [3.80, 4.20] on such trees. Frontier",
+        "SpecInfer + optimal, d5b3: 1.30–1.50 times over 2 settings, at 0.65–0.75 times the tokens a second "
+        "of SpecInfer on d5b3. At its best it emits 3.50 [3.30, 3.70] tokens a step; no exact verifier emits "
+        "more than 4.00 [3.80, 4.20] on such trees. Frontier",
     )
     value, sentence = found["ResiSpec above the ceiling of every exact verifier"]
     assert value == "1 of 2" and "4.30–4.50 tokens a step beside ceilings of 4.00" in sentence
@@ -278,10 +314,32 @@ def test_exact_verifiers_and_the_ceiling() -> None:
     assert value == "2 of 2" and "decide 1 more" in sentence
     assert bars(shown(frontier)) == [("biased", "4.50"), ("ceiling", "4.00")]
     levels = pd.DataFrame(frontier_rows("level_optimal", "no bias seen", 1.6, 3.7)[:2])
-    assert facts(shown(frontier, Table("levels", (), (), "", levels)))[best][1] == (
+    page = shown(frontier, Table("levels", (), (), "", levels.assign(dataset="of 1.9")))
+    assert facts(page)[best][1] == (
         "SpecInfer + whole levels, optimal, d5b3: 1.60 times over 1 settings. At its best it emits 3.70 "
         "[3.50, 3.90] tokens a step. Levels"
     )
+    assert bars(page) == [("biased", "4.50"), ("no-bias-seen", "3.70"), ("ceiling", "4.00")]
+
+
+def test_rows_of_resispec_without_a_bias_are_the_standard_rule_or_misses_of_the_test() -> None:
+    cells = [
+        *frontier_rows("resispec", "biased", 1.9, 4.5),
+        *frontier_rows("resispec", "no bias seen", 1.2, 4.3),
+        *[row | {"decoder": "eagle"} for row in frontier_rows("resispec", "no bias seen", 1.0, 2.0)],
+    ]
+    sentence = facts(shown(Table("frontier", (), (), "", pd.DataFrame(cells))))[
+        "ResiSpec's rows that audit as biased"
+    ][1]
+    assert "EAGLE + ResiSpec (1) is the standard rule there" in sentence
+    assert "SpecInfer + ResiSpec (1) is a miss of the test" in sentence
+
+
+def test_a_note_points_to_the_words_of_the_glossary(page: Element) -> None:
+    linked = {text(one) for one in page.iterfind(".//dl[@class='definitions']//a[@href='#glossary']")}
+    assert linked == {"Accepted length", "Ceiling", "Gain", "Speedup", "Speedup vs autoregressive"}
+    words = [text(one) for one in page.iterfind(".//section[@id='glossary']//dt")]
+    assert len(words) == 10 and words[0] == "target, draft" and words[-1] == "ceiling"
 
 
 def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Element) -> None:

@@ -1,5 +1,5 @@
 "use strict";
-// Sorting and filtering. Without this script the tables are complete and plain.
+// Sorting, filtering and pinned columns. Without this script the tables are complete and plain.
 
 // A cell that holds no number is last, whichever way a column of numbers is sorted.
 function compare(direction, areNumbers) {
@@ -56,13 +56,21 @@ function addFilter(table) {
     tell(filterBy(table, input.value.toLowerCase().split(/\s+/).filter(Boolean)));
   });
   tell(total);
-  const bar = document.createElement("div");
-  bar.className = "filter";
-  bar.append(label, count);
-  table.closest(".table").prepend(bar);
+  table.closest(".table").querySelector(".tools").prepend(label, count);
+}
+
+// The columns that name a row stay at the left: as many of the last ones as leave 40 % of the box to numbers.
+function pin(table) {
+  const keys = Array.from(table.tHead.rows[0].cells).filter((cell) => cell.classList.contains("key"));
+  const widths = keys.map((key) => key.getBoundingClientRect().width);
+  const left = widths.map((_, place) => widths.slice(0, place).reduce((sum, width) => sum + width, 0));
+  const end = left.at(-1) + widths.at(-1);
+  const start = left.find((edge) => end - edge <= table.parentElement.clientWidth * 0.6) ?? left.at(-1);
+  for (const row of table.rows) keys.forEach((key, place) => { row.cells[place].style.left = `${left[place] - start}px`; });
 }
 
 for (const table of document.querySelectorAll("table[id^='data-']")) {
   addSorting(table);
   addFilter(table);
+  new ResizeObserver(() => pin(table)).observe(table);
 }
