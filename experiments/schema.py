@@ -13,7 +13,9 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
+from analysis.cli import DIALECTS
 from resispec.errors import InvalidInput
+from resispec.sampling import Warp
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CHAT = "chat"
@@ -121,8 +123,7 @@ def check_values(config: dict[str, Any]) -> None:
 
     Only what can be known without a model is checked.
     """
-    if not 0 < config["temperature"] < math.inf:
-        raise InvalidInput(f"temperature is {config['temperature']}; allowed: greater than 0, and finite")
+    Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)
         if value is not None and not least <= value <= most:
@@ -169,3 +170,4 @@ def _fingerprint(kind: str, *options: Any) -> str:
 
 for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
+OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)
