@@ -23,7 +23,7 @@ ifeq ($(filter $(PROFILE),$(PROFILES)),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: $(PROFILES))
 endif
 else
-CHOSEN = $(eval CHOSEN := $$(shell $(PY) -m analysis.cli))$(or $(CHOSEN),$(error no profile could be chosen; give PROFILE))
+CHOSEN = $(eval CHOSEN := $$(shell $(PY) -m analysis.cli 2>/dev/null || python3 -m analysis.cli))$(or $(CHOSEN),$(error no profile could be chosen; give PROFILE))
 PROFILE = $(firstword $(CHOSEN))
 endif
 OWN = profile=$(PROFILE) results=$(RESULTS)
@@ -48,7 +48,7 @@ help: ## list the targets
 	    $$stem "write $$stem from the cells that exist, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=name, one of $(PROFILES) (else make profile chooses), RESULTS=folder (now $(RESULTS)),"
+	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
 	@echo "    NAME=of a submission,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"

@@ -137,10 +137,13 @@ def check_values(config: dict[str, Any]) -> None:
     if template not in (None, CHAT) and "{text}" not in template:
         found = f"found {template!r}; {CHAT} is the tokenizer's own"
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {found}")
+    is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
     for key in ("pair.target", "pair.draft", "dataset.path"):
-        path = _value(config, key)
-        if isinstance(path, str) and re.match(r"[./~]", path) and not Path(path).expanduser().exists():
-            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
+        path, is_model = _value(config, key), key.startswith("pair.") and not is_made
+        is_path = isinstance(path, str) and (re.match(r"[./~]", path) or (is_model and path.count("/") != 1))
+        if is_path and not Path(path).expanduser().exists():
+            more = ", or a name on the hub like owner/model" * is_model
+            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path{more}")
 
 
 def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB) -> None:
