@@ -57,7 +57,7 @@ class RunConfig:
     verifier: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0 is greedy
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones

@@ -1,6 +1,6 @@
 """Table and figure of the gallery: what the usual checks and the audit say of every engine.
 
-Usage: python -m referee.gallery.page; it reads RESULTS/embedded/gallery.csv, since its pair is the embedded one.
+Usage: python -m referee.gallery.page; it reads RESULTS/embedded/gallery.csv: its pair is the embedded one.
 """
 
 from __future__ import annotations
