@@ -23,7 +23,8 @@ ifeq ($(filter $(PROFILE),$(PROFILES)),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: $(PROFILES))
 endif
 else
-CHOSEN = $(eval CHOSEN := $$(shell $(PY) -m analysis.cli 2>/dev/null || python3 -m analysis.cli))$(or $(CHOSEN),$(error no profile could be chosen; give PROFILE))
+ASK = $(shell $(PY) -m analysis.cli 2>/dev/null || python3 -m analysis.cli)
+CHOSEN = $(eval CHOSEN := $$(ASK))$(or $(CHOSEN),$(error no profile could be chosen; give PROFILE))
 PROFILE = $(firstword $(CHOSEN))
 endif
 OWN = profile=$(PROFILE) results=$(RESULTS)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def gpu_machine(tmp_path, monkeypatch):
-    """A machine whose driver lists a device and whose torch says `True` of it; no hub and no profile given."""
+    """A machine whose driver lists a device and whose torch can use it; no hub, no profile given."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: True)\n")
