@@ -168,17 +168,13 @@ def test_labels_carry_what_varies(overrides, labels):
     ] == labels
 
 
-def test_a_pair_of_one_s_own_is_called_by_its_folders_and_is_the_same_by_any_name(toy, folder):
-    """Its files determine the cell, whether they take another pair's place or are named as a pair."""
+def test_a_pair_of_one_s_own_is_called_by_its_folders(toy, folder):
     models = [f"target={folder}/target", f"draft={folder}/draft"]
     [cell] = cells_of(completed([*toy, "pair=local", "pair.target=x", *models]))
     label = cell.labels["pair"]
     names = f"{folder.name}/target", f"{folder.name}/draft"
     assert label == f"local(draft={names[1]}, target={names[0]})"
     assert labels.models(label) == names and labels.name("pair", label) == " + ".join(names)
-    [twin] = cells_of([*toy, "+pair.target_revision=null"])
-    unnamed = {key: value for key, value in twin.config["pair"].items() if "revision" not in key}
-    assert cell.changed(cell.labels, pair=unnamed).cell_id == cell.cell_id
     [alone] = cells_of(
         completed([*toy, "pair=local", models[0], "pair.draft=null", "decoder=autoregressive"])
     )
