@@ -91,7 +91,7 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
 
 .PHONY: status
-status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
+status: profile .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: doctor
