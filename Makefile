@@ -18,28 +18,19 @@ ifneq ($(UNKNOWN),)
 $(error unknown variable $(foreach name,$(UNKNOWN),$(name)=$($(name))); allowed: $(VARIABLES))
 endif
 
-# Without a word from the user, the profile follows from whether there is a CUDA device, and a hub or a copy of
-# its models. A hub is asked for only where it decides, and for a second at most.
-HAS_CUDA := $(shell nvidia-smi -L >/dev/null 2>&1 && echo yes)
-HUB_CACHE := $(or $(HF_HUB_CACHE),$(or $(HF_HOME),$(HOME)/.cache/huggingface)/hub)
-HAS_MODELS = $(or $(wildcard $(HUB_CACHE)/models--meta-llama--Llama-2-7b-hf),$(if $(filter-out 0,$(HF_HUB_OFFLINE)),, \
-	$(shell curl -sfIm 1 -o /dev/null $(or $(HF_ENDPOINT),https://huggingface.co) && echo yes)))
+# Without a word from the user, analysis.cli chooses the profile, as it does for every command that is typed. It
+# is asked once, by the first recipe that needs to know, since it may have to ask torch.
 ifdef PROFILE
-WHY := PROFILE=$(PROFILE) was given
-else ifneq ($(HAS_CUDA),yes)
-PROFILE := embedded
-WHY := no CUDA device was found; PROFILE=paper chooses the models of the paper
-else ifneq ($(strip $(HAS_MODELS)),)
-PROFILE := paper
-WHY := a CUDA device was found; PROFILE=inflated chooses a pair that costs the same and needs no hub, PROFILE=embedded the small pair
-else
-PROFILE := inflated
-WHY := a CUDA device was found but no hub; PROFILE=paper chooses the models of the paper, PROFILE=embedded the small pair
-endif
+CHOSEN := $(PROFILE) (PROFILE=$(PROFILE) was given)
 ifeq ($(filter $(PROFILE),$(PROFILES)),)
 $(error unknown PROFILE '$(PROFILE)'; allowed: $(PROFILES))
 endif
-OWN := profile=$(PROFILE) results=$(RESULTS)
+else
+ASK = $(shell $(PY) -m analysis.cli 2>/dev/null || python3 -m analysis.cli)
+CHOSEN = $(eval CHOSEN := $$(ASK))$(or $(CHOSEN),$(error no profile could be chosen; give PROFILE))
+PROFILE = $(firstword $(CHOSEN))
+endif
+OWN = profile=$(PROFILE) results=$(RESULTS)
 # With WANDB=mode a sweep sends its cells to W&B in that mode, and the artefact's table follows as a report.
 # What W&B does changes no exit code.
 SENT_AS := $(WANDB:%=wandb.mode=%)
@@ -47,7 +38,7 @@ SENT_AS := $(WANDB:%=wandb.mode=%)
 SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; \
 	trap 'kill $$child || true; wait $$child || true; exit 130' INT TERM; wait $$child; }; code=0; sweep
 PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(SENT_AS) || true;)
-PLANS := $(RESULTS)/$(PROFILE)/plans
+PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
 READ := TARGET DRAFT CONTROL
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
@@ -60,7 +51,7 @@ help: ## list the targets
 	    $$stem "write $$stem from the cells that exist, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
-	@echo "  variables: PROFILE=name, one of $(PROFILES) (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
+	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
 	@echo "    NAME=of a submission, PY=python that is used as it is, without installing anything,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
@@ -83,8 +74,8 @@ endif
 install: .venv/installed ## make .venv with the pinned dependencies
 
 .PHONY: profile
-profile:
-	@echo "profile: $(PROFILE) ($(WHY))"
+profile: .venv/installed ## which profile it is without PROFILE, and why
+	@echo "profile: $(CHOSEN)"
 
 # One stem per artefact: conf/experiment/STEM names its cells, part by part where it has several, analysis.STEM
 # writes it, even when some cell failed.
@@ -108,7 +99,7 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 	$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS) || code=$$?; exit $$code
 
 .PHONY: status
-status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
+status: profile .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: verify
@@ -137,11 +128,16 @@ audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRAN
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: gallery
+<<<<<<< HEAD
 gallery: profile .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
 	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[engines]')
+=======
+gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
+	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engines]'
+>>>>>>> room-options
 	@$(PY) -m referee.gallery --results $(RESULTS)
-	@$(PY) -m referee.gallery.page --profile embedded --results $(RESULTS)
+	@$(PY) -m referee.gallery.page --results $(RESULTS)
 
 # The faults are planted by the tests.
 .PHONY: faults

@@ -1,23 +1,80 @@
-"""The command line of what reads or writes a profile's results: --profile and --results."""
+"""The command line of what reads or writes a profile's results: --profile, its default, and --results.
+
+python -m analysis.cli      # the profile of a command that names none, and why; make asks so, too
+"""
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
 from resispec.errors import InvalidInput
+from resispec.machine import has_cuda
 
 PROFILES = Path(__file__).resolve().parent.parent / "conf" / "profile"
+TARGET = "models--meta-llama--Llama-2-7b-hf"
+"""Folder of the paper's target in the hub's cache."""
+DIALECTS = (
+    "Commands whose options are keys of conf/ take them as Hydra does, KEY=VALUE, with groups, sweeps and "
+    "completion; commands with a few options of their own take --flags."
+)
+"""The sentence of every --help about the two kinds of options."""
 
 
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
     """A parser of --profile and --results. module: the command's name."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
-    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description, epilog=DIALECTS)
+    described = "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
+    parser.add_argument("--profile", type=chosen_profile, default="", help=described)
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
     )
     return parser
+
+
+def chosen_profile(name: str = "") -> str:
+    """The profile that a command line names, or PROFILE of the environment, or else the machine's.
+
+    The machine's comes with a line on stderr.
+    """
+    if given := name or os.environ.get("PROFILE"):
+        return given
+    default, reason = default_profile()
+    sys.stderr.write(f"profile: {default} ({reason})\n")
+    return default
+
+
+@cache
+def default_profile() -> tuple[str, str]:
+    """The profile that fits the machine, and why.
+
+    It follows from whether torch can use a CUDA device, and whether there is a hub or a copy of its models.
+    """
+    if not has_cuda():
+        return "embedded", "torch finds no CUDA device; the profile paper has the models of the paper"
+    if _has_models():
+        others = "inflated has a pair that costs the same and needs no hub, embedded the small pair"
+        return "paper", f"torch finds a CUDA device; the profile {others}"
+    others = "paper has the models of the paper, embedded the small pair"
+    return "inflated", f"torch finds a CUDA device, but there is no hub; the profile {others}"
+
+
+def _has_models() -> bool:
+    """Whether there is a copy of the paper's target, or a hub that answers within a second."""
+    from huggingface_hub import constants
+
+    has_copy = (Path(constants.HF_HUB_CACHE) / TARGET).is_dir()
+    if has_copy or constants.HF_HUB_OFFLINE:
+        return has_copy
+    asked = ["curl", "-sfIm", "1", "-o", os.devnull, constants.ENDPOINT]  # a limit for names, too
+    try:
+        return subprocess.run(asked, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def check_profile(name: str) -> None:
@@ -25,3 +82,7 @@ def check_profile(name: str) -> None:
     profiles = sorted(path.stem for path in PROFILES.glob("*.yaml"))
     if name not in profiles:
         raise InvalidInput(f"unknown profile {name!r}; allowed: {', '.join(profiles)}")
+
+
+if __name__ == "__main__":
+    sys.stdout.write("{} ({})\n".format(*default_profile()))

@@ -87,8 +87,15 @@ def options(group: str) -> dict[str, dict[str, Any]]:
 
 
 def _printed(group: str, value: Label | str) -> Mapping[str, Any]:
-    """The `label` of an option; empty where it has none."""
-    return options(group).get(Label.of(value).option, {}).get("label", {})
+    """The `label` of an option; empty where it has none.
+
+    That of a pair which leaves its models open are those of its parameters that name them.
+    """
+    label = Label.of(value)
+    node = options(group).get(label.option, {})
+    if node.get("target") == "???":
+        return {role: label.parameters[role] for role in ("target", "draft") if role in label.parameters}
+    return node.get("label", {})
 
 
 def models(pair: Label | str) -> tuple[str, str]:
@@ -127,11 +134,9 @@ def name(group: str, value: Label | str) -> str:
     plain = label.option.replace("_", " ")
     text = printed.get("text", plain)
     if "target" in printed:
-        text = f"{printed['target']} + {printed['draft']}"
-    if not label.parameters:
-        return str(text)
-    parameters = ", ".join(f"{key}={value}" for key, value in label.parameters.items())
-    return f"{plain if group == 'tree' else text}, {parameters}"
+        text = " + ".join(printed[role] for role in ("target", "draft") if role in printed)
+    added = [f"{key}={value}" for key, value in label.parameters.items() if printed.get(key) != value]
+    return ", ".join([str(plain if group == "tree" and added else text), *added])
 
 
 def method(decoder: Label | str, verifier: Label | str) -> str:

@@ -70,6 +70,9 @@ def settings() -> list[dict[str, Any]]:
             raise InvalidInput("pair must be given, like pair=embedded")
         unlabelled(config)
         check_values(config)
+        if not config["temperature"]:
+            reason = "greedy tokens are no samples, and those of decoder=autoregressive whatever the verifier"
+            raise InvalidInput(f"temperature is 0; allowed in an audit: above 0, since {reason}")
         configs.append(config)
     return configs
 

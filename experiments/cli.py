@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import signal
 import sys
 import traceback
@@ -20,10 +21,10 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
+from analysis.cli import chosen_profile
 from experiments.schema import CONF, unlabelled
 from resispec.errors import InvalidInput, fail, first_line
 
-DEFAULT_PROFILE = "embedded"
 SHOWN = ("help", "hydra_help", "cfg", "info", "shell_completion", "resolve", "package")
 """Flags with which a command line asks Hydra to show something, and not for work."""
 _NOISE = (
@@ -60,17 +61,27 @@ def run_command(work: Callable[[], int | None]) -> int:
 def arguments() -> Namespace:
     """Hydra's reading of this process's command line: its flags, wherever they stand, and the overrides.
 
+<<<<<<< HEAD
     Raises InvalidInput for a word that is none, and for flags that contradict each other.
+=======
+    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no KEY=VALUE.
+>>>>>>> room-options
     """
     parsed = get_args_parser().parse_intermixed_args()
     if parsed.cfg and parsed.multirun:
         raise InvalidInput("--cfg shows one configuration: leave --multirun out, and give each key one value")
     flags = [word for word in sys.argv[1:] if word not in parsed.overrides]
+<<<<<<< HEAD
     parsed.overrides = [_readable(word) for word in parsed.overrides]
+=======
+    if not parsed.shell_completion:
+        parsed.overrides = completed(parsed.overrides)
+>>>>>>> room-options
     sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself takes overrides in one piece only
     return parsed
 
 
+<<<<<<< HEAD
 def _readable(word: str) -> str:
     """An override as Hydra's grammar reads it, in which a text of other than its letters is quoted.
 
@@ -89,6 +100,13 @@ def _readable(word: str) -> str:
             raise InvalidInput(f'{word!r} cannot be read; a text is quoted: "{quoted}"') from error
         return quoted
     return word
+=======
+def completed(overrides: Sequence[str]) -> list[str]:
+    """Overrides in which `target` and `draft` are the pair's, with a profile, see `chosen_profile`."""
+    lines = [re.sub("^(target|draft)=", r"pair.\1=", line) for line in overrides]
+    has_profile = any(re.match(r"[+~]*profile\b", line) for line in lines)
+    return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
+>>>>>>> room-options
 
 
 def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
@@ -119,9 +137,9 @@ def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Map
 
     def work() -> None:
         arguments()
+        sys.argv[1:] = with_implied(sys.argv[1:], implied)
         compose_and(job, config_name)
 
-    sys.argv[1:] = with_implied(sys.argv[1:], implied)
     return run_command(work)
 
 
@@ -131,7 +149,7 @@ def with_implied(arguments: Sequence[str], implied: Mapping[str, str]) -> list[s
     An unknown profile implies nothing; composing the configuration says what is wrong with it.
     """
     given = dict(argument.partition("=")[::2] for argument in arguments)
-    axes = axes_of(given.get("profile", DEFAULT_PROFILE))
+    axes = axes_of(given.get("profile", ""))
     absent = {group: axis for group, axis in implied.items() if axis in axes and group not in given}
     return [*arguments, *(f"{group}={axes[axis][0]}" for group, axis in absent.items())]
 

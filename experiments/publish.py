@@ -22,6 +22,7 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from analysis.cli import DIALECTS, chosen_profile
 from experiments.schema import WandbConfig, check_patterns
 from experiments.wandb_upload import Destination, NotSent, Record, chosen_mode, has_key, send
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
@@ -36,7 +37,7 @@ class PublishConfig:
     """
 
     experiment: str | None = None
-    profile: str = "embedded"
+    profile: str | None = None
     results: str = "results"
     report_only: bool = False
     wandb: WandbConfig = field(default_factory=WandbConfig)
@@ -65,7 +66,7 @@ def publish(arguments: Sequence[str]) -> int:
     if mode == "online" and not has_key():  # W&B would ask for one
         known = "`wandb login` or WANDB_API_KEY sets one"
         raise InvalidInput(f"wandb.mode is 'online', but no key is known; {known}")
-    record = Record(Path(config.results), config.profile)
+    record = Record(Path(config.results), chosen_profile(config.profile or ""))
     to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
     artefacts = config.experiment.split(",") if config.experiment else record.artefacts
     code = 0
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     words = sys.argv[1:] if arguments is None else arguments
     if {"-h", "--help"} & set(words):
-        sys.stdout.write(__doc__)
+        sys.stdout.write(f"{__doc__}\n{DIALECTS}\n")
         return 0
 
     def work() -> int:

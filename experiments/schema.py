@@ -13,7 +13,9 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
+from analysis.cli import DIALECTS
 from resispec.errors import InvalidInput
+from resispec.sampling import Warp
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CHAT = "chat"
@@ -55,7 +57,7 @@ class RunConfig:
     verifier: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
     audit: bool = False  # record what the audits need of a decoding run, in a cell of its own
-    temperature: float = 1.0
+    temperature: float = 1.0  # 0 is greedy
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     prompt_tokens: int = MISSING  # a prompt is the first tokens of its document
     first_prompt: int = 0  # documents of the data set that are left out before the measured ones
@@ -123,8 +125,7 @@ def check_values(config: dict[str, Any]) -> None:
 
     Only what can be known without a model is checked.
     """
-    if not 0 < config["temperature"] < math.inf:
-        raise InvalidInput(f"temperature is {config['temperature']}; allowed: greater than 0, and finite")
+    Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)
         if value is not None and not least <= value <= most:
@@ -143,10 +144,13 @@ def check_values(config: dict[str, Any]) -> None:
     if template not in (None, CHAT) and "{text}" not in template:
         found = f"found {template!r}; {CHAT} is the tokenizer's own"
         raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {found}")
+    is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
     for key in ("pair.target", "pair.draft", "dataset.path"):
-        path = _value(config, key)
-        if isinstance(path, str) and re.match(r"[./~]", path) and not Path(path).expanduser().exists():
-            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path")
+        path, is_model = _value(config, key), key.startswith("pair.") and not is_made
+        is_path = isinstance(path, str) and (re.match(r"[./~]", path) or (is_model and path.count("/") != 1))
+        if is_path and not Path(path).expanduser().exists():
+            more = ", or a name on the hub like owner/model" * is_model
+            raise InvalidInput(f"{key} is {path!r}, which does not exist; allowed: an existing path{more}")
 
 
 def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB) -> None:
@@ -176,3 +180,4 @@ def _fingerprint(kind: str, *options: Any) -> str:
 
 for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
+OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

@@ -1,4 +1,4 @@
-"""How far every artefact of a profile is: `python -m experiments.status --profile embedded`.
+"""How far every artefact of a profile is: `python -m experiments.status`.
 
 It reads plans and cells' folders alone, so that it answers within a second and disturbs no run. How long the
 rest takes is estimated from the measured cells that are most alike.

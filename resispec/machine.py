@@ -1,11 +1,18 @@
-"""This machine's processor and compiler; nothing here needs torch."""
+"""This machine's processor, compiler and accelerator; nothing here imports torch."""
 
 from __future__ import annotations
 
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
+"""Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
+LIMIT_S = 60.0
+"""Seconds that torch has to answer."""
 
 
 def processor_name() -> str:
@@ -20,3 +27,18 @@ def cpp_compiler() -> str | None:
     """The path of the C++ compiler that torch would use; None where there is none."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++"]
     return next(filter(None, map(shutil.which, names)), None)
+
+
+def has_cuda() -> bool:
+    """Whether torch can use a CUDA device.
+
+    Torch takes seconds to import, and holds what it touches of a device: it is asked in a process of its own,
+    and only where there is a driver.
+    """
+    if not (shutil.which("nvidia-smi") or any(Path(driver).exists() for driver in DRIVERS)):
+        return False
+    asked = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    try:
+        return subprocess.run(asked, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False

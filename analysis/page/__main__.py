@@ -1,6 +1,6 @@
 """Write the page of a profile, `results/PROFILE/report.html`, from the cells that exist, running nothing.
 
-Usage: python -m analysis.page --profile embedded
+Usage: python -m analysis.page [--profile NAME]
 
 Cells that are not measured are shown as missing. Open the file in any browser; it needs nothing beside it.
 provenance.json beside it says where its numbers are from.

@@ -17,6 +17,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
+from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
 from experiments.provenance import device_stem
 from resispec.errors import fail, in_one_line
@@ -50,7 +51,7 @@ def run_bench(
     device's. counts: name -> default and help of an option that is a number from 1.
     """
     layout = argparse.RawDescriptionHelpFormatter
-    parser = _BenchParser(description=description, formatter_class=layout)
+    parser = _BenchParser(description=description, formatter_class=layout, epilog=DIALECTS)
     if device is not None:
         parser.add_argument("--device", type=_device, default=device, help="cpu, or cuda")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")

@@ -24,6 +24,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+from analysis.cli import DIALECTS
 from resispec.errors import fail, first_line, in_one_line
 from resispec.files import write_atomically
 
@@ -138,7 +139,7 @@ def check(results: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when no step failed."""
     plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain, epilog=DIALECTS)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args(arguments)
     return in_one_line(lambda: check(options.results), "stopped; the logs of finished steps stay")

@@ -47,12 +47,13 @@ class Acceptance(CountedTask):
         generator, draws, prompt = workload.generator(index), Draws(self.draws), workload.prompts[index][1]
         tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
         models, warp = (workload.pair.target, workload.pair.draft_model()), workload.sampling.warp
+        warps = warp, warp.for_draft
         sequence = [*prompt, *tokens[:-1]]
         features = [features_of(model, sequence)[len(prompt) - 1 :].split(BLOCK) for model in models]
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
         for block in zip(*features, strict=True):
             target_probs, draft_probs = (
-                warp.law(model.head(rows)) for model, rows in zip(models, block, strict=True)
+                warp.law(model.head(rows)) for model, warp, rows in zip(models, warps, block, strict=True)
             )
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
             law = rule.law(target_probs, draft_probs, siblings, draws)

@@ -15,9 +15,14 @@ from experiments.tasks.base import CountedTask, Row, Workload, identity
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
+<<<<<<< HEAD
 from resispec.trees import complete
 from resispec.verifiers import Draws, get_verifier
 from resispec.verifiers.rehearsal import rehearse
+=======
+from resispec.sampling import Warp
+from resispec.verifiers import get_verifier
+>>>>>>> room-options
 
 
 @dataclass(frozen=True)
@@ -74,10 +79,11 @@ def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Ten
     """
     tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
 
-    def laws(model: Model) -> Tensor:
-        return workload.sampling.warp.law(model.head(features_of(model, tokens)[ends]))
+    def laws(model: Model, warp: Warp) -> Tensor:
+        return warp.law(model.head(features_of(model, tokens)[ends]))
 
-    return laws(workload.pair.target), laws(workload.pair.draft_model())
+    warp = workload.sampling.warp
+    return laws(workload.pair.target, warp), laws(workload.pair.draft_model(), warp.for_draft)
 
 
 def written(workload: Workload, index: int, generator: Generator) -> list[int]:

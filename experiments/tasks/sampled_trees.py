@@ -75,7 +75,7 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
 class Root:
     """The end of a prefix, where trees begin: its last token is their root.
 
-    warp: from logits to laws, of both models.
+    warp: from logits to laws of the target; those of the draft are `for_draft`, as in decoding.
     """
 
     pair: Pair
@@ -84,7 +84,10 @@ class Root:
 
     def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
         """Let the draft model fill a topology, as decoding does."""
-        session = DraftModel(topology, draws).session(self.pair, self.warp, len(self.prefix))
+        return self._filled(self.pair, self.warp.for_draft, DraftModel(topology, draws), generator)
+
+    def _filled(self, pair: Pair, warp: Warp, drafter: DraftModel, generator: Generator) -> Draft:
+        session = drafter.session(pair, warp, len(self.prefix))
         session.prefill(self.prefix, None)
         return session.draft(self.prefix[-1], generator)
 
@@ -98,7 +101,8 @@ class Root:
         visible = topology.ancestors[nodes][:, nodes].to(device)
         depths = topology.depths[nodes].to(device)
         features = session.forward(tree.tokens[nodes.to(device)], depths, visible)
-        inner = self.warp.law(model.head(features))
+        warp = self.warp if model is self.pair.target else self.warp.for_draft
+        inner = warp.law(model.head(features))
         laws = inner.new_full((topology.num_nodes, inner.shape[1]), 1 / inner.shape[1])
         return laws.index_copy_(0, nodes.to(device), inner)
 
@@ -108,8 +112,8 @@ class Root:
         topology: made by `parallel_chains`.
         """
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
-        swapped = Root(Pair(draft, self.pair.target, self.pair.tokenizer), self.prefix, self.warp)
-        drawn = swapped.draft(topology, generator)
+        swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
+        drawn = self._filled(swapped, self.warp, DraftModel(topology, Draws.IID), generator)
         above, tokens = list(topology.parents[1:]), drawn.tree.tokens[1:]
         p, q = (rows[above, tokens].double().log() for rows in (drawn.probs, self.laws(draft, drawn.tree)))
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain

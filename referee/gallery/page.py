@@ -1,6 +1,6 @@
 """Table and figure of the gallery: what the usual checks and the audit say of every engine.
 
-Usage: python -m referee.gallery.page --profile embedded; it reads RESULTS/PROFILE/gallery.csv.
+Usage: python -m referee.gallery.page; it reads RESULTS/embedded/gallery.csv: its pair is the embedded one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
+from referee.inputs import EMBEDDED
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import replacing, write_atomically
 
@@ -107,7 +108,7 @@ def seeds(row: Mapping[str, Any]) -> str:
     return "obeyed" if row["other_seed_equal"] < row["seed_rows"] else "no effect"
 
 
-def markdown(frame: pd.DataFrame, profile: str) -> str:
+def markdown(frame: pd.DataFrame) -> str:
     """The page: a row for every engine, and the notes; one that did not run says why."""
     rows = engines(frame)
     by_name = {row["engine"]: row for row in rows}
@@ -123,7 +124,7 @@ def markdown(frame: pd.DataFrame, profile: str) -> str:
                 index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(HEADER) - 1)
             ),
             *(note.format(slow=SLOW, allowed=allowed) for note in NOTES),
-            f"Profile: {profile}. Device: {devices}. Commit: {commit}. Made by: make gallery.\n",
+            f"Profile: {EMBEDDED}. Device: {devices}. Commit: {commit}. Made by: make gallery.\n",
         ]
     )
 
@@ -237,14 +238,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m referee.gallery.page", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--profile", default="embedded", help="a file of conf/profile (embedded)")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PROFILE/")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of embedded/")
     options = parser.parse_args(arguments)
-    stem = options.results / options.profile / "gallery"
+    stem = options.results / EMBEDDED / "gallery"
 
     def work() -> int:
         frame = read(stem.with_suffix(".csv"))
-        page, figure = markdown(frame, options.profile), draw(frame)
+        page, figure = markdown(frame), draw(frame)
         write_atomically(stem.with_suffix(".md"), page)
         mpl.rcParams["pdf.fonttype"] = 42  # text stays text
         for suffix, undated in ((".png", ("Software",)), (".pdf", ("CreationDate", "Producer"))):

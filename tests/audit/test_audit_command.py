@@ -59,7 +59,7 @@ def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path,
 def test_the_profile_decides_the_pair_and_the_data_sets():
     implied = {"pair": "pairs"}
     for given, wanted in (
-        ([], ["pair=embedded"]),
+        (["profile=embedded"], ["profile=embedded", "pair=embedded"]),
         (["--cfg", "job", "profile=paper"], ["--cfg", "job", "profile=paper", "pair=llama2_7b__jf68m"]),
         (["profile=paper", "pair=embedded"], ["profile=paper", "pair=embedded"]),
         (["profile=nope"], ["profile=nope"]),

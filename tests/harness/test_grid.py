@@ -9,8 +9,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from analysis import labels
 from analysis.labels import Label
 from experiments.cell import IGNORED, content
+from experiments.cli import completed
 from experiments.grid import Part, cell_of, cells_of, parts_of
 from experiments.run import _possible
 from experiments.schema import CONF, RunConfig
@@ -46,7 +48,7 @@ def test_cells_are_the_same_however_they_are_asked_for():
     assert not any({"tree", "verifier"} & set(cell.labels) for cell in baselines)
     [alone] = cells_of(["dataset=embedded_code", "temperature=1.0", "verifier=resispec"])
     assert alone.cell_id in {cell.cell_id for cell in narrowed}
-    assert len(cells_of(["pair=glob(*)"])) == len(list((CONF / "pair").glob("*.yaml")))
+    assert len(cells_of(["pair=glob(*,exclude=local)"])) == len(list((CONF / "pair").glob("*.yaml"))) - 1
 
 
 @pytest.mark.parametrize(
@@ -166,6 +168,19 @@ def test_labels_carry_what_varies(overrides, labels):
     ] == labels
 
 
+def test_a_pair_of_one_s_own_is_called_by_its_folders(toy, folder):
+    models = [f"target={folder}/target", f"draft={folder}/draft"]
+    [cell] = cells_of(completed([*toy, "pair=local", "pair.target=x", *models]))
+    label = cell.labels["pair"]
+    names = f"{folder.name}/target", f"{folder.name}/draft"
+    assert label == f"local(draft={names[1]}, target={names[0]})"
+    assert labels.models(label) == names and labels.name("pair", label) == " + ".join(names)
+    [alone] = cells_of(
+        completed([*toy, "pair=local", models[0], "pair.draft=null", "decoder=autoregressive"])
+    )
+    assert labels.models(alone.labels["pair"]) == (names[0], labels.ABSENT)
+
+
 def test_two_cells_of_one_name_are_refused(monkeypatch):
     """Otherwise one of them would be dropped as a double."""
     monkeypatch.setattr("experiments.grid._short", lambda _: "...")
@@ -245,7 +260,10 @@ BAD = {
     "num_prompts=0": "num_prompts is 0; allowed: from 1",
     "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
     "seed=99999999999999999999999": "seed is 9+; allowed: 0 to",
-    "temperature=inf": "temperature is inf; allowed: greater than 0, and finite",
+    "temperature=inf": "temperature is inf; allowed: 0, which is greedy, or from 1e-6",
+    "pair=local": "pair.target must be given",
+    "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
+    "pair=local pair.target=me/model": "decoder=specinfer needs a draft, and pair.draft is null; draft=",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "device=gpu": "device is 'gpu'; allowed: ",
     "wandb.mode=loud": "wandb.mode is 'loud'; allowed: auto|online",
@@ -263,7 +281,7 @@ BAD = {
 @pytest.mark.parametrize("override", BAD)
 def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     with pytest.raises(InvalidInput, match=BAD[override]) as caught:
-        cells_of([override])
+        cells_of(override.split())
     assert "\n" not in str(caught.value)
 
 

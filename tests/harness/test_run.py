@@ -5,15 +5,20 @@ import re
 import subprocess
 import time
 
+import pandas as pd
 import pytest
+import torch
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here
+from transformers import AutoModelForCausalLM
 
 from analysis import load
+from analysis.audits import judged
 from analysis.load import Status
-from experiments.cell import CellFailed
+from experiments.cell import CellFailed, build
 from experiments.grid import cells_of
 from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow
+from experiments.worker import build_pair, encode
 from resispec.files import damage
 
 
@@ -37,6 +42,30 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, 
     mended = run(*toy)
     assert mended.returncode == 0 and hashes(cell) == first
     assert "its files are damaged (status.json says that rows.jsonl is not what was written)" in mended.stderr
+
+
+def test_temperature_0_writes_what_the_target_writes_greedily_whatever_drafts_and_verifies(toy, folder):
+    """An audit of it finds nothing that could vary, and no wrong token."""
+    model = AutoModelForCausalLM.from_pretrained(folder / "target").eval()
+    greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=complete", "tree.depth=3"]
+    greedy += ["tree.branching=2", "num_prompts=2", f"pair.draft={folder}/target"]  # which drafts well
+    cells = cells_of([*greedy, "decoder=autoregressive"])
+    cells += cells_of([*greedy, "verifier=standard,kseq,resispec,traversal,level_optimal"])
+    cells += cells_of([*greedy, "decoder=sequoia,greedy,top_k"])
+    cells += cells_of([*greedy, "audit=true"])
+    written = {str(cell): [row["tokens"] for row in rows(run_here(cell))] for cell in cells}
+    pair = build_pair(cells[0].config)
+    prompts = build(cells[0].config["dataset"]).prompts(2)
+    expected = []
+    for prompt in prompts:
+        ids = torch.tensor([encode(pair.tokenizer, prompt.text, 12, None)])
+        found = model.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0)
+        expected.append(found[0, ids.shape[1] :].tolist())
+    assert len(written) == len(cells) == 10
+    assert {name: tokens for name, tokens in written.items() if tokens != expected} == {}
+    steps = {str(cell): sum(row["num_steps"] for row in rows(cell)) for cell in cells}
+    assert sorted(steps.values())[-1] == 24 > 2 * sorted(steps.values())[0]
+    assert judged("it", pd.DataFrame(rows(cells[-1])))["verdict"] == "undecided"
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):

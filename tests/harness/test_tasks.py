@@ -16,7 +16,7 @@ from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
-from experiments.tasks.prefix_laws import prefix_lengths
+from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths
 from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
@@ -145,6 +145,29 @@ def test_every_task_makes_a_row_and_a_progress_text(task):
     for count in (1, 2):
         texts = task.progress(rows[:count])
         assert texts and all(isinstance(text, str) for text in texts.values())
+
+
+def test_at_temperature_0_laws_are_those_of_greedy_decoding():
+    """The target's is a point mass; the draft's stays whole, so that siblings differ."""
+    pair, generator = table_pair(vocab=5, seed=11, gap=3.0), torch.Generator().manual_seed(1)
+    setting = workload(pair=pair, drafter=DraftModel(complete(2, 2), Draws.IID), length=3)
+    setting = replace(setting, sampling=Sampling(0, 8, 64))
+    p, q = torch.eye(5)[pair.target.logits.argmax(-1)].double(), torch.softmax(pair.draft.logits, -1)
+    for found, law in zip(prefix_laws(setting, 0, [1, 3]), (p, q), strict=True):
+        assert torch.allclose(found, law[[0, 2]])
+    root = Root(pair, [0, 3], setting.sampling.warp)
+    drafted = root.draft(complete(2, 2), generator)
+    assert torch.allclose(drafted.probs[0], q[3]) and torch.equal(
+        root.laws(pair.target, drafted.tree)[0], p[3]
+    )
+    first, second = int(p[3].argmax()), int(p[int(p[3].argmax())].argmax())
+    ratios = root.target_path_ratios(parallel_chains(2, 2), generator)
+    assert torch.allclose(ratios[:, 1], -(q[3, first] * q[first, second]).log())
+    token, ranks = 2, [0.0] * 5  # how often the token that is written is the draft's likeliest, the next, ...
+    for _ in range(8):
+        by_rank, token = q[token].argsort(descending=True).tolist(), int(p[token].argmax())
+        ranks[by_rank.index(token)] += 1
+    assert Acceptance(5, Draws.POINT_MASS)(setting, 0).selected == ranks
 
 
 def test_what_cannot_be_measured_is_refused():

@@ -7,6 +7,7 @@ import sys
 import pytest
 from toy_runs import hashes, messages, rows, run_apart, run_here
 
+from analysis.cli import DIALECTS
 from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
@@ -77,7 +78,8 @@ def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
     shown = run_apart("--help").stdout
     assert all(
-        text in shown for text in ("usage: python -m experiments.run", "experiment=table1", "Exit code")
+        text in shown
+        for text in ("usage: python -m experiments.run", "experiment=table1", "Exit code", DIALECTS)
     )
     composed = run_apart("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed

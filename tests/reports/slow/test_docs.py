@@ -10,6 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from experiments.cli import completed
 from experiments.grid import cells_of
 from experiments.schema import CONF
 from experiments.train_eagle import checked
@@ -47,12 +48,12 @@ def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     overrides = [word for word in shlex.split(line) if not word.startswith("-")]
     for key, _, value in (word.partition("=") for word in overrides):
-        if key in ("pair.target", "pair.draft"):
+        if key.rpartition(".")[2] in ("target", "draft"):
             Path(value).mkdir(parents=True, exist_ok=True)
         elif key in ("dataset.path", "tree.path", "verifier.name"):
             Path(value.partition(":")[0]).touch()
     if module == "experiments.run":
-        assert all(map(str, cells_of(overrides)))
+        assert all(map(str, cells_of(completed(overrides))))
         return
     with initialize_config_dir(str(CONF), version_base="1.3"):
         config = compose(module.rpartition(".")[2], overrides)

@@ -1,0 +1,87 @@
+"""The profile of a command that names none: one rule, by what torch can use and which models there are."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants
+
+from analysis import cli
+from resispec import machine
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def gpu_machine(tmp_path, monkeypatch):
+    """A machine whose driver lists a device and whose torch can use it; no hub, no profile given."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: True)\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.delenv("PROFILE")
+    cli.default_profile.cache_clear()
+    yield tmp_path
+    cli.default_profile.cache_clear()
+
+
+def test_a_device_counts_where_there_is_a_driver_and_torch_can_use_it(gpu_machine, monkeypatch):
+    assert machine.has_cuda()
+    (gpu_machine / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+    assert not machine.has_cuda()
+    (gpu_machine / "torch.py").write_text(f"open({str(gpu_machine / 'asked')!r}, 'w')\n")
+    monkeypatch.setattr(machine, "DRIVERS", ())
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert not machine.has_cuda() and not (gpu_machine / "asked").exists()  # torch takes seconds
+
+
+@pytest.mark.parametrize(
+    ("has_copy", "is_offline", "answer", "profile"),
+    [
+        (False, True, 0, "inflated"),
+        (True, True, 1, "paper"),
+        (True, False, 1, "paper"),
+        (False, False, 0, "paper"),
+        (False, False, 6, "inflated"),
+    ],
+)
+def test_models_decide_where_there_is_a_device(
+    has_copy, is_offline, answer, profile, gpu_machine, monkeypatch
+):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(gpu_machine))
+    if has_copy:
+        (gpu_machine / cli.TARGET).mkdir()
+    (gpu_machine / "curl").write_text(f"#!/bin/sh\nexit {answer}\n")
+    (gpu_machine / "curl").chmod(0o755)
+    assert cli.default_profile()[0] == profile
+
+
+def said(*command: str) -> str:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+PYTHON = [sys.executable, "-m"]
+COMMANDS = {
+    "make": (["make", "--old-file", ".venv/installed", "profile", f"PY={sys.executable}"], "PROFILE=paper"),
+    "flags": ([*PYTHON, "analysis.table1", "--results", "/nowhere"], "--profile=paper"),
+    "overrides": ([*PYTHON, "experiments.run", "verifier=nope"], "profile=paper"),
+    "publish": ([*PYTHON, "experiments.publish", "wandb.mode=offline", "results=/nowhere"], "profile=paper"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.usefixtures("gpu_machine")
+def test_make_and_every_command_choose_alike_and_say_why(name, monkeypatch):
+    command, given = COMMANDS[name]
+    line = "profile: inflated (torch finds a CUDA device, but there is no hub; "
+    assert said(*command).count(line) == 1
+    assert "(torch " not in said(*command, given)
+    monkeypatch.setenv("PROFILE", "paper")
+    assert "(torch " not in said(*command)
