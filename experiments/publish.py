@@ -7,15 +7,22 @@
 experiment: artefacts, by default all that were run. report_only: their tables and figures alone. profile and
 results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: of W&B.
 Nothing is measured and no table is made: what is shown are the rows and files that are there. Sent again, a
-run stays one run. The exit code is 0 only when everything was sent.
+run stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself,
+with follow: it shows the cells whose ids are standard input's first line while they are measured, until
+standard input ends.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +30,14 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from experiments.schema import WandbConfig, check_patterns
-from experiments.wandb_upload import Destination, NotSent, Record, chosen_mode, has_key, send
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
+
+POLL_S = 1.0
+"""Seconds between looks at the cells that are being measured."""
+END_S = 60.0
+"""Seconds that a sweep waits at its end for W&B."""
+NICENESS = 10
+"""By it W&B gives way to what is measured beside it."""
 
 
 @dataclass
@@ -32,21 +45,21 @@ class PublishConfig:
     """Keys of the command.
 
     experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
-    sweep has sent already.
+    sweep has sent already. follow: cells while they are measured, without reports.
     """
 
     experiment: str | None = None
     profile: str = "embedded"
     results: str = "results"
     report_only: bool = False
+    follow: bool = False
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
 
 def publish(arguments: Sequence[str]) -> int:
     """Send what a command line asks for; returns 1 where a cell cannot be read.
 
-    Raises InvalidInput for what it does not know or cannot read at all, NotSent for the first run that W&B
-    does not take.
+    Raises InvalidInput for what it does not know or cannot read at all, and whatever W&B or the network does.
     """
     for argument in arguments:
         if "=" not in argument:
@@ -58,27 +71,93 @@ def publish(arguments: Sequence[str]) -> int:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_patterns(asdict(config))
+    from experiments.wandb_upload import Destination, Live, Record, chosen_mode, follow  # a sweep has no need
+
     mode, line = chosen_mode(config.wandb.mode)
+    if config.wandb.mode == "online" and line:
+        raise InvalidInput(line)
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
-    if mode == "online" and not has_key():  # W&B would ask for one
-        known = "`wandb login` or WANDB_API_KEY sets one"
-        raise InvalidInput(f"wandb.mode is 'online', but no key is known; {known}")
-    record = Record(Path(config.results), config.profile)
-    to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
-    artefacts = config.experiment.split(",") if config.experiment else record.artefacts
-    code = 0
-    for artefact, cell_ids in {artefact: record.cells(artefact) for artefact in artefacts}.items():
-        settings, num_sent = [] if config.report_only else record.settings(cell_ids), 0
-        for run in chain(*map(record.runs, settings), record.report(artefact)):
-            if isinstance(run, InvalidInput):
-                code = fail(f"{artefact}: {run}")
-            else:
-                send(run, to)
-                num_sent += 1
-        sys.stderr.write(f"{artefact}: {num_sent} run{'s' * (num_sent != 1)} {to}\n")
+    results = Path(config.results)
+    to = Destination(mode, config.wandb.project, config.wandb.entity, results)
+    record = Record(results, config.profile, config.experiment.split(",") if config.experiment else ())
+    code = num_runs = 0
+
+    def sent() -> Iterator[Any]:
+        if config.follow:
+            os.nice(NICENESS)
+            yield from follow(record, sys.stdin.readline().split(), to, _has_ended)
+            return
+        for artefact in record.artefacts:
+            cell_ids = [] if config.report_only else record.cells(artefact)
+            yield from follow(record, cell_ids, to, lambda: True)
+            for run in record.report(artefact):
+                Live(run, to).finish(run)
+                yield run
+
+    for run in sent():
+        if isinstance(run, InvalidInput):
+            code = fail(str(run))
+        else:
+            num_runs += 1
+    where = f"sent to project {to.project}"
+    if mode == "offline":
+        folder = f"{results}/wandb"
+        where = f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
+    sys.stderr.write(f"W&B: {num_runs} run{'s' * (num_runs != 1)} {where}\n")
     return code
+
+
+def _has_ended() -> bool:
+    """Whether standard input ends within POLL_S."""
+    return bool(select.select([sys.stdin], [], [], POLL_S)[0])
+
+
+@contextmanager
+def following(cell_ids: Sequence[str], artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
+    """Show cells on W&B while the block measures them, in a process beside it, if `wandb.mode` says so.
+
+    What W&B does stays there: the block neither waits for it nor sees its errors. At its end W&B has END_S
+    to take in what remains, and then lines say what was sent, or why not all and how to send it later.
+
+    cell_ids: those that are measured. artefacts: those that ask for them. config: a cell's.
+    """
+    wandb = config["wandb"]
+    if "disabled" in (wandb["mode"], os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else ""):
+        yield
+        return
+    values = {"experiment": ",".join(dict.fromkeys(artefacts))}
+    values |= {name: config[name] for name in ("profile", "results")}
+    usual = OmegaConf.structured(WandbConfig)
+    values |= {f"wandb.{name}": value for name, value in wandb.items() if value != usual[name]}
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.publish",
+        *(f"{key}={value}" for key, value in values.items()),
+    ]
+    process = subprocess.Popen(
+        [*command, "follow=true"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    try:
+        with suppress(OSError):  # it has ended already
+            process.stdin.write(" ".join(cell_ids) + "\n")
+            process.stdin.flush()
+        yield
+    finally:
+        try:
+            line = process.communicate(timeout=END_S)[1].strip().replace("\n", "; ")
+        except subprocess.TimeoutExpired:
+            line = f"W&B: not all was taken in within {END_S:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode:
+            line += f"; `{shlex.join(['python', *command[1:]])}` sends what is missing"
+        sys.stderr.write(f"{line.removeprefix('error: ')}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,8 +170,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         try:
             return publish(words)
-        except NotSent as error:
-            return fail(f"W&B did not take a run ({error}); the same command sends all again")
+        except InvalidInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever W&B and the network do: the rows are the record
+            return fail(f"W&B did not take a run ({type(error).__name__}: {first_line(error)})")
 
     return in_one_line(work, "stopped; the same command sends all again")
 
