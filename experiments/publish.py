@@ -8,8 +8,7 @@ experiment: artefacts, by default all that were run. report_only: their tables a
 results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: of W&B.
 Nothing is measured and no table is made: what is shown are the rows and files that are there. Sent again, a
 run stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself,
-with follow: it shows the cells whose ids are standard input's first line while they are measured, until
-standard input ends.
+with follow: it shows cells while they are measured, until standard input ends.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +46,15 @@ class PublishConfig:
     """Keys of the command.
 
     experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
-    sweep has sent already. follow: cells while they are measured, without reports.
+    sweep has sent already. follow: no reports, and cells while they are measured, but for settings that were
+    done before this instant, in seconds since 1970.
     """
 
     experiment: str | None = None
     profile: str = "embedded"
     results: str = "results"
     report_only: bool = False
-    follow: bool = False
+    follow: float | None = None
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
 
@@ -71,7 +73,7 @@ def publish(arguments: Sequence[str]) -> int:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_patterns(asdict(config))
-    from experiments.wandb_upload import Destination, Live, Record, chosen_mode, follow  # a sweep has no need
+    from experiments.wandb_upload import Live, Record, chosen_mode, follow  # a sweep has no need of it
 
     mode, line = chosen_mode(config.wandb.mode)
     if config.wandb.mode == "online" and line:
@@ -79,34 +81,26 @@ def publish(arguments: Sequence[str]) -> int:
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
-    results = Path(config.results)
-    to = Destination(mode, config.wandb.project, config.wandb.entity, results)
-    record = Record(results, config.profile, config.experiment.split(",") if config.experiment else ())
-    code = num_runs = 0
-
-    def sent() -> Iterator[Any]:
-        if config.follow:
-            os.nice(NICENESS)
-            yield from follow(record, sys.stdin.readline().split(), to, _has_ended)
-            return
-        for artefact in record.artefacts:
-            cell_ids = [] if config.report_only else record.cells(artefact)
-            yield from follow(record, cell_ids, to, lambda: True)
-            for run in record.report(artefact):
-                Live(run, to).finish(run)
-                yield run
-
-    for run in sent():
-        if isinstance(run, InvalidInput):
-            code = fail(str(run))
-        else:
-            num_runs += 1
-    where = f"sent to project {to.project}"
+    to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
+    record = Record(
+        Path(config.results), config.profile, config.experiment.split(",") if config.experiment else ()
+    )
+    cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
+    if config.follow is not None:
+        os.nice(NICENESS)
+        cell_ids, is_over, artefacts = record.changing(config.follow), _has_ended, []
+    num_runs, errors = follow(record, [] if config.report_only else cell_ids, to, is_over)
+    for run in chain.from_iterable(map(record.report, artefacts)):
+        Live(run, to).finish(run)
+        num_runs += 1
+    for error in errors:
+        fail(str(error))
+    where = f"sent to project {config.wandb.project}"
     if mode == "offline":
-        folder = f"{results}/wandb"
+        folder = f"{config.results}/wandb"
         where = f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
     sys.stderr.write(f"W&B: {num_runs} run{'s' * (num_runs != 1)} {where}\n")
-    return code
+    return int(bool(errors))
 
 
 def _has_ended() -> bool:
@@ -115,13 +109,13 @@ def _has_ended() -> bool:
 
 
 @contextmanager
-def following(cell_ids: Sequence[str], artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
+def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
     """Show cells on W&B while the block measures them, in a process beside it, if `wandb.mode` says so.
 
     What W&B does stays there: the block neither waits for it nor sees its errors. At its end W&B has END_S
     to take in what remains, and then lines say what was sent, or why not all and how to send it later.
 
-    cell_ids: those that are measured. artefacts: those that ask for them. config: a cell's.
+    artefacts: those that ask for the cells. config: a cell's.
     """
     wandb = config["wandb"]
     if "disabled" in (wandb["mode"], os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else ""):
@@ -131,21 +125,12 @@ def following(cell_ids: Sequence[str], artefacts: Sequence[str], config: Mapping
     values |= {name: config[name] for name in ("profile", "results")}
     usual = OmegaConf.structured(WandbConfig)
     values |= {f"wandb.{name}": value for name, value in wandb.items() if value != usual[name]}
-    command = [
-        sys.executable,
-        "-m",
-        "experiments.publish",
-        *(f"{key}={value}" for key, value in values.items()),
-    ]
+    command = ["-m", "experiments.publish", *(f"{key}={value}" for key, value in values.items())]
     process = subprocess.Popen(
-        [*command, "follow=true"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        [sys.executable, *command, f"follow={time.time()}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, start_new_session=True,
     )  # fmt: skip
-    assert process.stdin is not None
     try:
-        with suppress(OSError):  # it has ended already
-            process.stdin.write(" ".join(cell_ids) + "\n")
-            process.stdin.flush()
         yield
     finally:
         try:
@@ -155,9 +140,10 @@ def following(cell_ids: Sequence[str], artefacts: Sequence[str], config: Mapping
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode:
-            line += f"; `{shlex.join(['python', *command[1:]])}` sends what is missing"
-        sys.stderr.write(f"{line.removeprefix('error: ')}\n")
+        if code := process.wait():
+            line = line.removeprefix("error: ") or f"W&B: its process ended with exit code {code}"
+            line += f"; `{shlex.join(['python', *command])}` sends what is missing"
+        sys.stderr.write(f"{line}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -82,7 +82,7 @@ def sweep(arguments: Sequence[str]) -> bool:
     num_before = len(complete)
     if pending:
         check_cells(pending)
-        with following([cell.cell_id for cell in pending], [part.plan for part in parts], pending[0].config):
+        with following([part.plan for part in parts], pending[0].config):
             launch(pending, len(asked), complete.append)
     num_cells = len(asked) + sum(not cell.has_tree for cell in cells)
     _sum_up(parts, num_cells, len(complete), num_before)

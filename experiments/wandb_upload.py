@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ import pandas as pd
 from analysis import SLICE, audits, labels, metric_table, metrics
 from analysis.load import LABELS, Plan, Request, Results, load, read_plan
 from analysis.stats import divide
-from experiments.cell import Cell
+from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC
 from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, STATUS
 from resispec.errors import InvalidInput
@@ -47,43 +46,29 @@ OF_ANOTHER_RUN = ("RUN_ID", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM
 
 
 @dataclass(frozen=True)
-class Destination:
-    """Project and folder that runs go to.
-
-    mode: online or offline. entity: a user or team, None for W&B's default one. results: W&B writes to its
-    subfolder wandb/.
-    """
-
-    mode: str
-    project: str
-    entity: str | None
-    results: Path
-
-
-@dataclass(frozen=True)
 class Run:
-    """Contents of one run. The same measurement has the same run_id, so that sent twice it is one run.
+    """Contents of one run on W&B.
 
-    points: one a prompt, in order, each with STEP. counts: histograms of whole numbers, how often 1, 2, 3,
-    ... occurred. images: files. artifact: name of the artifact that holds `files`; its type is the name's
-    first word. facts: about the artifact.
+    about: its id and what `wandb.init` is told of it. The same measurement has the same id, so that sent
+    twice it is one run. points: one a prompt, in order, each with STEP. counts: histograms of whole numbers,
+    how often 1, 2, 3, ... occurred. images, files: by path. artifact: name of the artifact that holds
+    `files`; its type is the name's first word. facts: about the artifact.
     """
 
-    run_id: str
-    group: str
-    job_type: str
-    name: str
-    tags: Sequence[str]
-    config: Mapping[str, Any]
+    about: Mapping[str, Any]
     artifact: str
     files: Sequence[Path] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
-    notes: str = ""
     summary: Mapping[str, float | str] = field(default_factory=dict)
     points: Sequence[Mapping[str, float]] = ()
     counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     images: Mapping[str, Path] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        """The id by which W&B knows the run."""
+        return str(self.about["id"])
 
 
 class Record:
@@ -110,9 +95,20 @@ class Record:
             for request in plan.requests:
                 self._askers.setdefault(request.cell_id, []).append((plan, request))
 
-    def cells(self, artefact: str) -> list[str]:
-        """The ids of the cells that are grouped under an artefact."""
-        return [cell_id for cell_id, [(plan, _), *_] in self._askers.items() if plan.artefact == artefact]
+    @property
+    def cells(self) -> list[str]:
+        """The ids of all cells."""
+        return list(self._askers)
+
+    def changing(self, since: float) -> list[str]:
+        """Ids of the cells whose setting was not done before an instant, given in seconds since 1970."""
+
+        def was_done(cell_id: str) -> bool:
+            status = self._raw / cell_id / STATUS
+            return self.status(cell_id)["state"] == "done" and status.stat().st_mtime < since
+
+        settings = [setting for setting in self.settings(self.cells) if not all(map(was_done, setting))]
+        return list(chain.from_iterable(settings))
 
     def settings(self, cell_ids: Collection[str]) -> list[list[str]]:
         """Cell ids, grouped by what must be the same for their numbers to be compared."""
@@ -184,15 +180,15 @@ class Record:
         task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
         tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
         named = {name: value for name, value in chosen.items() if name in LABELS}
-        return Run(
-            run_id=f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
-            group=artefacts[0],
-            job_type="audit" if request.is_audit else task,
-            name="/".join(words),
-            tags=[*tags, *(f"{name}:{value}" for name, value in chosen.items())],
-            config={"cell_id": cell_id} | named | dict(_flat(Cell(chosen, config).determining)),
-            artifact=f"rows-{cell_id}",
-        )
+        about = {
+            "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
+            "group": artefacts[0],
+            "job_type": "audit" if request.is_audit else task,
+            "name": "/".join(words),
+            "tags": [*tags, *(f"{name}:{value}" for name, value in chosen.items())],
+            "config": {"cell_id": cell_id} | named | dict(_flat(Cell(chosen, config).determining)),
+        }
+        return Run(about, f"rows-{cell_id}")
 
     def _complete(self, cell_id: str, frame: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
         folder = self._raw / cell_id
@@ -225,16 +221,19 @@ class Record:
         counts, frame = Counter[str](), frames.get(stem, pd.DataFrame())
         if {"cell_id", "verdict"} <= set(frame):
             counts.update(frame.drop_duplicates("cell_id").verdict.dropna())
+        about = {
+            "id": f"report-{self._profile}-{artefact}",
+            "group": artefact,
+            "job_type": "report",
+            "name": f"{artefact}/report",
+            "tags": [f"profile:{self._profile}", f"sweep:{artefact}"],
+            "config": {"artefact": artefact, "command": self._plans[artefact].command},
+            "notes": "\n\n".join(part for part in parts if not part.lstrip().startswith("|")),
+        }
         yield Run(
-            run_id=f"report-{self._profile}-{artefact}",
-            group=artefact,
-            job_type="report",
-            name=f"{artefact}/report",
-            tags=[f"profile:{self._profile}", f"sweep:{artefact}"],
-            config={"artefact": artefact, "profile": self._profile, "command": self._plans[artefact].command},
-            artifact=re.sub(r"[^\w.]+", "-", f"report-{self._profile}-{artefact}"),
-            files=files,
-            notes="\n\n".join(part for part in parts if not part.lstrip().startswith("|")),
+            about,
+            file_name(about["id"]),
+            files,
             summary={f"verdicts/{verdict}": count for verdict, count in sorted(counts.items())},
             tables=frames,
             images={f"figure/{path.stem}": path for path in files if path.suffix == ".png"},
@@ -335,25 +334,25 @@ def _has_key() -> bool:
 class Live:
     """A run that is open on W&B. Every method raises whatever W&B or the network does.
 
-    A run that was sent before is resumed: W&B leaves out the steps that it has. has_stats: with system
-    metrics of this machine, of this process and those that it started.
+    A run that was sent before is resumed: W&B leaves out the steps that it has.
+
+    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: with system metrics of this
+    machine, and of the process that started this one with all that it started.
     """
 
-    def __init__(self, run: Run, to: Destination, has_stats: bool = False) -> None:
-        to.results.mkdir(parents=True, exist_ok=True)
-        self._wandb, self._to, self._num_drawn = _wandb(), to, 0
+    def __init__(self, run: Run, to: Mapping[str, Any], has_stats: bool = False) -> None:
+        self._wandb, self._num_drawn = _wandb(), 0
         settings = self._wandb.Settings(
             silent=True, console="off", x_disable_stats=not has_stats, x_disable_meta=True, disable_git=True,
             disable_code=True, x_save_requirements=False, finish_timeout=FINISH_S, finish_timeout_raises=True,
             init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)), reinit="create_new",
+            x_stats_pid=os.getppid(), x_stats_track_process_tree=True,
         )  # fmt: skip
-        more = [tag for tag in os.environ.get("WANDB_TAGS", "").split(",") if tag]
-        self._run = self._wandb.init(
-            id=run.run_id, group=os.environ.get("WANDB_RUN_GROUP") or run.group, job_type=run.job_type,
-            name=run.name, notes=run.notes, tags=[tag[:64] for tag in dict.fromkeys([*run.tags, *more])],
-            config=dict(run.config), resume="allow", mode=to.mode, project=to.project, entity=to.entity,
-            dir=to.results, settings=settings,
-        )  # fmt: skip
+        tags = [*run.about["tags"], *os.environ.get("WANDB_TAGS", "").split(",")]
+        given = {"tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
+        if group := os.environ.get("WANDB_RUN_GROUP"):
+            given["group"] = group
+        self._run = self._wandb.init(**run.about | given, **to, resume="allow", settings=settings)
         self._run.define_metric(STEP, summary="none", hidden=True)
         self._run.define_metric("prompt/*", step_metric=STEP, summary="none")
         for metric in metrics.METRICS:
@@ -394,40 +393,42 @@ class Live:
         """Close the run. Offline the earlier folders of it are removed: this one holds all of them."""
         folder = Path(self._run.settings.sync_dir)
         self._run.finish(exit_code=exit_code)
-        for earlier in (
-            folder.parent.glob(f"offline-run-*-{self._run.id}") if self._to.mode == "offline" else ()
-        ):
+        for earlier in folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
             if earlier != folder:
                 shutil.rmtree(earlier)
 
 
 def follow(
-    record: Record, cell_ids: Collection[str], to: Destination, is_over: Callable[[], bool]
-) -> Iterator[Run | InvalidInput]:
-    """Show cells while they are measured, in several runs at a time; yields those that are complete.
+    record: Record, cell_ids: Collection[str], to: Mapping[str, Any], is_over: Callable[[], bool]
+) -> tuple[int, list[InvalidInput]]:
+    """Show cells while they are measured; returns how many are complete, and what is wrong with others.
 
     A run is complete once all cells of its setting are done, so that a gain has its baseline and a row its
     audit; or once it is over, and then those of other cells fail. Raises whatever W&B or the network does.
 
-    is_over: waits a while, and says whether nothing more is measured.
+    to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
     """
-    waiting, live, done, over = record.settings(cell_ids), dict[str, Live](), set[str](), False
+    waiting, over = record.settings(cell_ids), False
+    live, done, num_sent, errors = dict[str, Live](), set[str](), 0, list[InvalidInput]()
     while waiting and not over:
         over = is_over()
         for setting in [*waiting]:
             for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
                 state = record.status(cell_id)["state"]
-                if state == "running" and not over and (run := record.begun(cell_id)):
+                if state == "done":
+                    done.add(cell_id)
+                elif state == "running" and not over and (run := record.begun(cell_id)):
                     if run.run_id not in live:
                         live[run.run_id] = Live(run, to, record.is_long(cell_id, len(run.points)))
                     live[run.run_id].draw(run.points)
-                if state == "done":
-                    done.add(cell_id)
             if over or done.issuperset(setting):
                 waiting.remove(setting)
                 for complete in record.runs(setting):
                     if isinstance(complete, Run):
                         (live.pop(complete.run_id, None) or Live(complete, to)).finish(complete)
-                    yield complete
-    for run_id, run in live.items():
-        run.fail(record.status(run_id.rpartition("-")[0]).get("reason", ""))
+                        num_sent += 1
+                    else:
+                        errors.append(complete)
+    for run_id, open_run in live.items():
+        open_run.fail(record.status(run_id.rpartition("-")[0]).get("reason", ""))
+    return num_sent, errors
