@@ -317,9 +317,10 @@ def chosen_mode(mode: str) -> tuple[str, str]:
 
     mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files.
     """
-    if mode == "auto":
-        settings = _wandb().sdk.wandb_setup.singleton().settings
-        mode = "disabled" if settings._noop else "offline" if settings._offline else "online"
+    settings = _wandb().sdk.wandb_setup.singleton().settings
+    if mode != "auto":
+        settings.update_from_dict({"mode": mode})
+    mode = "disabled" if settings._noop else "offline" if settings._offline else "online"
     return ("disabled", NO_KEY) if mode == "online" and not _has_key() else (mode, "")
 
 
