@@ -75,7 +75,7 @@ class Record:
     """Plans and cells of a profile in a results folder.
 
     artefacts: those with a plan that were asked for, all by default. A cell that several ask for is grouped
-    under the first of them. Raises InvalidInput without a readable plan.
+    under the first of them. cells: their ids. Raises InvalidInput without a readable plan.
     """
 
     def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
@@ -94,11 +94,7 @@ class Record:
         for plan in self._plans.values():
             for request in plan.requests:
                 self._askers.setdefault(request.cell_id, []).append((plan, request))
-
-    @property
-    def cells(self) -> list[str]:
-        """The ids of all cells."""
-        return list(self._askers)
+        self.cells = list(self._askers)
 
     def changing(self, since: float) -> list[str]:
         """Ids of the cells whose setting was not done before an instant, given in seconds since 1970."""
@@ -145,15 +141,10 @@ class Record:
         """What a cell's status says now: its state and the reason for it. It is "done" only if sound."""
         with suppress(InvalidInput):  # there is none, or it is of files that will be measured again
             status = read_json(self._raw / cell_id / STATUS)
-            if status["state"] == "done":
+            if status.get("state") == "done":
                 replace(self._askers[cell_id][0][0], read={}).state(cell_id)
             return status
         return {"state": "missing"}
-
-    def begun(self, cell_id: str) -> Run | None:
-        """The run of a cell that is being measured, with the points so far; None before its first prompt."""
-        rows = _rows(self._raw / cell_id)
-        return replace(self._about(cell_id, rows), points=self._points(cell_id, rows)) if rows else None
 
     def is_long(self, cell_id: str, num_done: int) -> bool:
         """Whether a cell that is being measured will take longer than LONG_S, at its pace so far."""
@@ -163,11 +154,14 @@ class Record:
     def _config(self, cell_id: str) -> dict[str, Any]:
         return read_json(self._raw / cell_id / CELL)["config"]
 
-    def _points(self, cell_id: str, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-        return _points(pd.DataFrame(rows), has_times=not self._askers[cell_id][0][1].is_audit)
+    def begun(self, cell_id: str) -> Run | None:
+        """The run of a cell with the points so far; None before its first prompt.
 
-    def _about(self, cell_id: str, rows: Sequence[Mapping[str, Any]]) -> Run:
-        """The run of a cell that has rows. The first has times: what is measured anew is another run."""
+        The first row is part of its id, and has times: what is measured anew is another run.
+        """
+        rows = _rows(self._raw / cell_id)
+        if not rows:
+            return None
         config, request = self._config(cell_id), self._askers[cell_id][0][1]
         chosen = {name: value for name, value in request.texts.items() if value != ""}
         more = [f"{name}={value}" for name, value in chosen.items() if name not in (*LABELS, "seed")]
@@ -188,21 +182,21 @@ class Record:
             "tags": [*tags, *(f"{name}:{value}" for name, value in chosen.items())],
             "config": {"cell_id": cell_id} | named | dict(_flat(Cell(chosen, config).determining)),
         }
-        return Run(about, f"rows-{cell_id}")
+        points = _points(pd.DataFrame(rows), has_times=not request.is_audit)
+        return Run(about, f"rows-{cell_id}", points=points)
 
-    def _complete(self, cell_id: str, frame: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
-        folder = self._raw / cell_id
-        rows = _rows(folder)
-        counts = [sum(column) for column in zip_longest(*frame.get("histogram", ()), fillvalue=0)]
-        is_list = frame.map(lambda value: isinstance(value, list)).any()
+    def _complete(self, cell_id: str, rows: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
+        folder, begun = self._raw / cell_id, self.begun(cell_id)
+        assert begun is not None
+        counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
+        is_list = rows.map(lambda value: isinstance(value, list)).any()
         return replace(
-            self._about(cell_id, rows),
+            begun,
             files=[folder / name for name in (ROWS, CELL, PROVENANCE)],
             facts=read_json(folder / PROVENANCE),
             summary={"num_prompts": len(rows), **numbers},
-            points=self._points(cell_id, rows),
-            counts={"accepted_length_histogram": counts} if "histogram" in frame else {},
-            tables={"prompts": frame.loc[:, ~is_list]},
+            counts={"accepted_length_histogram": counts} if "histogram" in rows else {},
+            tables={"prompts": rows.loc[:, ~is_list]},
         )
 
     def report(self, artefact: str) -> Iterator[Run]:
@@ -415,7 +409,7 @@ def follow(
         over = is_over()
         for setting in [*waiting]:
             for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
-                state = record.status(cell_id)["state"]
+                state = record.status(cell_id).get("state")
                 if state == "done":
                     done.add(cell_id)
                 elif state == "running" and not over and (run := record.begun(cell_id)):

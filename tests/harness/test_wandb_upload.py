@@ -153,6 +153,7 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
         point for kind, run_id, point in told if kind == "point" and run_id.startswith(f"{standard.cell_id}-")
     ]
     assert [point["prompt_index"] for point in points] == [0, 1]  # each once
+    assert [kind for kind, _, _ in told].count("open") == 3  # the complete run is the one that was live
     assert points[1]["accepted_length"] == pytest.approx(13 / 7) and points[1]["prompt/accepted_length"] == 2
     summaries = [run.summary for kind, _, run in told if kind == "finish"]
     assert ["accepted_length_gain" in summary for summary in summaries] == [False, True]
