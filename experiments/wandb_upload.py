@@ -138,7 +138,7 @@ class Record:
                 yield self._complete(cell_id, results.rows[cell_id], numbers.get(cell_id, {}))
 
     def status(self, cell_id: str) -> Mapping[str, Any]:
-        """What a cell's status says now: its state and the reason for it. It is "done" only if sound."""
+        """The status of a cell now, with its state and the reason for it; it is "done" only if sound."""
         with suppress(InvalidInput):  # there is none, or it is of files that will be measured again
             status = read_json(self._raw / cell_id / STATUS)
             if status.get("state") == "done":
