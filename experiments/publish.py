@@ -7,13 +7,21 @@
 experiment: artefacts, by default all that were run. report_only: their tables and figures alone. profile and
 results: as in the sweep. wandb.mode: auto, online, offline or disabled. wandb.project, wandb.entity: of W&B.
 Nothing is measured and no table is made: what is shown are the rows and files that are there. Sent again, a
-run stays one run. The exit code is 0 only when everything was sent.
+run stays one run. The exit code is 0 only when everything was sent. A sweep runs this command beside itself,
+with follow: it shows cells while they are measured, until standard input ends.
 """
 
 from __future__ import annotations
 
+import os
+import select
+import shlex
+import signal
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -24,8 +32,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from analysis.cli import DIALECTS, chosen_profile
 from experiments.schema import WandbConfig, check_patterns
-from experiments.wandb_upload import Destination, NotSent, Record, chosen_mode, has_key, send
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
+
+POLL_S = 1.0
+"""Seconds between looks at the cells that are being measured."""
+END_S = 60.0
+"""Seconds that a sweep waits at its end for W&B."""
+NICENESS = 10
+"""By it W&B gives way to what is measured beside it."""
 
 
 @dataclass
@@ -33,21 +47,22 @@ class PublishConfig:
     """Keys of the command.
 
     experiment: names of artefacts, or null for all. report_only: their reports without their cells, which a
-    sweep has sent already.
+    sweep has sent already. follow: no reports, and cells while they are measured, but for settings that were
+    done before this instant, in seconds since 1970.
     """
 
     experiment: str | None = None
     profile: str | None = None
     results: str = "results"
     report_only: bool = False
+    follow: float | None = None
     wandb: WandbConfig = field(default_factory=WandbConfig)
 
 
 def publish(arguments: Sequence[str]) -> int:
     """Send what a command line asks for; returns 1 where a cell cannot be read.
 
-    Raises InvalidInput for what it does not know or cannot read at all, NotSent for the first run that W&B
-    does not take.
+    Raises InvalidInput for what it does not know or cannot read at all, and whatever W&B or the network does.
     """
     for argument in arguments:
         if "=" not in argument:
@@ -59,10 +74,15 @@ def publish(arguments: Sequence[str]) -> int:
         allowed = ", ".join([*asdict(PublishConfig()), *(f"wandb.{name}" for name in asdict(WandbConfig()))])
         raise InvalidInput(f"{first_line(error)}; allowed: {allowed}") from error
     check_patterns(asdict(config))
+    from experiments.wandb_upload import Live, Record, chosen_mode, follow  # a sweep has no need of it
+
     mode, line = chosen_mode(config.wandb.mode)
+    if config.wandb.mode == "online" and line:
+        raise InvalidInput(line)
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
+<<<<<<< HEAD
     if mode == "online" and not has_key():  # W&B would ask for one
         known = "`wandb login` or WANDB_API_KEY sets one"
         raise InvalidInput(f"wandb.mode is 'online', but no key is known; {known}")
@@ -80,6 +100,71 @@ def publish(arguments: Sequence[str]) -> int:
                 num_sent += 1
         sys.stderr.write(f"{artefact}: {num_sent} run{'s' * (num_sent != 1)} {to}\n")
     return code
+=======
+    to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
+    record = Record(
+        Path(config.results), config.profile, config.experiment.split(",") if config.experiment else ()
+    )
+    cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
+    if config.follow is not None:
+        os.nice(NICENESS)
+        cell_ids, is_over, artefacts = record.changing(config.follow), _has_ended, []
+    num_runs, errors = follow(record, [] if config.report_only else cell_ids, to, is_over)
+    for run in chain.from_iterable(map(record.report, artefacts)):
+        Live(run, to).finish(run)
+        num_runs += 1
+    for error in errors:
+        fail(str(error))
+    where = f"sent to project {config.wandb.project}"
+    if mode == "offline":
+        folder = f"{config.results}/wandb"
+        where = f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
+    sys.stderr.write(f"W&B: {num_runs} run{'s' * (num_runs != 1)} {where}\n")
+    return int(bool(errors))
+
+
+def _has_ended() -> bool:
+    """Whether standard input ends within POLL_S."""
+    return bool(select.select([sys.stdin], [], [], POLL_S)[0])
+
+
+@contextmanager
+def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[None]:
+    """Show cells on W&B while the block measures them, in a process beside it, if `wandb.mode` says so.
+
+    What W&B does stays there: the block neither waits for it nor sees its errors. At its end W&B has END_S
+    to take in what remains, and then lines say what was sent, or why not all and how to send it later.
+
+    artefacts: those that ask for the cells. config: a cell's.
+    """
+    wandb = config["wandb"]
+    if "disabled" in (wandb["mode"], os.environ.get("WANDB_MODE") if wandb["mode"] == "auto" else ""):
+        yield
+        return
+    values = {"experiment": ",".join(dict.fromkeys(artefacts))}
+    values |= {name: config[name] for name in ("profile", "results")}
+    usual = OmegaConf.structured(WandbConfig)
+    values |= {f"wandb.{name}": value for name, value in wandb.items() if value != usual[name]}
+    command = ["-m", "experiments.publish", *(f"{key}={value}" for key, value in values.items())]
+    process = subprocess.Popen(
+        [sys.executable, *command, f"follow={time.time()}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield
+    finally:
+        try:
+            line = process.communicate(timeout=END_S)[1].strip().replace("\n", "; ")
+        except subprocess.TimeoutExpired:
+            line = f"W&B: not all was taken in within {END_S:g} s"
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+        if code := process.wait():
+            line = line.removeprefix("error: ") or f"W&B: its process ended with exit code {code}"
+            line += f"; `{shlex.join(['python', *command])}` sends what is missing"
+        sys.stderr.write(f"{line}\n")
+>>>>>>> room-wandb
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,8 +177,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def work() -> int:
         try:
             return publish(words)
-        except NotSent as error:
-            return fail(f"W&B did not take a run ({error}); the same command sends all again")
+        except InvalidInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever W&B and the network do: the rows are the record
+            return fail(f"W&B did not take a run ({type(error).__name__}: {first_line(error)})")
 
     return in_one_line(work, "stopped; the same command sends all again")
 

@@ -25,6 +25,7 @@ from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
 from experiments.grid import Part, cells_of, hydra_here, left_out, parts_of
+from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
@@ -82,15 +83,8 @@ def sweep(arguments: Sequence[str]) -> bool:
         complete, pending = _by_state(cells)
     num_before, num_asked = len(complete), len(complete) + len(pending)
     if pending:
-        from experiments.wandb_upload import uploads  # needs pandas, which takes a second
-
-        with uploads(pending, [part.plan for part in parts]) as send:
-
-            def done(cell: Cell) -> None:
-                complete.append(cell)
-                send(cell)
-
-            launch(pending, num_asked, done)
+        with following([part.plan for part in parts], pending[0].config):
+            launch(pending, num_asked, complete.append)
     num_cells = num_asked + sum(not cell.has_tree for cell in cells)
     _sum_up(parts, num_cells, len(complete), num_before)
     return len(complete) == num_cells

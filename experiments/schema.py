@@ -36,8 +36,8 @@ class WandbConfig:
     """Dashboards on W&B, see docs/dashboards.md. entity: a user or team; W&B's default one when null."""
 
     mode: str = "auto"  # online, offline, disabled; auto is online where W&B knows a key, else disabled
-    project: str = "resispec"
-    entity: str | None = None
+    project: str = "${oc.env:WANDB_PROJECT,resispec}"
+    entity: str | None = "${oc.env:WANDB_ENTITY,null}"
 
 
 @dataclass

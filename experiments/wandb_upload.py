@@ -1,33 +1,34 @@
-"""Uploads to W&B: a run for every complete cell, a report for every artefact, from the rows on disk.
+"""Dashboards on W&B: a run for every cell, live while it is measured, and a report for every artefact.
 
 Runs are derived from plans and cells' folders with the definitions of analysis, so that they can be made
-again at any time. This is the only module that imports wandb; importing it here takes a second, so a sweep
-that has nothing to measure does not.
+again at any time. This is the only module that imports wandb. `experiments.publish` is its command, which a
+sweep runs beside itself: nothing here is in the process that measures or waits for it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import shlex
 import shutil
-import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from itertools import zip_longest
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import IDENTITY, SETTING, Plan, Request, Results, load, read_plan
+from analysis.load import LABELS, Plan, Request, Results, load, read_plan
 from analysis.stats import divide
-from experiments.cell import Cell
+from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC
-from experiments.schema import WandbConfig
-from resispec.errors import InvalidInput, first_line
+from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, STATUS
+from resispec.errors import InvalidInput
 from resispec.files import read_json
 
 NO_KEY = (
@@ -38,82 +39,72 @@ STEP = "prompt_index"
 """Horizontal axis of every curve."""
 ANSWER_S, FINISH_S = 30.0, 60.0
 """Seconds that W&B may take to answer (WANDB_INIT_TIMEOUT changes them), and to take in a run."""
+LONG_S = 60.0
+"""Seconds from which on a run has W&B's system metrics."""
 OF_ANOTHER_RUN = ("RUN_ID", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
 """WANDB_... variables about a run of the process that started this one, which no argument overrides."""
 
 
-class NotSent(RuntimeError):
-    """W&B did not take a run; the message is one line with the reason."""
-
-
-@dataclass(frozen=True)
-class Destination:
-    """Project and folder that runs go to.
-
-    mode: online or offline. entity: a user or team, None for W&B's default one. results: W&B writes to its
-    subfolder wandb/.
-    """
-
-    mode: str
-    project: str
-    entity: str | None
-    results: Path
-
-    def __str__(self) -> str:
-        if self.mode == "online":
-            return f"sent to project {self.project}"
-        folder = f"{self.results}/wandb"
-        return f"written to {folder}; `wandb sync {shlex.quote(folder)}/offline-run-*` uploads them"
-
-
 @dataclass(frozen=True)
 class Run:
-    """Contents of one run. The same contents have the same run_id, so that sent twice they are one run.
+    """Contents of one run on W&B.
 
-    curves: one point a prompt, in order, each with STEP. counts: histograms of whole numbers, how often 1, 2,
-    3, ... occurred. images: files.
+    about: its id and what `wandb.init` is told of it. The same measurement has the same id, so that sent
+    twice it is one run. points: one a prompt, in order, each with STEP. counts: histograms of whole numbers,
+    how often 1, 2, 3, ... occurred. images, files: by path. artifact: name of the artifact that holds
+    `files`; its type is the name's first word. facts: about the artifact.
     """
 
-    run_id: str
-    group: str
-    job_type: str
-    name: str
-    tags: Sequence[str]
-    config: Mapping[str, Any]
-    notes: str = ""
+    about: Mapping[str, Any]
+    artifact: str
+    files: Sequence[Path] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
     summary: Mapping[str, float | str] = field(default_factory=dict)
-    curves: Sequence[Mapping[str, float]] = ()
+    points: Sequence[Mapping[str, float]] = ()
     counts: Mapping[str, Sequence[int]] = field(default_factory=dict)
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     images: Mapping[str, Path] = field(default_factory=dict)
 
+    @property
+    def run_id(self) -> str:
+        """The id by which W&B knows the run."""
+        return str(self.about["id"])
+
 
 class Record:
-    """Plans and cells of a profile in a results folder. Raises InvalidInput without a readable plan.
+    """Plans and cells of a profile in a results folder.
 
-    artefacts: those that have a plan. A cell that several ask for is grouped under the first of them.
+    artefacts: those with a plan that were asked for, all by default. A cell that several ask for is grouped
+    under the first of them. cells: their ids. Raises InvalidInput without a readable plan.
     """
 
-    def __init__(self, results: Path, profile: str) -> None:
+    def __init__(self, results: Path, profile: str, artefacts: Collection[str] = ()) -> None:
         self._tables, self._raw, self._profile = results / profile, results / "raw" / profile, profile
-        self._folder = self._tables / "plans"
-        stems = {path.stem for path in self._folder.glob("*") if path.name[0] != "."}
+        folder = self._tables / "plans"
+        stems = {path.stem for path in folder.glob("*") if path.name[0] != "."}
         if not stems:
-            raise InvalidInput(f"{self._folder} holds no plan of a sweep; `make reproduce-table1` makes one")
-        self.artefacts = sorted(stems, key=_rank)
+            raise InvalidInput(f"{folder} holds no plan of a sweep; `make reproduce-table1` makes one")
+        allowed = sorted(stems, key=lambda name: (name == AD_HOC or SLICE in name, "table" not in name, name))
+        if unknown := [name for name in artefacts if name not in stems]:
+            raise InvalidInput(f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}")
+        self.artefacts = list(artefacts) or allowed
         read: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
         self._plans = {name: replace(read_plan(name, profile, results), read=read) for name in self.artefacts}
         self._askers: dict[str, list[tuple[Plan, Request]]] = {}
         for plan in self._plans.values():
             for request in plan.requests:
                 self._askers.setdefault(request.cell_id, []).append((plan, request))
+        self.cells = list(self._askers)
 
-    def cells(self, artefact: str) -> list[str]:
-        """The ids of the cells that an artefact asks for. Raises InvalidInput for one without a plan."""
-        if artefact not in self._plans:
-            allowed = ", ".join(self._plans)
-            raise InvalidInput(f"no plan asks for {artefact!r} in {self._folder}; allowed: {allowed}")
-        return list(dict.fromkeys(request.cell_id for request in self._plans[artefact].requests))
+    def changing(self, since: float) -> list[str]:
+        """Ids of the cells whose setting was not done before an instant, given in seconds since 1970."""
+
+        def was_done(cell_id: str) -> bool:
+            status = self._raw / cell_id / STATUS
+            return self.status(cell_id)["state"] == "done" and status.stat().st_mtime < since
+
+        settings = [setting for setting in self.settings(self.cells) if not all(map(was_done, setting))]
+        return list(chain.from_iterable(settings))
 
     def settings(self, cell_ids: Collection[str]) -> list[list[str]]:
         """Cell ids, grouped by what must be the same for their numbers to be compared."""
@@ -128,58 +119,84 @@ class Record:
         cell_ids: one of `settings`; their baselines and audits are read with them.
         """
         plan, first = self._askers[cell_ids[0]][0]
-        comparable: dict[str, list[Request]] = {}
+        done = []
         for request in plan.requests:
-            if _setting(plan, request) != _setting(plan, first):
-                continue
             try:
-                if plan.state(request.cell_id).status == "done":
-                    prompts = plan.prompts(request.cell_id)[list(IDENTITY)].values.tolist()
-                    task = self._config(request.cell_id)["task"]["_target_"]
-                    comparable.setdefault(repr((task, prompts)), []).append(request)
+                if _setting(plan, request) == _setting(plan, first):
+                    done += [request] * (plan.state(request.cell_id).status == "done")
             except InvalidInput as error:
                 if request.cell_id in cell_ids:
                     yield error
-        for requests in comparable.values():
-            try:
-                results = load(replace(plan, requests=tuple(requests)))
-                numbers = _numbers(results)
-            except InvalidInput as error:
-                yield error
-                continue
-            for cell in results.cells.to_dict("records"):
-                if cell["cell_id"] in cell_ids:
-                    yield self._run(cell, results, numbers.get(cell["cell_id"], {}))
+        try:
+            results = load(replace(plan, requests=tuple(done)))
+            numbers = _numbers(results)
+        except InvalidInput as error:
+            yield error
+            return
+        for cell_id in cell_ids:
+            if cell_id in results.rows:
+                yield self._complete(cell_id, results.rows[cell_id], numbers.get(cell_id, {}))
+
+    def status(self, cell_id: str) -> Mapping[str, Any]:
+        """The status of a cell now, with its state and the reason for it; it is "done" only if sound."""
+        with suppress(InvalidInput):  # there is none, or it is of files that will be measured again
+            status = read_json(self._raw / cell_id / STATUS)
+            if status.get("state") == "done":
+                replace(self._askers[cell_id][0][0], read={}).state(cell_id)
+            return status
+        return {"state": "missing"}
+
+    def is_long(self, cell_id: str, num_done: int) -> bool:
+        """Whether a cell that is being measured will take longer than LONG_S, at its pace so far."""
+        seconds = time.time() - (self._raw / cell_id / STATUS).stat().st_mtime
+        return bool(seconds / num_done * self._config(cell_id)["num_prompts"] > LONG_S)
 
     def _config(self, cell_id: str) -> dict[str, Any]:
-        return read_json(self._raw / cell_id / "cell.json")["config"]
+        return read_json(self._raw / cell_id / CELL)["config"]
 
-    def _run(self, cell: Mapping[str, Any], results: Results, numbers: Mapping[str, Any]) -> Run:
-        cell_id, config = cell["cell_id"], self._config(cell["cell_id"])
-        rows, folder = results.rows[cell_id], self._raw / cell_id
-        rows_sha256 = read_json(folder / "status.json")["files"]["rows.jsonl"]
-        chosen = {key: cell[key] for key in (*SETTING, "decoder", "tree", "verifier", *results.more)}
-        chosen = {key: value for key, value in chosen.items() if value != ""}
-        counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
+    def begun(self, cell_id: str) -> Run | None:
+        """The run of a cell with the points so far; None before its first prompt.
+
+        The first row is part of its id, and has times: what is measured anew is another run.
+        """
+        rows = _rows(self._raw / cell_id)
+        if not rows:
+            return None
+        config, request = self._config(cell_id), self._askers[cell_id][0][1]
+        chosen = {name: value for name, value in request.texts.items() if value != ""}
+        more = [f"{name}={value}" for name, value in chosen.items() if name not in (*LABELS, "seed")]
+        words = [labels.text("dataset", request.labels["dataset"])]
+        words += [labels.method(request.labels["decoder"], request.labels["verifier"])]
+        words += [labels.text("tree", request.labels["tree"])] * ("tree" in chosen)
+        words += [f"T={chosen['temperature']:g}", f"seed={config['seed']}"]
+        words += [labels.text("pair", request.labels["pair"]), *more, *["audit"] * request.is_audit]
         artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
-        words = [labels.text("dataset", cell["dataset"]), labels.method(cell["decoder"], cell["verifier"])]
-        words += [labels.text("tree", cell["tree"])] if cell["tree"] else []
-        words += [f"T={cell['temperature']:g}", f"seed={config['seed']}", labels.text("pair", cell["pair"])]
-        words += [f"{key}={chosen[key]}" for key in results.more if key in chosen and key != "seed"]
         task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
-        return Run(
-            run_id=f"{cell_id}-{rows_sha256[:8]}",
-            group=artefacts[0],
-            job_type="audit" if cell["is_audit"] else task.replace("decode", "bench"),
-            name="/".join(words + ["audit"] * cell["is_audit"]),
-            tags=tuple(dict.fromkeys([self._profile, *artefacts, *map(str, chosen.values())])),
-            config={key: value for key, value in config.items() if key != "wandb"}
-            | {"cell_id": cell_id, "labels": chosen}
-            | {"provenance": read_json(folder / "provenance.json")},
+        tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
+        named = {name: value for name, value in chosen.items() if name in LABELS}
+        about = {
+            "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
+            "group": artefacts[0],
+            "job_type": "audit" if request.is_audit else task,
+            "name": "/".join(words),
+            "tags": [*tags, *(f"{name}:{value}" for name, value in chosen.items())],
+            "config": {"cell_id": cell_id} | named | dict(_flat(Cell(chosen, config).determining)),
+        }
+        points = _points(pd.DataFrame(rows), has_times=not request.is_audit)
+        return Run(about, f"rows-{cell_id}", points=points)
+
+    def _complete(self, cell_id: str, rows: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
+        folder, begun = self._raw / cell_id, self.begun(cell_id)
+        assert begun is not None
+        counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
+        is_list = rows.map(lambda value: isinstance(value, list)).any()
+        return replace(
+            begun,
+            files=[folder / name for name in (ROWS, CELL, PROVENANCE)],
+            facts=read_json(folder / PROVENANCE),
             summary={"num_prompts": len(rows), **numbers},
-            curves=_curves(rows, has_times=not cell["is_audit"]),
             counts={"accepted_length_histogram": counts} if "histogram" in rows else {},
-            tables={"prompts": rows},
+            tables={"prompts": rows.loc[:, ~is_list]},
         )
 
     def report(self, artefact: str) -> Iterator[Run]:
@@ -198,36 +215,54 @@ class Record:
         counts, frame = Counter[str](), frames.get(stem, pd.DataFrame())
         if {"cell_id", "verdict"} <= set(frame):
             counts.update(frame.drop_duplicates("cell_id").verdict.dropna())
+        about = {
+            "id": f"report-{self._profile}-{artefact}",
+            "group": artefact,
+            "job_type": "report",
+            "name": f"{artefact}/report",
+            "tags": [f"profile:{self._profile}", f"sweep:{artefact}"],
+            "config": {"artefact": artefact, "command": self._plans[artefact].command},
+            "notes": "\n\n".join(part for part in parts if not part.lstrip().startswith("|")),
+        }
         yield Run(
-            run_id=f"report-{self._profile}-{artefact}",
-            group=artefact,
-            job_type="report",
-            name=f"{artefact}/report",
-            tags=(self._profile, artefact, "report"),
-            config={"artefact": artefact, "profile": self._profile, "command": self._plans[artefact].command},
-            notes="\n\n".join(part for part in parts if not part.lstrip().startswith("|")),
+            about,
+            file_name(about["id"]),
+            files,
             summary={f"verdicts/{verdict}": count for verdict, count in sorted(counts.items())},
             tables=frames,
             images={f"figure/{path.stem}": path for path in files if path.suffix == ".png"},
         )
 
 
-def _rank(artefact: str) -> tuple[bool, bool, bool, str]:
-    """Tables first, then figures; slices and sweeps without a name last."""
-    is_part = artefact == AD_HOC or SLICE in artefact
-    return is_part, not artefact.startswith("table"), not artefact.startswith("figure"), artefact
-
-
 def _setting(plan: Plan, request: Request) -> str:
-    """Artefact and labels that are the same for cells that are compared."""
+    """Facts that cells share that are compared: artefact, task, prompts, and labels but for the method."""
     method = ("decoder", "tree", "verifier")
-    alike = [(key, value) for key, value in request.labels.items() if key not in method]
-    return repr((plan.artefact, sorted(alike)))
+    alike = [(key, str(value)) for key, value in request.labels.items() if key not in method]
+    return repr((plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike)))
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """The rows that a cell has so far, up to a line that is damaged or being written."""
+    rows = []
+    for path in [folder / name for name in (ROWS, PARTIAL) if (folder / name).exists()][:1]:
+        with suppress(ValueError, FileNotFoundError):
+            for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
+                rows += [json.loads(line)] * line.endswith("\n")
+    return rows
+
+
+def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of a nested configuration by their paths, like sampling/max_length."""
+    if not isinstance(node, Mapping):
+        yield path, node
+        return
+    for key, value in node.items():
+        yield from _flat(value, f"{path}/{key}" if path else key)
 
 
 def _numbers(results: Results) -> dict[str, dict[str, Any]]:
     """Numbers of the tables by cell: metrics with their bounds, audits' verdicts; of other tasks none."""
-    first = next(iter(results.rows.values()))
+    first = next(iter(results.rows.values()), pd.DataFrame())
     if not set(metrics.fields()) <= set(first.columns):
         return {}
     numbers: dict[str, dict[str, Any]] = {cell_id: {} for cell_id in results.rows}
@@ -243,17 +278,21 @@ def _numbers(results: Results) -> dict[str, dict[str, Any]]:
     }
 
 
-def _curves(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
-    """Every number of each prompt, and the metrics of the prompt alone; no times where none count."""
-    values: dict[str, Any] = {
-        metric.name: divide(rows[metric.numerator], rows[metric.denominator])
-        for metric in metrics.METRICS
-        if not metric.over and {metric.numerator, metric.denominator} <= set(rows.columns)
-        if has_times or not metric.denominator.endswith("_s")
-    }
+def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
+    """Numbers of every prompt, and metrics of it alone and of all so far. has_times: its times count."""
+    values: dict[str, Any] = {}
+    for metric in metrics.METRICS:
+        fields = (metric.numerator, metric.denominator)
+        is_timed = any(name.endswith("_s") for name in fields)
+        if not metric.over and {*fields} <= {*rows.columns} and (has_times or not is_timed):
+            above, below = (rows[name] for name in fields)
+            values[f"prompt/{metric.name}"] = divide(above, below)
+            values[metric.name] = divide(above.cumsum(), below.cumsum())
     scalars = rows.select_dtypes("number").drop(columns=[STEP, "seed"])
-    values |= {str(name): scalars[name] for name in scalars if has_times or not str(name).endswith("_s")}
-    points = pd.DataFrame(values).add_prefix("prompt/").assign(**{STEP: rows[STEP]}).to_dict("records")
+    values |= {
+        f"prompt/{name}": scalars[name] for name in scalars if has_times or not str(name).endswith("_s")
+    }
+    points = pd.DataFrame(values).assign(**{STEP: rows[STEP]}).to_dict("records")
     return [{str(key): value for key, value in point.items() if not pd.isna(value)} for point in points]
 
 
@@ -268,19 +307,18 @@ def _wandb() -> Any:
 
 
 def chosen_mode(mode: str) -> tuple[str, str]:
-    """ "online", "offline" or "disabled", and a line for people where nobody chose it.
+    """ "online", "offline" or "disabled", and a line for people where W&B would be asked and has no key.
 
-    mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files, and is online only with a key.
+    mode: `wandb.mode`. "auto" follows WANDB_MODE and W&B's settings files.
     """
-    if mode != "auto":
-        return mode, ""
     settings = _wandb().sdk.wandb_setup.singleton().settings
-    if settings._noop or settings._offline:
-        return ("disabled" if settings._noop else "offline"), ""
-    return ("online", "") if has_key() else ("disabled", NO_KEY)
+    if mode != "auto":
+        settings.update_from_dict({"mode": mode})
+    mode = "disabled" if settings._noop else "offline" if settings._offline else "online"
+    return ("disabled", NO_KEY) if mode == "online" and not _has_key() else (mode, "")
 
 
-def has_key() -> bool:
+def _has_key() -> bool:
     """Whether W&B finds a key: in the environment, its settings files or the user's netrc file."""
     try:
         return bool(_wandb().login(prompt=False, verify=False))
@@ -288,109 +326,104 @@ def has_key() -> bool:
         return True
 
 
-def send(run: Run, to: Destination) -> None:
-    """Send a run and wait until W&B has it.
+class Live:
+    """A run that is open on W&B. Every method raises whatever W&B or the network does.
 
-    A run that was sent before is resumed: W&B leaves out the steps that it has. Offline the earlier folder of
-    the run is removed.
-    Raises NotSent for whatever W&B or the network does.
+    A run that was sent before is resumed: W&B leaves out the steps that it has.
+
+    to: where runs go, as `wandb.init`'s mode, project, entity and dir. has_stats: with system metrics of this
+    machine, and of the process that started this one with all that it started.
     """
-    try:
-        to.results.mkdir(parents=True, exist_ok=True)
-        wandb = _wandb()
-        settings = wandb.Settings(
-            silent=True, console="off", x_disable_stats=True, x_disable_meta=True, disable_git=True,
+
+    def __init__(self, run: Run, to: Mapping[str, Any], has_stats: bool = False) -> None:
+        self._wandb, self._num_drawn = _wandb(), 0
+        settings = self._wandb.Settings(
+            silent=True, console="off", x_disable_stats=not has_stats, x_disable_meta=True, disable_git=True,
             disable_code=True, x_save_requirements=False, finish_timeout=FINISH_S, finish_timeout_raises=True,
-            init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)),
+            init_timeout=float(os.environ.get("WANDB_INIT_TIMEOUT", ANSWER_S)), reinit="create_new",
+            x_stats_pid=os.getppid(), x_stats_track_process_tree=True,
         )  # fmt: skip
-        with wandb.init(
-            id=run.run_id, group=run.group, job_type=run.job_type, name=run.name, notes=run.notes,
-            tags=[tag[:64] for tag in run.tags], config=dict(run.config), resume="allow", mode=to.mode,
-            project=to.project, entity=to.entity, dir=to.results, settings=settings,
-        ) as live:  # fmt: skip
-            live.define_metric(STEP, summary="none", hidden=True)
-            live.define_metric("prompt/*", step_metric=STEP, summary="none")
-            for step, point in enumerate(run.curves):
-                live.log(dict(point), step=step)
-            if media := _media(wandb, run):  # beside the last prompt; without prompts it gets a new step
-                live.log(media, step=len(run.curves) - 1 if run.curves else None)
-            live.summary.update(dict(run.summary))
-            folder = Path(live.settings.sync_dir)
-        for earlier in folder.parent.glob(f"offline-run-*-{run.run_id}") if to.mode == "offline" else ():
+        tags = [*run.about["tags"], *os.environ.get("WANDB_TAGS", "").split(",")]
+        given = {"tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
+        if group := os.environ.get("WANDB_RUN_GROUP"):
+            given["group"] = group
+        self._run = self._wandb.init(**run.about | given, **to, resume="allow", settings=settings)
+        self._run.define_metric(STEP, summary="none", hidden=True)
+        self._run.define_metric("prompt/*", step_metric=STEP, summary="none")
+        for metric in metrics.METRICS:
+            self._run.define_metric(metric.name, step_metric=STEP)
+
+    def draw(self, points: Sequence[Mapping[str, float]]) -> None:
+        """Add the points that it does not have; `points` are all."""
+        for point in points[self._num_drawn :]:
+            self._run.log(dict(point), step=int(point[STEP]))
+        self._num_drawn = max(self._num_drawn, len(points))
+
+    def finish(self, run: Run) -> None:
+        """Add all that a complete run holds, and wait until W&B has it."""
+        self.draw(run.points)
+        media: dict[str, Any] = {name: self._wandb.Image(str(path)) for name, path in run.images.items()}
+        for name, frame in run.tables.items():
+            values = frame.astype(object).where(frame.notna(), None).values.tolist()
+            media[name] = self._wandb.Table(columns=list(frame.columns), data=values, allow_mixed_types=True)
+        for name, counts in run.counts.items():
+            edges = [place + 0.5 for place in range(len(counts) + 1)]
+            media[name] = self._wandb.Histogram(np_histogram=(list(counts), edges))
+        self._run.log(media)
+        artifact = self._wandb.Artifact(
+            run.artifact, type=run.artifact.partition("-")[0], metadata=dict(run.facts)
+        )
+        for path in run.files:
+            artifact.add_file(str(path), policy="immutable", skip_cache=True)  # from where it is
+        self._run.log_artifact(artifact)
+        self._run.summary.update(dict(run.summary))
+        self._close()
+
+    def fail(self, reason: str) -> None:
+        """Close a run that is not complete; it goes on when its cell does."""
+        self._run.summary["reason"] = reason
+        self._close(exit_code=1)
+
+    def _close(self, exit_code: int = 0) -> None:
+        """Close the run. Offline the earlier folders of it are removed: this one holds all of them."""
+        folder = Path(self._run.settings.sync_dir)
+        self._run.finish(exit_code=exit_code)
+        for earlier in folder.parent.glob(f"offline-run-*-{self._run.id}") if self._run.offline else ():
             if earlier != folder:
                 shutil.rmtree(earlier)
-    except Exception as error:  # whatever it is: the local rows are the record
-        raise NotSent(f"{type(error).__name__}: {first_line(error)}") from error
 
 
-def _media(wandb: Any, run: Run) -> dict[str, Any]:
-    """Tables, histograms and images of a run by their names."""
-    media: dict[str, Any] = {}
-    for name, frame in run.tables.items():
-        values = frame.astype(object).where(frame.notna(), None).values.tolist()
-        media[name] = wandb.Table(columns=list(frame.columns), data=values, allow_mixed_types=True)
-    for name, counts in run.counts.items():
-        edges = [place + 0.5 for place in range(len(counts) + 1)]
-        media[name] = wandb.Histogram(np_histogram=(list(counts), edges))
-    return media | {name: wandb.Image(str(path)) for name, path in run.images.items()}
+def follow(
+    record: Record, cell_ids: Collection[str], to: Mapping[str, Any], is_over: Callable[[], bool]
+) -> tuple[int, list[InvalidInput]]:
+    """Show cells while they are measured; returns how many are complete, and what is wrong with others.
 
+    A run is complete once all cells of its setting are done, so that a gain has its baseline and a row its
+    audit; or once it is over, and then those of other cells fail. Raises whatever W&B or the network does.
 
-@contextmanager
-def uploads(cells: Sequence[Cell], artefacts: Sequence[str]) -> Iterator[Callable[[Cell], None]]:
-    """Send cells to W&B while a sweep measures them, if `wandb.mode` says so.
-
-    Yields a function to call with every cell that is complete. It sends the cells of a setting once all of
-    them are, so that a gain has its baseline and a row its audit; when the block ends, those that remain
-    follow. Nothing raises: after the first run that W&B does not take, nothing more is sent. One line says
-    what was sent, or why not all of it and how to send it later.
-
-    cells: those that the block measures. artefacts: those that ask for them.
+    to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
     """
-    config = cells[0].config
-    mode, line = chosen_mode(config["wandb"]["mode"])
-    if line:
-        sys.stderr.write(f"{line}\n")
-    if mode == "disabled":
-        yield lambda _: None
-        return
-    to = Destination(mode, config["wandb"]["project"], config["wandb"]["entity"], Path(config["results"]))
-    waiting: list[set[str]] = []
-    complete, num_sent, errors = set[str](), 0, list[str]()
-    try:
-        record = Record(to.results, config["profile"])
-        waiting += map(set, record.settings([cell.cell_id for cell in cells]))
-    except InvalidInput as error:
-        errors.append(first_line(error))
-
-    def send_settings(ready: Collection[set[str]]) -> None:
-        nonlocal num_sent
-        try:
-            for setting in [setting for setting in waiting if setting in ready]:
+    waiting, over = record.settings(cell_ids), False
+    live, done, num_sent, errors = dict[str, Live](), set[str](), 0, list[InvalidInput]()
+    while waiting and not over:
+        over = is_over()
+        for setting in [*waiting]:
+            for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
+                state = record.status(cell_id).get("state")
+                if state == "done":
+                    done.add(cell_id)
+                elif state == "running" and not over and (run := record.begun(cell_id)):
+                    if run.run_id not in live:
+                        live[run.run_id] = Live(run, to, record.is_long(cell_id, len(run.points)))
+                    live[run.run_id].draw(run.points)
+            if over or done.issuperset(setting):
                 waiting.remove(setting)
-                for run in record.runs(list(setting)):
-                    if isinstance(run, InvalidInput):
-                        errors.append(str(run))
-                    else:
-                        send(run, to)
+                for complete in record.runs(setting):
+                    if isinstance(complete, Run):
+                        (live.pop(complete.run_id, None) or Live(complete, to)).finish(complete)
                         num_sent += 1
-        except Exception as error:  # noqa: BLE001 - whatever it is, it does not end a sweep
-            errors.append(first_line(error))
-            waiting.clear()
-
-    def is_complete(cell: Cell) -> None:
-        complete.add(cell.cell_id)
-        send_settings([setting for setting in waiting if setting <= complete])
-
-    yield is_complete
-    send_settings(waiting)
-    counted = f"W&B: {num_sent} run{'s' * (num_sent != 1)}"
-    if not errors:
-        sys.stderr.write(f"{counted} {to}\n")
-        return
-    values = {"experiment": ",".join(dict.fromkeys(artefacts)), "profile": config["profile"]}
-    values |= {"results": config["results"]} if config["results"] != "results" else {}
-    usual = asdict(WandbConfig())
-    values |= {f"wandb.{name}": value for name, value in config["wandb"].items() if value != usual[name]}
-    command = f"python -m experiments.publish {shlex.join(f'{key}={value}' for key, value in values.items())}"
-    more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
-    sys.stderr.write(f"{counted} sent, not all: {errors[0]}{more}; `{command}` sends them\n")
+                    else:
+                        errors.append(complete)
+    for run_id, open_run in live.items():
+        open_run.fail(record.status(run_id.rpartition("-")[0]).get("reason", ""))
+    return num_sent, errors

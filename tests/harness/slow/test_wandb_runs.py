@@ -1,4 +1,4 @@
-"""What W&B itself keeps of a sweep, of a report and of a second sending; keys and hosts that do not work."""
+"""What W&B itself keeps of a sweep, live and afterwards, and of a report; keys and hosts that do not work."""
 
 import json
 import os
@@ -16,15 +16,16 @@ from toy_runs import messages, rows, run, toy_overrides
 
 from analysis import table1
 from experiments import publish
+from experiments.cell import IGNORED
 from experiments.grid import cells_of
 from experiments.wandb_upload import NO_KEY, chosen_mode
 
 KEY = "k" * 40
 OF_ANOTHER_RUN = {
-    "WANDB_RUN_ID": "other", "WANDB_NAME": "other", "WANDB_RUN_GROUP": "other", "WANDB_TAGS": "other",
-    "WANDB_RESUME": "must", "WANDB_MODE": "disabled", "WANDB_PROJECT": "other", "WANDB_NOTES": "other",
-    "WANDB_RESUME_FROM": "other?_step=1",
+    "WANDB_RUN_ID": "other", "WANDB_NAME": "other", "WANDB_RESUME": "must", "WANDB_MODE": "disabled",
+    "WANDB_NOTES": "other", "WANDB_RESUME_FROM": "other?_step=1",
 }  # fmt: skip
+HEEDED = {"WANDB_RUN_GROUP": "ours", "WANDB_TAGS": "first,second", "WANDB_PROJECT": "named"}
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +44,9 @@ def own_home(monkeypatch, tmp_path):
 def read(path):
     """A run as W&B's own reader has it."""
     command = [Path(sys.executable).parent / "wandb", "leet", "inspect", "--json", path]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    run = {"summary": {}, "history": [], "metric": []}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    run = {"summary": {}, "history": [], "metric": [], "artifacts": {}, "exit": None, "stats": 0}
     for record in map(json.loads, done.stdout.splitlines()):
         kind, content = record["type"], record.get(record["type"])
         if kind == "run":
@@ -56,6 +58,11 @@ def read(path):
             run["summary"] |= content["item"]
         elif kind == "metric":
             run["metric"].append(content)
+        elif kind == "artifact" and content["type"] != "run_table":
+            run["artifacts"][content["name"], content["type"]] = content
+        elif kind == "exit":
+            run["exit"] = content.get("exit_code", 0)
+        run["stats"] += kind == "stats"
     return run
 
 
@@ -76,13 +83,13 @@ def shown(folder, tmp_path_factory):
     results = tmp_path_factory.mktemp("shown")
     home = str(tmp_path_factory.mktemp("home"))
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (OF_ANOTHER_RUN | {"HOME": home, "WANDB_DATA_DIR": home}).items():
+        for name, value in (OF_ANOTHER_RUN | HEEDED | {"HOME": home, "WANDB_DATA_DIR": home}).items():
             patch.setenv(name, value)
         wandb.teardown()
         overrides = [*toy_overrides(folder, results), "temperature=1.0", "wandb.mode=offline"]
         done = run("experiment=table1", *overrides, "tree=d4b4")
         assert done.returncode == 0, done.stderr
-        during = runs_in(results)
+        during = {name: read(path) for name, path in runs_in(results).items()}
         table1.main(["--results", str(results), "--slice"])
         assert publish.main([f"results={results}", "wandb.mode=offline", "wandb.project=mine"]) == 0
         wandb.teardown()
@@ -105,15 +112,25 @@ def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
     assert len(list((results / "wandb").glob("offline-run-*"))) == 6
     line = f"W&B: 5 runs written to {results}/wandb; `wandb sync {results}/wandb/offline-run-*` uploads them"
     assert line in messages(lines)
-    for name, (live, path) in runs.items():
-        assert live["run_id"] == name and live["resume"] and live["project"] == "mine"
-        assert path != during.get(name)
+    for name, (live, _) in runs.items():
+        assert live["run_id"] == name and live["resume"] and live["project"] == "mine" and not live["exit"]
+    same = ("summary", "config", "run_group", "job_type", "display_name", "tags")
+    for name, live in during.items():
+        assert live["project"] == "named" and len(live["history"]) == len(runs[name][0]["history"]) == 3
+        now, then = ({key: run[key] for key in same} for run in (runs[name][0], live))
+        for summary in (now["summary"], then["summary"]):
+            for key in [key for key in summary if key[0] == "_" or "artifact" in key]:
+                del summary[key]
+        assert then == now
 
 
 def test_every_number_of_the_rows_is_in_the_runs(shown):
     results, _, _, _, runs = shown
     for live, path, _, config, measured in cells_in(results, runs):
-        assert table_of(live, path, "prompts") == measured
+        scalars = [
+            {name: value for name, value in row.items() if not isinstance(value, list)} for row in measured
+        ]
+        assert table_of(live, path, "prompts") == scalars
         points = [point for point in live["history"] if "prompt_index" in point]
         assert [point["prompt_index"] for point in points] == [0, 1, 2] == [p["_step"] for p in points]
         for point, row in zip(points, measured, strict=True):
@@ -127,6 +144,10 @@ def test_every_number_of_the_rows_is_in_the_runs(shown):
                 expected["prompt/tokens_per_s"] = row["num_emitted"] / row["decode_s"]
             drawn = {name: value for name, value in point.items() if name.startswith("prompt/")}
             assert drawn == pytest.approx(expected, rel=1e-12)
+            so_far = measured[: row["prompt_index"] + 1]
+            steps, emitted = (sum(row[name] for row in so_far) for name in ("num_steps", "num_emitted"))
+            assert point["accepted_length"] == pytest.approx(emitted / steps)
+            assert ("tokens_per_s" in point) != config["audit"]
         counts = live["summary"]["accepted_length_histogram.values"]
         edges = live["summary"]["accepted_length_histogram.bins"]
         assert sum(counts) == sum(row["num_steps"] for row in measured)
@@ -154,13 +175,19 @@ def test_runs_are_described_by_their_cells(shown):
     results, slice_name, _, _, runs = shown
     names = set()
     for live, _, folder, config, _ in cells_in(results, runs):
-        assert live["run_group"] == slice_name
-        assert live["job_type"] == ("audit" if config["audit"] else "bench")
-        assert {"embedded", slice_name, "1.0"} <= set(live["tags"]) and "other" not in live["tags"]
-        expected = {name: value for name, value in config.items() if name != "wandb"} | {"_wandb": {}}
-        expected |= {"provenance": json.loads((folder / "provenance.json").read_text())}
-        assert live["config"].pop("labels")["temperature"] == 1.0
-        assert live["config"] == expected | {"cell_id": folder.name}
+        assert live["run_group"] == "ours" and live["stats"] == 0
+        assert live["job_type"] == ("audit" if config["audit"] else "decode")
+        tags = {"profile:embedded", f"sweep:{slice_name}", "temperature:1.0", "first", "second"}
+        assert tags <= set(live["tags"]) and "other" not in live["tags"]
+        told = live["config"]
+        assert told["cell_id"] == folder.name and told["task/audit"] == config["audit"]
+        for name in IGNORED.keys() - {"tree", "verifier"}:
+            assert not [key for key in told if key.partition("/")[0] == name]
+        assert told["sampling/max_length"] == 40 and told["decoder/drafter/_target_"].startswith("resispec")
+        files = {"rows.jsonl", "cell.json", "provenance.json"}
+        artifact = live["artifacts"][f"rows-{folder.name}", "rows"]
+        assert {file["path"] for file in artifact["manifest"]["contents"]} == files
+        assert json.loads(artifact["metadata"]) == json.loads((folder / "provenance.json").read_text())
         [step] = [metric for metric in live["metric"] if metric.get("glob_name") == "prompt/*"]
         assert step["step_metric"] == "prompt_index"
         names.add(live["display_name"])
@@ -172,7 +199,10 @@ def test_runs_are_described_by_their_cells(shown):
 def test_the_report_holds_table_notes_and_verdicts(shown):
     results, slice_name, _, _, runs = shown
     live, path = runs[f"report-embedded-{slice_name}"]
-    assert (live["run_group"], live["job_type"]) == (slice_name, "report")
+    assert (live["run_group"], live["job_type"]) == ("ours", "report")
+    [((_, kind), artifact)] = live["artifacts"].items()
+    paths = {file["path"] for file in artifact["manifest"]["contents"]}
+    assert kind == "report" and {"table1.csv", "table1.md", "table1.tex"} <= paths
     frame = pd.read_csv(results / "embedded" / slice_name / "table1.csv")
     assert table_of(live, path, "table1") == frame.astype(object).where(frame.notna(), None).to_dict(
         "records"
@@ -192,7 +222,7 @@ def test_a_report_shows_every_picture_and_table_of_its_artefact(tmp_path, capsys
     (folder / "frontier.md").write_text("**The frontier.**\n\n| a |\n|---|\n\nA note.\n")
     Image.new("RGB", (3, 2), "red").save(folder / "frontier.png")
     assert publish.main([f"results={tmp_path}", "wandb.mode=offline"]) == 0
-    assert capsys.readouterr().err.startswith("frontier: 1 run written to ")
+    assert capsys.readouterr().err.startswith("W&B: 1 run written to ")
     [(name, path)] = runs_in(tmp_path).items()
     live = read(path)
     assert name == "report-embedded-frontier" and live["notes"] == "**The frontier.**\n\nA note."
@@ -239,7 +269,8 @@ def test_auto_is_online_only_where_a_key_is_known(name, monkeypatch, tmp_path):
         write(tmp_path / "home" / path, text)
     nobody_chose = expected == "disabled" and not environment
     assert chosen_mode("auto") == (expected, NO_KEY if nobody_chose else "")
-    assert [chosen_mode(mode)[0] for mode in ("online", "offline")] == ["online", "offline"]
+    online = "online" if "WANDB_API_KEY" in environment or expected == "online" else "disabled"
+    assert [chosen_mode(mode)[0] for mode in ("online", "offline")] == [online, "offline"]
 
 
 def test_without_a_key_a_sweep_says_so_once_and_starts_nothing(toy, tmp_path):
@@ -256,8 +287,8 @@ def test_an_unreachable_host_leaves_a_sweep_as_it_is(toy, monkeypatch, tmp_path)
     done = run(*toy, "verifier=standard,resispec")
     assert done.returncode == 0
     line, last = messages(done.stderr)
-    assert line.startswith("W&B: 0 runs sent, not all: CommError: ")
+    assert line.startswith("W&B did not take a run (CommError: ")
     command = f"python -m experiments.publish experiment=sweep profile=embedded results={tmp_path}/results"
-    assert line.endswith(f"; `{command}` sends them")
+    assert line.endswith(f"; `{command}` sends what is missing")
     assert last.startswith("2 cells: 2 done") and "Traceback" not in done.stderr
     assert [len(rows(cell)) for cell in cells_of([*toy, "verifier=standard,resispec"])] == [3, 3]
