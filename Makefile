@@ -128,14 +128,9 @@ audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRAN
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: gallery
-<<<<<<< HEAD
-gallery: profile .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
+gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
 	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[engines]')
-=======
-gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
-	@$(PY) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[engines]'
->>>>>>> room-options
 	@$(PY) -m referee.gallery --results $(RESULTS)
 	@$(PY) -m referee.gallery.page --results $(RESULTS)
 

@@ -61,27 +61,20 @@ def run_command(work: Callable[[], int | None]) -> int:
 def arguments() -> Namespace:
     """Hydra's reading of this process's command line: its flags, wherever they stand, and the overrides.
 
-<<<<<<< HEAD
-    Raises InvalidInput for a word that is none, and for flags that contradict each other.
-=======
-    The overrides are complete, see `completed`. Raises InvalidInput for a word that is no KEY=VALUE.
->>>>>>> room-options
+    The overrides are complete, see `completed`. Raises InvalidInput for a word that is none, and for flags
+    that contradict each other.
     """
     parsed = get_args_parser().parse_intermixed_args()
     if parsed.cfg and parsed.multirun:
         raise InvalidInput("--cfg shows one configuration: leave --multirun out, and give each key one value")
     flags = [word for word in sys.argv[1:] if word not in parsed.overrides]
-<<<<<<< HEAD
     parsed.overrides = [_readable(word) for word in parsed.overrides]
-=======
     if not parsed.shell_completion:
         parsed.overrides = completed(parsed.overrides)
->>>>>>> room-options
     sys.argv[1:] = [*flags, *parsed.overrides]  # Hydra itself takes overrides in one piece only
     return parsed
 
 
-<<<<<<< HEAD
 def _readable(word: str) -> str:
     """An override as Hydra's grammar reads it, in which a text of other than its letters is quoted.
 
@@ -100,13 +93,13 @@ def _readable(word: str) -> str:
             raise InvalidInput(f'{word!r} cannot be read; a text is quoted: "{quoted}"') from error
         return quoted
     return word
-=======
+
+
 def completed(overrides: Sequence[str]) -> list[str]:
     """Overrides in which `target` and `draft` are the pair's, with a profile, see `chosen_profile`."""
     lines = [re.sub("^(target|draft)=", r"pair.\1=", line) for line in overrides]
     has_profile = any(re.match(r"[+~]*profile\b", line) for line in lines)
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
->>>>>>> room-options
 
 
 def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:

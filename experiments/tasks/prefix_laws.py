@@ -15,14 +15,10 @@ from experiments.tasks.base import CountedTask, Row, Workload, identity
 from resispec.decode import Decoder
 from resispec.drafters import NoDraft
 from resispec.models import Model, features_of
-<<<<<<< HEAD
+from resispec.sampling import Warp
 from resispec.trees import complete
 from resispec.verifiers import Draws, get_verifier
 from resispec.verifiers.rehearsal import rehearse
-=======
-from resispec.sampling import Warp
-from resispec.verifiers import get_verifier
->>>>>>> room-options
 
 
 @dataclass(frozen=True)
