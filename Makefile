@@ -48,7 +48,7 @@ FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ 
 help: ## list the targets
 	@for stem in $(ARTEFACTS); do \
 	  printf '  %-18s %s\n' reproduce-$$stem "run every missing cell of $$stem, then write it" \
-	    $$stem "write $$stem from the cells that exist, running nothing"; done
+	    $$stem "write $$stem from the cells that exist, or else the published ones, running nothing"; done
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | \
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
@@ -111,7 +111,7 @@ doctor: profile .venv/installed ## can the profile run here: device, memory, hub
 	@$(PY) -m experiments.doctor --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: report
-report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists
+report: profile .venv/installed ## write results/PROFILE/report.html, the page with every artefact, from what exists or else is published
 	@$(PY) -m analysis.page --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: audit
@@ -161,7 +161,7 @@ submission: profile .venv/installed ## what was measured as one checked file to 
 	@$(PY) -m analysis.submissions --profile $(PROFILE) --results $(RESULTS) $(if $(NAME),--name $(call QUOTED,$(NAME)))
 
 .PHONY: publish
-publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers
+publish: profile .venv/installed ## for maintainers: make what results/PROFILE holds the published numbers, with their cells
 	@$(PY) -m analysis.publish --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: test

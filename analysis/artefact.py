@@ -57,12 +57,13 @@ def command(name: str, make: Maker) -> Callable[..., int]:
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
 
-    A slice of it is written to `results/PROFILE/NAME@DIGEST/`, and every caption begins with saying so. The
-    last line says how far the numbers agree with the published ones.
+    Without a plan in the usual folder it is drawn from what is published. A slice of it is written to
+    `results/PROFILE/NAME@DIGEST/`, and every caption begins with saying so. The last line says how far the
+    numbers agree with the published ones.
 
     name: the artefact's. make: reads the cells of the plan and makes the artefact.
     """
-    description = f"Writes {name} from the cells that exist, running nothing."
+    description = f"Writes {name} from the cells that exist, or else from ours that are published."
     options = profile_parser(f"analysis.{name}", description)
     described = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
     options.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=described)
@@ -73,10 +74,11 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
             plan_name = find_slice(name, chosen.slice, chosen.profile, chosen.results)
             folder /= plan_name
             opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
-        plan = read_plan(plan_name, chosen.profile, chosen.results)
+        source = published.source(plan_name, chosen.profile, chosen.results)
+        plan = read_plan(plan_name, chosen.profile, source)
         sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
         made = complete(make, plan)
-        agreement = published.compare(made.tables[0], plan.profile, made.compared)
+        agreement = published.agreement(plan, made.tables[0], made.compared)
         tables = [replace(one, caption=opening + one.caption) for one in made.tables]
         paths = [path for one in tables for path in table.write(one, folder, made.suffixes)]
         if made.figures:  # a table takes no matplotlib

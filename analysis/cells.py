@@ -18,9 +18,9 @@ from typing import Any
 
 import pandas as pd
 
-from analysis import audits, categories, metrics, table
+from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
-from analysis.load import LABELS, Plan, load, read_plan
+from analysis.load import EXPERIMENTS, LABELS, Plan, load, read_plan
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
@@ -32,17 +32,21 @@ LAST += ("device", "commit", "reason", "command")
 
 
 def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
-    """The plans of artefacts, by default all that there are.
+    """The plans of artefacts, by default all that there are; where there is none, those that are published.
 
     Raises InvalidInput for an artefact that has none, and for a damaged plan.
     """
     folder = results / profile / "plans"
-    known = sorted({path.stem for path in folder.iterdir()}) if folder.is_dir() else []
+    if folder.is_dir():
+        known = {path.stem: results for path in sorted(folder.iterdir())}
+    else:
+        found = {path.stem: published.source(path.stem, profile, results) for path in EXPERIMENTS.iterdir()}
+        known = {name: found[name] for name in sorted(found) if found[name] != results}
     if not known:
         raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
     if unknown := [name for name in artefacts if name not in known]:
         raise InvalidInput(f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(known)}")
-    return [read_plan(artefact, profile, results) for artefact in artefacts or known]
+    return [read_plan(artefact, profile, known[artefact]) for artefact in artefacts or known]
 
 
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
@@ -61,8 +65,12 @@ def _rows(commands: Mapping[str, str], part: str, plan: Plan) -> Iterator[dict[s
     """The rows of one part of a plan. Cells whose task is not to decode have NaN for METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
-    fields = set(metrics.fields())
-    decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
+    fields = list(metrics.fields())  # of rows that hold several entries they are lists
+    decoded = {
+        name: rows
+        for name, rows in results.rows.items()
+        if {*fields} <= {*rows} and rows[fields].select_dtypes(object).empty
+    }
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
     decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     measured: dict[tuple[Any, ...], dict[str, float]] = {}
@@ -90,6 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         plans = read_plans(chosen.profile, chosen.results, chosen.artefacts)
         frame = tidy(plans)
+        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, frame.to_csv(index=False))
         tables = [one for one in map(categories.of, plans) if one is not None]
         pages = [table.write(one, path.parent)[1] for one in tables]
@@ -97,7 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cells: {first_line(error)}\n")
         return 1
     num_done = int((frame.status == "done").sum())
-    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done\n")
+    where = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
+    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{where}\n")
     sys.stdout.write("".join(f"wrote {page}\n" for page in pages))
     return 0
 

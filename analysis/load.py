@@ -31,6 +31,8 @@ LABELS = ("pair", "dataset", "temperature", "decoder", "tree", "verifier")
 SETTING = ("pair", "temperature", "dataset")
 """Labels that compared rows share; they are ordered by it."""
 IDENTITY = ("prompt_index", "prompt_id", "seed")
+UNPACKED = "resispec-published-"
+"""Prefix of the temporary folders that published artefacts are unpacked into, a results folder each."""
 SEALED = ("cell.json", "provenance.json", "rows.jsonl")
 """The files of a complete cell whose checksums its status has."""
 STATES = ("running", "done", "failed", "interrupted")
@@ -92,8 +94,11 @@ class Request:
         }
 
     @classmethod
-    def read(cls, entry: Mapping[str, Any], part: str = "") -> Request:
-        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none."""
+    def read(cls, entry: Mapping[str, Any], part: str = "", folder: Path = Path()) -> Request:
+        """The request of a plan's entry. Raises LookupError, TypeError or ValueError for what is none.
+
+        folder: to which the file of its tree is relative.
+        """
         cell_id = entry["cell_id"]
         if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # it names a folder
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
@@ -105,7 +110,7 @@ class Request:
         }
         named |= {name: str(given[name]) for name in sorted(given)}
         file = entry.get("tree_file")
-        return cls(cell_id, named, part, is_audit, Path(file) if file else None, entry)
+        return cls(cell_id, named, part, is_audit, folder / file if file else None, entry)
 
 
 @dataclass(frozen=True)
@@ -139,6 +144,11 @@ class Plan:
     commands: Mapping[str, str] = field(default_factory=dict)
     read: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def is_published(self) -> bool:
+        """Whether its cells are those that are published."""
+        return _is_published(self.results)
+
     def parts(self, wanted: Callable[[str], bool]) -> Plan:
         """This plan with the requests of some parts only."""
         return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
@@ -167,10 +177,16 @@ class Plan:
 
 
 def plan_files(artefact: str, profile: str, results: Path) -> list[Path]:
-    """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json."""
+    """The files of a plan, in results/PROFILE/plans: ARTEFACT.json and every ARTEFACT/PART.json.
+
+    artefact: "*" for those of all plans.
+    """
     folder = results / profile / "plans"
-    single = folder / f"{artefact}.json"
-    return [single] * single.is_file() + sorted((folder / artefact).glob("*.json"))
+    return [*folder.glob(f"{artefact}.json"), *sorted(folder.glob(f"{artefact}/*.json"))]
+
+
+def _is_published(results: Path) -> bool:
+    return results.parent.name.startswith(UNPACKED)
 
 
 def read_plan(artefact: str, profile: str, results: Path) -> Plan:
@@ -182,12 +198,14 @@ def read_plan(artefact: str, profile: str, results: Path) -> Plan:
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
-    elsewhere = "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
+    is_usual = results == Path("results") or _is_published(results)
+    elsewhere = "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
     again = f"`{make}{elsewhere}`" if is_named else "its sweep"
     files = plan_files(artefact, profile, results)
     if not files:
         single = results / profile / "plans" / f"{artefact}.json"
         raise InvalidInput(f"there is no plan {single}, which says what cells to read; {again} makes it")
+    trees = results if _is_published(results) else Path()
     requests: dict[str, Request] = {}
     commands: dict[str, str] = {}
     stale = []
@@ -197,7 +215,7 @@ def read_plan(artefact: str, profile: str, results: Path) -> Plan:
             part = str(content["part"])
             if content["artefact"] != artefact:
                 raise ValueError(f"it is the plan of {content['artefact']!r}")
-            for request in (Request.read(entry, part) for entry in content["cells"]):
+            for request in (Request.read(entry, part, trees) for entry in content["cells"]):
                 requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
             changed = [name for name, then in content["sources"].items() if digest(name) != then]
             commands[part] = str(content["command"])

@@ -3,25 +3,35 @@
 Usage: python -m analysis.publish --profile embedded [ARTEFACT...]
 
 It copies the files of each artefact, by default of all that results/PROFILE holds with where they are from,
-and the trees that were searched for where its plan names some, to results/published/PROFILE, and renews what
-README and docs quote of them (`analysis.quotes`).
+and the trees that were searched for where its plan names some, to results/published/PROFILE, puts plans and
+cells into the archive there, and renews what README and docs quote of them (`analysis.quotes`).
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import shutil
 import sys
-from collections.abc import Sequence
+import tarfile
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
-from analysis import quotes
+import numpy as np
+
+from analysis import published, quotes
+from analysis.audits import TERMS
 from analysis.cli import profile_parser
-from analysis.load import ROOT, plan_files, read_plan
+from analysis.load import ROOT, Plan, plan_files, read_plan
 from analysis.page import provenance
 from resispec.errors import InvalidInput, first_line
-from resispec.files import replacing, write_json
+from resispec.files import read_json, replacing, write_json
 
 SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
+STATUS, ROWS = "status.json", "rows.jsonl"
 
 
 def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> list[Path]:
@@ -49,6 +59,77 @@ def _copy(file: Path, target: Path) -> Path:
     return target
 
 
+def archive(plans: Sequence[Plan], path: Path) -> None:
+    """Put artefacts into an archive in place of what it has of them; the same cells give the same bytes.
+
+    Raises InvalidInput for a damaged cell.
+    """
+    contents = {f"{plan.artefact}/{name}": content for plan in plans for name, content in _contents(plan)}
+    if path.is_file():
+        folder, replaced = published.unpacked(path), {plan.artefact for plan in plans}
+        kept = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
+        contents |= {
+            name.as_posix(): (folder / name).read_bytes() for name in kept if name.parts[0] not in replaced
+        }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
+        for name, content in sorted(contents.items()):
+            member = tarfile.TarInfo(name)  # of nobody, at no time
+            member.size = len(content)
+            file.addfile(member, io.BytesIO(content))
+
+
+def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
+    """The files of an artefact by their paths in its results folder: plans, their trees, and cells."""
+    for path in plan_files(plan.artefact, plan.profile, plan.results):
+        content = read_json(path)
+        for entry in content["cells"]:
+            if entry.get("tree_file"):
+                tree = Path(entry["tree_file"])
+                entry["tree_file"] = f"{plan.profile}/growmap/{tree.name}"
+                if tree.is_file():
+                    yield entry["tree_file"], tree.read_bytes()
+        yield path.relative_to(plan.results).as_posix(), _json(content)
+    for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
+        folder = plan.results / "raw" / plan.profile / cell_id
+        names = ["cell.json", provenance.FILE, STATUS]
+        names += [ROWS] * (plan.state(cell_id).status == "done")
+        files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+        if ROWS in files:
+            rows = [json.loads(line) for line in files[ROWS].decode().splitlines()]
+            compact(rows)
+            files[ROWS] = b"".join(map(_json, rows))
+            status = json.loads(files[STATUS])
+            status["files"] = {name: hashlib.sha256(files[name]).hexdigest() for name in status["files"]}
+            files[STATUS] = _json(status)
+        for name, content in files.items():
+            yield f"raw/{plan.profile}/{cell_id}/{name}", content
+
+
+def compact(rows: Sequence[dict[str, Any]]) -> None:
+    """Leave out of a cell's rows what no number is derived from: ids of tokens; of an audit, terms and times.
+
+    The first known term of a cell becomes the sum of them all and the others 0, so that z-scores are those of
+    the measured rows to the last bit; those that are None are the last of a prompt. Times of audits, which
+    do not count, are rounded to milliseconds.
+    """
+    is_audit = all(set(TERMS) <= set(row) for row in rows)
+    for row in rows:
+        if "tokens_sha256" in row:  # other rows call something else tokens
+            row.pop("tokens", None)
+        row |= {name: round(row[name], 3) for name in ("prefill_s", "decode_s") if is_audit and name in row}
+    for name in TERMS if is_audit else ():
+        known = [[term for term in row[name] if term is not None] for row in rows]
+        terms = list(chain.from_iterable(known))
+        sums = iter([float(np.sum(terms)), *[0.0] * len(terms)])
+        for row, own in zip(rows, known, strict=True):
+            row[name] = [next(sums) for _ in own] + [None] * (len(row[name]) - len(own))
+
+
+def _json(content: Any) -> bytes:
+    return json.dumps(content).encode() + b"\n"
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = profile_parser("analysis.publish", __doc__.splitlines()[0])
@@ -63,14 +144,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         if not names:
             raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
+        folders = {name: published.source(name, profile, results) for name in names}
+        plans = [
+            read_plan(name, profile, at) for name, at in folders.items() if plan_files(name, profile, at)
+        ]
+        folder = ROOT / "results" / "published" / profile
+        if own := [plan for plan in plans if not plan.is_published]:
+            archive(own, folder / published.CELLS)
+            sys.stdout.write(f"wrote {folder / published.CELLS}\n")
         for artefact in names:
-            for path in publish(artefact, profile, results):
+            for path in publish(artefact, profile, results, ROOT):
                 sys.stdout.write(f"wrote {path}\n")
-        plans = [read_plan(name, profile, results) for name in names if plan_files(name, profile, results)]
         if plans and not chosen.artefacts:
-            path = ROOT / "results" / "published" / profile / provenance.FILE
-            write_json(path, provenance.facts(plans, results / "raw" / profile))
-            sys.stdout.write(f"wrote {path}\n")
+            write_json(folder / provenance.FILE, provenance.facts(plans))
+            sys.stdout.write(f"wrote {folder / provenance.FILE}\n")
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"publish: {first_line(error)}\n")
         return 1

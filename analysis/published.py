@@ -1,4 +1,8 @@
-"""Our published numbers, results/published/PROFILE/, and whether a table that was made here agrees with them.
+"""Our published numbers, results/published/PROFILE/: their cells, and whether a table made here agrees.
+
+The cells of all published artefacts of a profile are in one archive, in which every artefact has a results
+folder of its own, ARTEFACT/{PROFILE,raw}/..., so that one is published without touching the others; what rows
+lack of the measured ones says `analysis.publish.compact`.
 
 Two accepted lengths agree when their 95 % bootstrap intervals overlap. An interval over fewer than
 MIN_PROMPTS prompts is too narrow for that, so such rows are not compared; nor are times, which belong to a
@@ -7,21 +11,28 @@ machine. Two verdicts agree when they are the same; an undecided one is not comp
 
 from __future__ import annotations
 
+import tarfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from io import BytesIO
+from lzma import LZMAError
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
 from analysis import labels
-from analysis.load import LABELS
+from analysis.load import LABELS, UNPACKED, Plan, plan_files
 from analysis.table import Number, Table
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput, first_line
 
 FOLDER = Path(__file__).resolve().parent.parent / "results" / "published"
+CELLS = "cells.tar.xz"
+"""The archive's name in a profile's folder; `analysis.publish` writes it."""
 MIN_PROMPTS = 8
 DECIDED = (Finding.NO_BIAS_SEEN, Finding.BIASED)
 
@@ -45,6 +56,46 @@ class Agreement:
 
     notes: tuple[str, ...]
     summary: str
+
+
+def source(artefact: str, profile: str, results: Path) -> Path:
+    """The results folder to draw an artefact from: what is published where the usual one has no plan of it.
+
+    A folder that a user names does not give way. Raises InvalidInput when the archive cannot be read.
+    """
+    archive = FOLDER / profile / CELLS
+    if results != Path("results") or plan_files(artefact, profile, results) or not archive.is_file():
+        return results
+    folder = unpacked(archive) / artefact
+    return folder if folder.is_dir() else results
+
+
+def unpacked(archive: Path) -> Path:
+    """The folder of an archive's files, which is there until the process ends.
+
+    Raises InvalidInput when the archive is damaged.
+    """
+    try:
+        return Path(_unpacked(archive.read_bytes()).name)
+    except (OSError, EOFError, LZMAError, tarfile.TarError) as error:
+        raise InvalidInput(f"{archive} cannot be unpacked ({first_line(error)})") from error
+
+
+@cache
+def _unpacked(content: bytes) -> TemporaryDirectory[str]:
+    folder = TemporaryDirectory(prefix=UNPACKED)
+    with tarfile.open(fileobj=BytesIO(content)) as file:
+        file.extractall(folder.name, filter="data")
+    return folder
+
+
+def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
+    """The agreement of a plan's table with the published one, see `compare`; none where that is its own."""
+    if plan.is_published:
+        where = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
+        again = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
+        return Agreement((), f"Nothing of {plan.artefact} is measured here: {where}; {again}")
+    return compare(table, plan.profile, compared)
 
 
 def compare(table: Table, profile: str, compared: Compared, folder: Path | None = None) -> Agreement:

@@ -82,25 +82,6 @@ def publish(arguments: Sequence[str]) -> int:
     if mode == "disabled":
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
-<<<<<<< HEAD
-    if mode == "online" and not has_key():  # W&B would ask for one
-        known = "`wandb login` or WANDB_API_KEY sets one"
-        raise InvalidInput(f"wandb.mode is 'online', but no key is known; {known}")
-    record = Record(Path(config.results), chosen_profile(config.profile or ""))
-    to = Destination(mode, config.wandb.project, config.wandb.entity, Path(config.results))
-    artefacts = config.experiment.split(",") if config.experiment else record.artefacts
-    code = 0
-    for artefact, cell_ids in {artefact: record.cells(artefact) for artefact in artefacts}.items():
-        settings, num_sent = [] if config.report_only else record.settings(cell_ids), 0
-        for run in chain(*map(record.runs, settings), record.report(artefact)):
-            if isinstance(run, InvalidInput):
-                code = fail(f"{artefact}: {run}")
-            else:
-                send(run, to)
-                num_sent += 1
-        sys.stderr.write(f"{artefact}: {num_sent} run{'s' * (num_sent != 1)} {to}\n")
-    return code
-=======
     to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
     record = Record(
         Path(config.results), config.profile, config.experiment.split(",") if config.experiment else ()
@@ -164,7 +145,6 @@ def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[N
             line = line.removeprefix("error: ") or f"W&B: its process ended with exit code {code}"
             line += f"; `{shlex.join(['python', *command])}` sends what is missing"
         sys.stderr.write(f"{line}\n")
->>>>>>> room-wandb
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,8 +2,8 @@
 
 Usage: python -m analysis.page [--profile NAME]
 
-Cells that are not measured are shown as missing. Open the file in any browser; it needs nothing beside it.
-provenance.json beside it says where its numbers are from.
+Cells that are not measured are shown as missing; a folder without any plan shows what is published. Open the
+file in any browser; it needs nothing beside it. provenance.json beside it says where its numbers are from.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import artefact
+from analysis import artefact, published
 from analysis.cli import check_profile, profile_parser
+from analysis.load import plan_files
 from analysis.page import provenance, sections
 from analysis.page.render import render
 from resispec.errors import InvalidInput, first_line
@@ -29,13 +30,18 @@ def write(profile: str, results: Path) -> Path:
     check_profile(profile)
     if not results.is_dir():
         raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
-    names, read = sections.artefacts(), []
+    names, read, is_own = sections.artefacts(), [], plan_files("*", profile, results)
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
-        read.append(sections.read(name, profile, results))
+        source = results if is_own else published.source(name, profile, results)
+        read.append(sections.read(name, profile, source))
     if not any(section.plan or section.problem for section in read):
         raise InvalidInput(f"nothing of profile {profile} is measured in {results}; `make reproduce` does it")
-    facts = provenance.facts([section.plan for section in read if section.plan], results / "raw" / profile)
+    plans = [section.plan for section in read if section.plan]
+    facts = provenance.facts(plans)
+    if any(plan.is_published for plan in plans):
+        facts["Drawn from"] = f"results/published/{profile}/{published.CELLS}"
+        sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
     path = results / profile / artefact.REPORT
     text = render(read, profile, facts, path.parent)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from analysis.artefact import listed
@@ -17,12 +16,13 @@ FILE = "provenance.json"
 NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "python": "Python"}
 
 
-def facts(plans: Sequence[Plan], raw: Path) -> dict[str, str]:
-    """Distinct values of what is known, by their printed names. raw: the folder of the profile's cells."""
+def facts(plans: Sequence[Plan]) -> dict[str, str]:
+    """Distinct values of what is known of the plans' cells, by their printed names."""
+    folders = {one.cell_id: plan.results / "raw" / plan.profile for plan in plans for one in plan.requests}
     cells: list[dict[str, Any]] = []
-    for cell_id in sorted({request.cell_id for plan in plans for request in plan.requests}):
+    for cell_id, folder in sorted(folders.items()):
         with suppress(InvalidInput):  # its own section says that a cell is missing or damaged
-            cells.append(read_json(raw / cell_id / FILE))
+            cells.append(read_json(folder / cell_id / FILE))
     started = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
     versions: dict[str, list[Any]] = {}
     for package, version in (pair for cell in cells for pair in (cell.get("versions") or {}).items()):

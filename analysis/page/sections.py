@@ -80,7 +80,7 @@ def read(name: str, profile: str, results: Path) -> Section:
         states.update(plan.state(cell_id).status for cell_id, *_ in cells)
         made = artefact.complete(maker(name), plan)
         try:
-            agreement = published.compare(made.tables[0], profile, made.compared)
+            agreement = published.agreement(plan, made.tables[0], made.compared)
             line = agreement.summary if agreement.notes else ""
         except InvalidInput as error:
             line = first_line(error)

@@ -14,7 +14,7 @@ from analysis.load import LABELS, Plan, plan_files, read_plan
 from analysis.metrics import METRICS
 from analysis.page import provenance
 from analysis.page.sections import maker
-from analysis.published import FOLDER
+from analysis.published import FOLDER, source
 from analysis.submissions.schema import FORMAT, REQUIRED, Origin, Submission, checked, named, plan_hash
 from resispec.audit.verdict import Finding
 from resispec.errors import InvalidInput
@@ -27,15 +27,14 @@ LEFT_OUT = {REQUIRED: (), "frontier": ("bound", "long", "temperature")}
 def gather(profile: str, results: Path, name: str, published: bool = False) -> Submission:
     """Submission of what results/PROFILE and results/raw hold.
 
-    name: by default the device's. published: of our published numbers instead, whose cells are not in the
-    repository; results has their plans.
+    name: by default the device's. published: of our published numbers instead, with their plans or those
+    that `results` has.
     Raises InvalidInput, one line, for what is not complete, for a plan older than its configuration, and
     where these plans do not ask for the cells that were published.
     """
-    names = [
-        artefact for artefact in LEFT_OUT if artefact == REQUIRED or plan_files(artefact, profile, results)
-    ]
-    plans = [read_plan(artefact, profile, results) for artefact in names]
+    folders = {one: source(one, profile, results) if published else results for one in LEFT_OUT}
+    names = [one for one, at in folders.items() if one == REQUIRED or plan_files(one, profile, at)]
+    plans = [read_plan(artefact, profile, folders[artefact]) for artefact in names]
     covered = [plan.parts(lambda part, plan=plan: part not in LEFT_OUT[plan.artefact]) for plan in plans]
     if published:
         folder = FOLDER / profile
@@ -45,7 +44,7 @@ def gather(profile: str, results: Path, name: str, published: bool = False) -> S
         raise InvalidInput(stale[0])
     else:
         frames = [maker(plan.artefact)(plan).tables[0].frame for plan in plans]
-        facts = provenance.facts(covered, results / "raw" / profile)
+        facts = provenance.facts(covered)
     origin = {field: facts.get(field.capitalize(), "") for field in Origin.model_fields}
     content = {
         "format": FORMAT,

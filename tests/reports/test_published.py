@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import random
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import toy_artefacts
 from toy_cells import ToyCell, make_audit, make_cell, rows_of, save, write_plan
 
-from analysis import publish, published, table1
+from analysis import audits, cells, publish, published, table1, table2
+from analysis.load import read_plan
+from analysis.page import __main__ as page
 from analysis.published import ACCEPTED_LENGTHS, Compared, compare
 from analysis.table import Table
 from resispec.errors import InvalidInput
@@ -176,6 +182,114 @@ def test_trees_that_a_plan_names_are_published(tmp_path: Path) -> None:
     write_plan(ours, "frontier", [cell], part="best")
     names = [path.name for path in publish.publish("frontier", "embedded", ours, root)]
     assert names == ["frontier.md", "a.acceptance.csv", "a.json"]
+
+
+def published_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The archive of a repository that has nothing else; here is a folder without results."""
+    monkeypatch.setattr(publish, "ROOT", root)
+    monkeypatch.setattr(published, "FOLDER", root / "results" / "published")
+    (root / "here").mkdir(parents=True)
+    monkeypatch.chdir(root / "here")
+    return root / "results" / "published" / "embedded" / published.CELLS
+
+
+def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With gaps, audits, categories, trees, rows that call something else tokens, and a cell's id twice."""
+    archive = published_in(tmp_path, monkeypatch)
+    monkeypatch.setattr("analysis.figures.save_figure", lambda *_: [])
+    names, made = ("table1", "figure2", "frontier", "speed"), dict[str, bytes]()
+
+    def drawn(name: str) -> dict[str, bytes]:
+        assert importlib.import_module(f"analysis.{name}").main([]) == 0
+        return {path.name: path.read_bytes() for path in Path("results/embedded").glob(f"{name}*.*")}
+
+    for name in names:
+        toy_artefacts.ARTEFACTS[name](Path("results"))
+        made |= drawn(name)
+        assert publish.main([name]) == 0 and f"wrote {archive}\n" in capsys.readouterr().out
+        Path("results").rename(name)
+    assert len(made) > 12 and made == {stem: file for name in names for stem, file in drawn(name).items()}
+    line = "drawn from results/published/embedded/cells.tar.xz, our cells; `make reproduce-speed PROFILE="
+    assert line in capsys.readouterr().out.splitlines()[-1]
+    assert page.main([]) == cells.main([]) == 0
+    facts = json.loads(Path("results/embedded/provenance.json").read_text())
+    assert facts["Drawn from"] == "results/published/embedded/cells.tar.xz"
+    assert {*pd.read_csv("results/embedded/results.csv").artefact} == {*names}
+    assert table1.main(["--results", "elsewhere"]) == table2.main([]) == table1.main(["--slice"]) == 1
+    toy_artefacts.ARTEFACTS["table2"](Path("results"))  # from now on the page is about what is measured here
+    assert page.main([]) == cells.main([]) == 0 and table1.main([]) == 0
+    assert "Drawn from" not in json.loads(Path("results/embedded/provenance.json").read_text())
+    assert {*pd.read_csv("results/embedded/results.csv").artefact} == {"table2"}
+
+
+def test_publishing_an_artefact_replaces_its_own_cells_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, results = published_in(tmp_path, monkeypatch), Path("results")
+    first, *others = measured(results)
+    rows = [row | {"tokens": [1, 2]} for row in rows_of(ROWS["standard"] * 3)]
+    write_plan(results, "levels", [first, save(others[0], rows), others[2]])
+
+    def content(*names: str) -> dict[str, bytes]:
+        publish.archive([read_plan(name, "embedded", results) for name in names], archive)
+        folder = published.unpacked(archive)
+        return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*.json*")}
+
+    before, size = content("table1", "levels"), archive.read_bytes()
+    os.utime(first.folder / "rows.jsonl", (0, 0))
+    assert content("levels") == before and archive.read_bytes() == size
+    assert b"tokens_sha256" in before[f"levels/raw/embedded/{others[0].cell_id}/rows.jsonl"]
+    assert not any(b'"tokens"' in file for file in before.values())
+    save(first, rows_of([(2.0, [9])] * 10))
+    write_plan(results, "table1", [first])
+    after = content("table1")
+    of_levels = {name: file for name, file in before.items() if name.startswith("levels/")}
+    assert {name: file for name, file in after.items() if name.startswith("levels/")} == of_levels
+    assert {name.split("/")[3] for name in after if name.startswith("table1/raw")} == {first.cell_id}
+    rows_file = f"table1/raw/embedded/{first.cell_id}/rows.jsonl"
+    assert len(of_levels) == 13 and after[rows_file] != before[rows_file]
+    (first.folder / "rows.jsonl").write_text("")
+    with pytest.raises(InvalidInput, match="rows.jsonl is not what was written"):
+        content("table1")
+
+
+def test_a_damaged_archive_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one with rows that are not what its cell's status says."""
+    archive, results = published_in(tmp_path, monkeypatch), Path("results")
+    measured(results)
+    publish.archive([read_plan("table1", "embedded", results)], archive)
+    results.rename("measured")
+    whole, folder = archive.read_bytes(), published.unpacked(archive)
+    rows = next(folder.glob("table1/raw/embedded/*/rows.jsonl"))
+    rows.write_text(rows.read_text().replace('"num_steps": 3', '"num_steps": 2') + "\n")
+    assert table1.main([]) == 1
+    assert "rows.jsonl is not what was written" in capsys.readouterr().err
+    for content in (b"", whole[:-100], whole[:500] + b"\0" * 99 + whole[599:], b"text"):
+        archive.write_bytes(content)
+        assert table1.main([]) == 1
+        error = capsys.readouterr().err
+        assert error.startswith(f"table1: {archive} cannot be unpacked (") and error.count("\n") == 1
+
+
+def test_compact_audits_give_the_same_statistics() -> None:
+    """To the last bit, whatever the terms are, and as many of them; also where none is known of a prompt."""
+    generator = random.Random(0)
+    rows = [
+        {name: [generator.gauss(0, 9) ** 2 for _ in range(size)] for name in audits.TERMS}
+        for size in (1, 7, 600, 500)
+    ]
+    for row in rows:
+        for name in ("overdraft", "overdraft_variance"):
+            row[name] = [None if place % 5 == 0 else term for place, term in enumerate(row[name])]
+    found, sizes = audits.judged("a", pd.DataFrame(rows)), [len(row["rank"]) for row in rows]
+    publish.compact(rows)
+    assert audits.judged("a", pd.DataFrame(rows)) == found and found["audited_tokens"] == 1108
+    assert [len(row["rank"]) for row in rows] == sizes and rows[2]["rank"] == [0.0] * 600
+    assert rows[0]["overdraft"] == [None] and rows[1]["overdraft"][-2:] == [None, None]
 
 
 def test_by_default_everything_that_was_made_is_published(
