@@ -83,9 +83,8 @@ def publish(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
     to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
-    record = Record(
-        Path(config.results), config.profile, config.experiment.split(",") if config.experiment else ()
-    )
+    profile, wanted = chosen_profile(config.profile or ""), (config.experiment or "").split(",")
+    record = Record(Path(config.results), profile, wanted if config.experiment else ())
     cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
     if config.follow is not None:
         os.nice(NICENESS)
