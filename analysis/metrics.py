@@ -43,8 +43,11 @@ class Metric:
         if baseline is None:
             return ratio(*own)
         gain = paired_gain(own, (baseline[self.numerator], baseline[self.denominator]))
-        is_comparable = not self.is_timed or timed_together(prompts, baseline)
-        return gain if is_comparable else across_runs(gain)
+        return across_runs(gain) if self.is_across_runs(prompts, baseline) else gain
+
+    def is_across_runs(self, prompts: pd.DataFrame, baseline: pd.DataFrame) -> bool:
+        """Whether it is a ratio of times that nobody measured in turn."""
+        return self.is_timed and not timed_together(prompts, baseline)
 
     @property
     def is_timed(self) -> bool:
