@@ -7,7 +7,7 @@ PY := .venv/bin/python
 ARTEFACTS := $(basename $(notdir $(wildcard conf/experiment/*.yaml)))
 PROFILES := $(sort $(basename $(notdir $(wildcard conf/profile/*))))
 RESULTS ?= results
-VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME CELL PROMPT part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -60,7 +60,7 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (now $(PROFILE): $(WHY)), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
-	@echo "    NAME=of a submission,"
+	@echo "    NAME=of a submission, CELL=id or its beginning and PROMPT=number (of show),"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
 	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
@@ -102,6 +102,10 @@ reproduce: profile .venv/installed ## every artefact and the page: run what is m
 .PHONY: status
 status: .venv/installed ## what of every artefact is done, running, failed and missing, and how long the rest takes
 	@$(PY) -m experiments.status --profile $(PROFILE) --results $(RESULTS)
+
+.PHONY: show
+show: profile .venv/installed ## what a cell wrote, step by step: CELL=id or its beginning, PROMPT=number from 0
+	@$(PY) -m experiments.show $(call QUOTED,$(CELL)) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: doctor
 doctor: profile .venv/installed ## can the profile run here: device, memory, hub, models, data sets, and how long it takes
