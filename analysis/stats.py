@@ -25,8 +25,8 @@ BRACKETS = (
     "paired where two cells are compared; they cover the variation between prompts, not between runs."
 )
 
-RUN_SPREAD = 0.05
-"""Standard deviation of log tokens/s between runs of one cell, each measured alone."""
+RUN_SPREAD = 0.14
+"""Standard deviation of log tokens/s between runs of one cell that are measured alone: docs/studies/run_spread.py."""
 
 # What is divided and by what: one number a prompt, (n,) each.
 Sums: TypeAlias = tuple[ArrayLike, ArrayLike]

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find_cell(beginning: str, raw: Path) -> Path:
-    """The folder of the cell whose id begins so. Raises InvalidInput unless there is one. raw: of all cells."""
+    """The folder of the one cell in `raw` whose id begins so. Raises InvalidInput unless there is one."""
     cell_ids = sorted(path.parent.name for path in raw.glob(f"*/{CELL}"))
     matching = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
     if len(matching) != 1:
@@ -58,12 +58,9 @@ def find_cell(beginning: str, raw: Path) -> Path:
 
 
 def find_row(folder: Path, index: int) -> dict[str, Any]:
-    """The row of a prompt, also of a cell that is not complete. Raises InvalidInput where it has no tokens."""
-    name, file = (
-        folder.name,
-        next((folder / one for one in (ROWS, PARTIAL) if (folder / one).is_file()), None),
-    )
-    rows: dict[int, dict[str, Any]] = {}
+    """The row of a prompt; the cell need not be complete. Raises InvalidInput where it has no tokens."""
+    name, rows = folder.name, dict[int, dict[str, Any]]()
+    file = next((folder / one for one in (ROWS, PARTIAL) if (folder / one).is_file()), None)
     for line in file.read_text(encoding="utf-8").splitlines() if file else ():
         with suppress(ValueError, LookupError, TypeError):  # a line that a kill cut off
             row = json.loads(line)
@@ -79,8 +76,9 @@ def find_row(folder: Path, index: int) -> dict[str, Any]:
 def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
     """The printed lines about a row. config: of its cell."""
     tokenizer, sizes, seconds = _tokenizer(config["pair"]), row["step_emitted"], row.get("step_s")
-    of = f"prompt {row['prompt_index']}: {row['prompt_id']}, {row['num_prompt_tokens']} tokens, seed {row['seed']}"
-    yield of + (f", category {row['category']}" if row.get("category") else "")
+    about = [row["prompt_id"], f"{row['num_prompt_tokens']} tokens", f"seed {row['seed']}"]
+    about += [f"category {row['category']}"] if row.get("category") else []
+    yield f"prompt {row['prompt_index']}: {', '.join(about)}"
     yield _printable(_prompt(config, row, tokenizer))
     length = f"{row['num_emitted'] / row['num_steps']:.2f} a step; it ended by {row['stop_reason']}"
     yield f"\nanswer: {row['num_returned']} tokens, {length}; {MARK} stands between steps"

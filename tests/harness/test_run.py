@@ -23,8 +23,10 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, 
     done = run(*toy)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
-    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded"
     [cell] = cells_of(toy)
+    where = f"--profile embedded --results {tmp_path}/results"
+    shown = f"python -m experiments.show {cell.cell_id} {where}"
+    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
     first = hashes(cell)
