@@ -2,12 +2,12 @@
 
 Found (run_spread.csv): .14 over twelve runs, one after another on a processor of two cores with other work
 beside them (the slowest had .61 of the tokens/s of the fastest), and .12 over the twelve autoregressive cells
-of the tables that were published with commit 34ed971. Those do the same work at two temperatures on three data
-sets, and were measured alone, hours or days apart.
+of the tables that were published with commit 34ed971. Those do the same work at two temperatures on three
+data sets, and were measured alone, hours or days apart.
 
-The spread is the standard deviation of log tokens/s. Intervals of speedups have the larger one, for each of two
-cells that were not timed in turn (`analysis.stats.RUN_SPREAD`). Here the autoregressive cell of the embedded
-pair is measured again and again, each time by a process of its own.
+The spread is the standard deviation of log tokens/s. Intervals of speedups have the larger one, for each of
+two cells that were not timed in turn (`analysis.stats.RUN_SPREAD`). Here the autoregressive cell of the
+embedded pair is measured again and again, each time by a process of its own.
 """
 
 from __future__ import annotations
