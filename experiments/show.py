@@ -1,4 +1,4 @@
-"""What a cell wrote, step by step: `python -m experiments.show CELL [PROMPT]`.
+"""Text that a cell wrote, step by step: `python -m experiments.show CELL [PROMPT]`.
 
 It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens and times.
 """
