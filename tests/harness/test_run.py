@@ -29,7 +29,7 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, 
     shown = f"python -m experiments.show {cell.cell_id} {where}"
     assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
     assert "\r" not in done.stderr and "| 1.0" not in done.stderr  # a log gets lines, and stdout the table
-    assert "| done |" in done.stdout.replace("  ", "") and f"sweep-{digest([cell])}.csv" in done.stdout
+    assert "    done |" in done.stdout and f"sweep-{digest([cell])}.csv" in done.stdout
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
     first = hashes(cell)

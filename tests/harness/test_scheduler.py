@@ -127,9 +127,9 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys)
     report = progress.start(1, "a", 200)
     for done in range(201):
         report("a: measured", done, 200)
-        now[0] += scheduler.LINES_S / 90
+        now[0] += scheduler.LINES_S / 128
     progress.say("error: b")
     progress.close()
     lines = capsys.readouterr().err.splitlines()
-    assert [line.split("  ")[0] for line in lines[:2]] == ["[1/2] a", "[1/2] a: measured 90/200"]
-    assert len(lines) == 4 and lines[-1] == "error: b" and "45% [" in lines[1]
+    assert [line.split("  ")[0] for line in lines[:2]] == ["[1/2] a", "[1/2] a: measured 128/200"]
+    assert len(lines) == 3 and lines[2] == "error: b" and " 64% [" in lines[1]
