@@ -10,7 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME CELL PROMPT part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -53,7 +53,8 @@ help: ## list the targets
 	  awk -F '\t' '{printf "  %-18s %s\n", $$1, $$2}'
 	@echo "  variables: PROFILE=name, one of $(PROFILES) (without it: see make profile), RESULTS=folder (now $(RESULTS)),"
 	@echo "    VERIFIER=name or path/to/file.py:Class (of audit), part=one part of an artefact that has several,"
-	@echo "    NAME=of a submission, PY=python that is used as it is, without installing anything,"
+	@echo "    NAME=of a submission, CELL=id or its beginning and PROMPT=number (of show),"
+	@echo "    PY=python that is used as it is, without installing anything,"
 	@echo "    WANDB=online|offline (cells and tables to W&B, see docs/dashboards.md)"
 	@echo "    of transcripts: $(WRITE) ARGS='more options'"
 	@echo "    of audit-transcripts: TRANSCRIPTS $(READ) ARGS='more options'"
@@ -105,6 +106,10 @@ status: profile .venv/installed ## what of every artefact is done, running, fail
 .PHONY: verify
 verify: .venv/installed ## is every file of RESULTS and every model trained here as it was written? names what is damaged
 	@$(PY) -m experiments.verify --results $(RESULTS)
+
+.PHONY: show
+show: profile .venv/installed ## what a cell wrote, step by step: CELL=id or its beginning, PROMPT=number from 0
+	@$(PY) -m experiments.show $(call QUOTED,$(CELL)) $(if $(PROMPT),$(call QUOTED,$(PROMPT))) --profile $(PROFILE) --results $(RESULTS)
 
 .PHONY: doctor
 doctor: profile .venv/installed ## can the profile run here: device, memory, hub, models, data sets, and how long it takes

@@ -21,7 +21,7 @@ import pandas as pd
 from analysis import audits, categories, metrics, published, table
 from analysis.cli import profile_parser
 from analysis.load import EXPERIMENTS, LABELS, Plan, load, read_plan
-from analysis.metric_table import measure
+from analysis.metric_table import ACROSS_RUNS, measure
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_atomically
 
@@ -52,29 +52,29 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     """One row for every cell of every sweep; an audit is in the row of the cell that it audits.
 
-    Columns: FIRST, whatever else a sweep varied, LAST. Raises InvalidInput for a damaged cell.
+    Columns: FIRST, whatever else a sweep varied, LAST, and the numbers of single cells, see `_numbers`.
+    Raises InvalidInput for a damaged cell.
     """
-    frame = pd.DataFrame(
-        [row for plan in plans for part in plan.by_part().items() for row in _rows(plan.commands, *part)]
-    )
+    found = [row for plan in plans for part in plan.by_part().items() for row in _rows(plan.commands, *part)]
+    frame, numbers = (pd.DataFrame([row[place] for row in found]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
-    return frame.reindex(columns=[*FIRST, *varied, *LAST])
+    in_order = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
+    return frame.reindex(columns=[*FIRST, *varied, *LAST]).join(numbers[in_order])
 
 
-def _rows(commands: Mapping[str, str], part: str, plan: Plan) -> Iterator[dict[str, Any]]:
-    """The rows of one part of a plan. Cells whose task is not to decode have NaN for METRICS."""
+def _rows(
+    commands: Mapping[str, str], part: str, plan: Plan
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The rows of one part of a plan, each with its numbers; only cells that decode have METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
-    fields = list(metrics.fields())  # of rows that hold several entries they are lists
-    decoded = {
-        name: rows
-        for name, rows in results.rows.items()
-        if {*fields} <= {*rows} and rows[fields].select_dtypes(object).empty
-    }
+    fields = {*metrics.fields(), "histogram"}  # a race has the others, a list each
+    decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
     decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     measured: dict[tuple[Any, ...], dict[str, float]] = {}
-    for row in measure(replace(results, rows=decoded)).to_dict("records"):
+    long = measure(replace(results, rows=decoded))
+    for row in long.to_dict("records"):
         numbers = measured.setdefault(results.place(row), {})
         if row["quantity"] not in audits.QUANTITIES:
             bounds = {"": row["value"], "_lower": row["lower"], "_upper": row["upper"]}
@@ -85,7 +85,19 @@ def _rows(commands: Mapping[str, str], part: str, plan: Plan) -> Iterator[dict[s
         if not cell["is_audit"] or key not in measured:
             about = {"artefact": plan.artefact, "part": part, "command": commands[part]}
             about |= {"task": tasks[cell["cell_id"]]} | results.about(cell)
-            yield cell | about | measured.get(key, {}) | audited.get(key, {})
+            cell_id = cell["cell_id"]
+            numbers = _numbers(plan, cell_id, decoded.get(cell_id))
+            if cell_id in decoded:
+                numbers["is_across_runs"] = cell_id in long.attrs[ACROSS_RUNS]
+            yield cell | about | measured.get(key, {}) | audited.get(key, {}), numbers
+
+
+def _numbers(plan: Plan, cell_id: str, prompts: pd.DataFrame | None) -> dict[str, Any]:
+    """Peak memory of a cell, and what is derived from its rows alone. prompts: of a cell that decoded."""
+    peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
+    memory = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
+    numbers = {} if prompts is None else metrics.of_cell(prompts)
+    return numbers | {memory[place]: count for place, count in peaks.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -165,6 +165,10 @@ class Plan:
         """The rows of a cell that is done, by prompt_index; `attrs` has the fields that some rows lack."""
         return self._once(_prompts, cell_id)
 
+    def provenance(self, cell_id: str) -> dict[str, Any]:
+        """Where and by what a cell was measured, as far as that is known."""
+        return self._once(_provenance, cell_id)
+
     def _once(self, reader: Callable[[Path], Any], cell_id: str) -> Any:
         """A reader's value for a cell, read once; an error names the cell, and what to do."""
         if (reader, cell_id) not in self.read:
@@ -189,10 +193,11 @@ def _is_published(results: Path) -> bool:
     return results.parent.name.startswith(UNPACKED)
 
 
-def read_plan(artefact: str, profile: str, results: Path) -> Plan:
-    """Read the plan of an artefact, see `plan_files`.
+def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] = ()) -> Plan:
+    """Read the plan of an artefact.
 
-    artefact: its name, or another one in that folder, as of a slice.
+    artefact: its name, or another one in that folder, as of a slice. files: some of its parts' only; by
+    default all, see `plan_files`.
     Raises InvalidInput, one line with the command that makes the plan, when there is none or it cannot be
     read.
     """
@@ -201,7 +206,7 @@ def read_plan(artefact: str, profile: str, results: Path) -> Plan:
     is_usual = results == Path("results") or _is_published(results)
     elsewhere = "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
     again = f"`{make}{elsewhere}`" if is_named else "its sweep"
-    files = plan_files(artefact, profile, results)
+    files = files or plan_files(artefact, profile, results)
     if not files:
         single = results / profile / "plans" / f"{artefact}.json"
         raise InvalidInput(f"there is no plan {single}, which says what cells to read; {again} makes it")
@@ -337,6 +342,11 @@ def _state(folder: Path) -> State:
     commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
     commit += " (changed)" if provenance.get("git_is_dirty") else ""
     return State("done", found.reason, str(provenance.get("device", "")), commit)
+
+
+def _provenance(folder: Path) -> dict[str, Any]:
+    path = folder / "provenance.json"
+    return dict(read_json(path)) if path.is_file() else {}
 
 
 def _prompts(folder: Path) -> pd.DataFrame:

@@ -17,7 +17,7 @@ from analysis import audits, labels, long, metrics
 from analysis.load import SETTING, Results
 from analysis.long import Found, Shown, split_keys
 from analysis.metrics import Metric
-from analysis.stats import ABSENT, BRACKETS, Interval
+from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Cell, Column, Note, Notes, Table
 from resispec.errors import InvalidInput
 
@@ -26,6 +26,12 @@ Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 Figure: TypeAlias = Callable[[Mapping[str, Any]], tuple[float, float]]
 """The lowest and the highest figure of the paper for a row of the long frame, NaN where it has none."""
 NO_FIGURE = (np.nan, np.nan)
+ACROSS_RUNS = "across_runs"
+"""In `attrs` of the frame of `measure`: the cells with a ratio of times that were not measured in turn."""
+RUNS_DIFFER = (
+    "Speedups of cells that one process did not time in turn: their intervals cover how much runs differ, "
+    f"too: a standard deviation of {100 * RUN_SPREAD:.0f} % in the tokens/s of one cell measured again."
+)
 MetricColumn: TypeAlias = tuple[Metric, str, str]
 """A metric, the verifier whose it is where several stand side by side, and the header."""
 
@@ -48,6 +54,7 @@ def measure(
     sweep varied. Raises InvalidInput when that is several cells.
     """
     timed = results.cells[~results.cells.is_audit].to_dict("records")
+    across_runs: set[str] = set()
     audited, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
         cell_ids[results.place(cell)].add(cell["cell_id"])
@@ -67,7 +74,11 @@ def measure(
                 f"cell {others[1]}: has the labels of {others[0]}; a baseline must be one cell ({compared})"
             )
         rows = results.rows.get(others[0]) if others and others[0] != cell["cell_id"] else None
-        return ABSENT if rows is None else metric.of(prompts, rows)
+        if rows is None:
+            return ABSENT
+        if metric.is_across_runs(prompts, rows):
+            across_runs.add(cell["cell_id"])
+        return metric.of(prompts, rows)
 
     rows = []
     for cell in timed:
@@ -79,7 +90,9 @@ def measure(
             rows.append(row | {"paper_low": low, "paper_high": high, "verdict": audit.get("verdict", "")})
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
     columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
-    return pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
+    frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
+    frame.attrs[ACROSS_RUNS] = across_runs
+    return frame
 
 
 def with_quantity(
@@ -178,8 +191,46 @@ def _audit(of: tuple[str, ...]) -> Callable[[Found], Cell]:
 
 def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
+    columns = list(columns)
     meanings = {metric.label: metric.definition for metric in columns}
-    return (meanings, BRACKETS, *([audits.DEFINITION] if results.cells.is_audit.any() else []))
+    of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
+    return (meanings, BRACKETS, *of_times, *([audits.DEFINITION] if results.cells.is_audit.any() else []))
+
+
+def _notes_of_times(results: Results) -> list[Note]:
+    """The notes of times that do not compare, where there are such."""
+    cells = results.cells[~results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
+    settings = cells.groupby([*SETTING, *results.more], sort=False).cell_id if len(cells) else ()
+    timed = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
+    is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in timed)
+    rates = [
+        (repr((cell["pair"], *(cell[key] for key in results.more))), results.rows[cell["cell_id"]])
+        for cell in cells[cells.decoder == "autoregressive"].to_dict("records")
+    ]
+    unequal = disagreement((work, metrics.TOKENS_PER_S.of(rows)) for work, rows in rates)
+    return [RUNS_DIFFER] * is_apart + unequal
+
+
+def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
+    """A note where equal cells disagree by more than their intervals.
+
+    rates: tokens/s of autoregressive cells, each with what it does, the same text for the same work. They do
+    the same whatever the temperature and the data set.
+    """
+    by_work = defaultdict[str, list[Interval]](list)
+    for work, rate in rates:
+        by_work[work].append(rate)
+    ranges = [
+        f"between {min(rate.value for rate in same):.0f} and {max(rate.value for rate in same):.0f}"
+        for same in by_work.values()
+        if max(rate.lower for rate in same) > min(rate.upper for rate in same)
+    ]
+    if not ranges:
+        return []
+    return [
+        "Times here do not compare from cell to cell: autoregressive cells of one pair do the same work, and "
+        f"their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
+    ]
 
 
 def shown_cells(results: Results, columns: Iterable[MetricColumn]) -> pd.DataFrame:

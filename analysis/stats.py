@@ -25,6 +25,9 @@ BRACKETS = (
     "paired where two cells are compared; they cover the variation between prompts, not between runs."
 )
 
+RUN_SPREAD = 0.14
+"""Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.py."""
+
 # What is divided and by what: one number a prompt, (n,) each.
 Sums: TypeAlias = tuple[ArrayLike, ArrayLike]
 
@@ -66,6 +69,17 @@ def paired_gain(own: Sums, baseline: Sums, counts: np.ndarray | None = None) -> 
     """The ratio of `own` over that of `baseline`, on the same resampled prompts; otherwise like `ratio`."""
     above, below = baseline
     return _interval([own, (below, above)], counts)
+
+
+def across_runs(gain: Interval) -> Interval:
+    """The ratio of two runs, its interval widened by how much runs differ: independent errors of its log."""
+    margin = 1.96 * np.sqrt(2) * RUN_SPREAD
+    bounds = (np.log(bound / gain.value) for bound in (gain.lower, gain.upper))
+    lower, upper = (
+        gain.value * np.exp(np.hypot(bound, margin) * sign)
+        for bound, sign in zip(bounds, (-1, 1), strict=True)
+    )
+    return Interval(gain.value, float(lower), float(upper))
 
 
 def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:

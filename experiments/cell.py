@@ -26,6 +26,7 @@ RESULTS_VERSION = 2
 # Everything in a configuration determines the result, but for these.
 IGNORED = {
     "results": "where results go",
+    "name": "what the sweep is called",
     "wandb": "where dashboards go",
     "profile": "a profile's values count, not its name",
     "axes": "what sweeps go over",

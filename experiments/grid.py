@@ -34,7 +34,7 @@ from resispec.errors import InvalidInput
 EXPERIMENT, PART = "experiment", "part"
 AD_HOC = "sweep"  # the name of what is no artefact
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
-NEUTRAL = ("profile=", "results=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
+NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
 """How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
 _OF_PROFILE = ("axes.", "prompt_counts.")  # what experiments refer to
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
@@ -72,8 +72,10 @@ class Part:
 
     @property
     def plan_part(self) -> str:
-        """Its name in the plan. A sweep without a name has that of its cells; others leave its plan alone."""
-        return self.name.partition("/")[2] if self.is_named else digest(self.cells)
+        """Its name in the plan. A sweep has the one that it was given, or that of its cells."""
+        if self.is_named:
+            return self.name.partition("/")[2]
+        return str(self.cells[0].config["name"] or digest(self.cells))
 
 
 def left_out(parts: Iterable[Part]) -> dict[str, str]:
@@ -186,7 +188,7 @@ def _fill(
     axes = {key: _options(key, value) for key, value in swept.items()}
     axes |= {o.get_key_element(): values(o) for o in overrides if o.is_sweep_override()}
     varied = [key for key, choices in axes.items() if len(choices) > 1]
-    for key in {"profile", "results"}.intersection(varied):
+    for key in {"profile", "results", "name"}.intersection(varied):
         raise InvalidInput(f"{key} has several values, {', '.join(axes[key])}; allowed: one for a command")
     cells: dict[str, Cell] = {}
     for point in itertools.product(*axes.values()):

@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose
 from hydra._internal.callbacks import Callbacks
@@ -20,17 +20,21 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
 
+from analysis.load import read_plan
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
-from experiments.grid import Part, cells_of, hydra_here, left_out, parts_of
+from experiments.grid import AD_HOC, Part, cells_of, digest, hydra_here, left_out, parts_of
 from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
-from experiments.store import CellStore, write_plan
+from experiments.store import CellStore, plan_path, write_plan
 from resispec.errors import InvalidInput, first_line
+
+if TYPE_CHECKING:
+    from experiments.tasks.base import Task  # tasks need torch
 
 
 def main() -> int:
@@ -86,7 +90,8 @@ def sweep(arguments: Sequence[str]) -> bool:
         with following([part.plan for part in parts], pending[0].config):
             launch(pending, num_asked, complete.append)
     num_cells = num_asked + sum(not cell.has_tree for cell in cells)
-    _sum_up(parts, num_cells, len(complete), num_before)
+    _show(parts, complete)
+    _sum_up(parts, arguments, num_cells, complete, num_before)
     return len(complete) == num_cells
 
 
@@ -247,22 +252,77 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         sys.stderr.write(f"note: search... changes nothing: {reason}\n")
 
 
-def _sum_up(parts: Sequence[Part], num_cells: int, num_done: int, num_before: int) -> None:
-    """The last line of a run."""
-    config = parts[0].cells[0].config
+def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
+    """Write `results/PROFILE/sweeps/NAME.csv` of what a run asked for, and print its table on stdout.
+
+    One line says what is wrong where there is no table.
+    """
+    from analysis import sweep  # needs pandas, and no run waits for it before its cells
+
+    config, name = parts[0].cells[0].config, _name(parts)
+    profile, results = config["profile"], Path(config["results"])
+    files: dict[str, list[Path]] = {}
+    for part in parts:
+        files.setdefault(part.plan, []).append(plan_path(part))
+    try:
+        asked = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
+        reported = {cell.cell_id: _report(cell) for cell in complete if not _decodes(cell)}
+        made = sweep.table_of(asked, name, reported)
+        sys.stdout.write(f"\n{sweep.written(made, results / profile / 'sweeps')}")
+        sys.stdout.flush()
+    except (InvalidInput, OSError) as error:
+        sys.stderr.write(f"error: no table of {name}: {first_line(error)}\n")
+
+
+def _name(parts: Sequence[Part]) -> str:
+    """Name of a sweep's files: the one that was given, the artefact's or its part's, or one of the cells."""
+    first, artefacts = parts[0], {part.plan for part in parts}
+    if given := first.cells[0].config["name"]:
+        return str(given)
+    if len(parts) == 1 and first.plan_part:
+        return f"{first.plan}-{first.plan_part}"
+    return first.plan if len(artefacts) == 1 else digest([cell for part in parts for cell in part.cells])
+
+
+def _decodes(cell: Cell) -> bool:
+    return str(cell.config["task"]["_target_"]).endswith(".Decode")
+
+
+def _report(cell: Cell) -> str:
+    """A task's own words about the rows of a complete cell."""
+    task: Task = build(cell.config["task"])
+    facts = task.progress(CellStore(cell.folder).rows(task.row))
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _sum_up(
+    parts: Sequence[Part], arguments: Sequence[str], num_cells: int, complete: Sequence[Cell], num_before: int
+) -> None:
+    """The last line of a run, which names the next command."""
+    config, num_done = parts[0].cells[0].config, len(complete)
     profile, results = config["profile"], config["results"]
+    where = f"--profile {profile} --results {shlex.quote(results)}"
     written = {
-        part.plan: part for part in parts if (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
+        part.plan: part
+        for part in parts
+        if part.is_named and (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
     }
     whole = [name for name, part in written.items() if not part.digest]
-    commands = [f"make {' '.join(whole)} PROFILE={profile}"] if whole else []
-    where = f"--profile {profile} --results {shlex.quote(results)}"
+    elsewhere = "" if results == "results" else f" RESULTS={shlex.quote(results)}"
+    commands = [f"make {' '.join(whole)} PROFILE={profile}{elsewhere}"] if whole else []
     slices = [part for part in written.values() if part.digest]
     commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
-    table = f"; {' and '.join(commands)} writes the table{'s' * (len(written) > 1)}" if written else ""
+    if num_done < num_cells:
+        commands = [shlex.join(["python", "-m", "experiments.run", *arguments])]
+    elif not commands and (decoded := [cell for cell in complete if _decodes(cell)]):
+        commands = [f"python -m experiments.show {decoded[0].cell_id} {where}"]
+    elif not commands:
+        commands = [f"python -m analysis.cells {AD_HOC} {where}"]
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
     counted = f"{num_cells} cell{'s' * (num_cells != 1)}: {num_done} done ({num_before} before)"
-    sys.stderr.write(f"{counted}{failed}; results in {results}/raw/{profile}{table}\n")
+    sys.stderr.write(
+        f"{counted}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ starting one takes no time.
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
@@ -32,6 +33,7 @@ from resispec.files import locked
 
 BUSY = 75  # the exit code of a worker whose cell another run is measuring
 AGAIN_S = 1.0  # until such a cell is looked at again
+LINES_S = 30.0  # between lines of progress where there is no terminal
 STOP_S = 10.0  # for processes to end after they were asked to
 STOPS = {signal.SIGINT, signal.SIGTERM}
 
@@ -296,17 +298,22 @@ def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
 
 
 class Progress:
-    """The progress line of jobs, of which several may run at a time.
+    """The progress of jobs, of which several may run at a time, with the time left.
 
+    On a terminal it is one line, elsewhere, as in a log, a new one every LINES_S seconds.
     size: prompts of all cells, or the number of searches. count: of jobs.
     """
 
     def __init__(self, size: int, count: int) -> None:
         self._count = count
         self._left: dict[int, int] = {}  # of the jobs that run
-        layout = "{desc} |{bar:12}| {percentage:3.0f}% [{elapsed}<{remaining}]"
-        interval = 0.1 if sys.stderr.isatty() else 5.0
-        self._bar = tqdm(total=size, bar_format=layout, dynamic_ncols=True, mininterval=interval, leave=False)
+        self._is_terminal, self._next_line = sys.stderr.isatty(), 0.0
+        bar, interval, screen = " |{bar:12}|", 0.1, sys.stderr
+        if not self._is_terminal:  # tqdm counts, and what it draws nobody sees
+            bar, interval, screen = "", LINES_S, io.StringIO()
+        layout = f"{{desc}}{bar} {{percentage:3.0f}}% [{{elapsed}}<{{remaining}}]"
+        shown: dict[str, Any] = {"bar_format": layout, "mininterval": interval, "file": screen}
+        self._bar = tqdm(total=size, dynamic_ncols=True, leave=False, **shown)
         self.close = self._bar.close
 
     def start(self, number: int, name: str, size: int | None) -> Report:
@@ -345,4 +352,7 @@ class Progress:
 
     def show(self, number: int, what: str) -> None:
         """Show what a job does in the line itself."""
-        self._bar.set_description_str(f"[{number}/{self._count}] {what}")
+        self._bar.set_description_str(f"[{number}/{self._count}] {what}", refresh=self._is_terminal)
+        if not self._is_terminal and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINES_S
+            self.say(str(self._bar))

@@ -76,6 +76,7 @@ class RunConfig:
     cell_timeout_s: float | None = None  # after so many seconds a cell fails; no limit when null
     timed: bool = True  # whether the cell's times count; those of an audit never do
     results: str = "results"
+    name: str | None = None  # of the sweep and its files; one of its cells when null
     wandb: WandbConfig = field(default_factory=WandbConfig)
     # The pairs and data sets that the profile's sweeps go over: a name or a list of them.
     axes: dict[str, Any] = field(default_factory=dict)
@@ -109,6 +110,7 @@ _WANDB = {
     "wandb.project": r"[^/\\#?%:]{1,128}",  # W&B's other names end up in addresses
 }
 _PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float16"} | _WANDB
+_PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
 def unlabelled(config: Any) -> None:
@@ -156,7 +158,7 @@ def check_values(config: dict[str, Any]) -> None:
 def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB) -> None:
     """Raise InvalidInput for the first text that does not match its pattern; by default those of W&B."""
     for key, pattern in patterns.items():
-        if not re.fullmatch(pattern, value := _value(config, key)):
+        if (value := _value(config, key)) is not None and not re.fullmatch(pattern, value):
             raise InvalidInput(f"{key} is {value!r}; allowed: {pattern}")
 
 

@@ -135,16 +135,21 @@ def _line(row: Any) -> str:
         raise FloatingPointError(f"a row of prompt {row.prompt_index} is not finite") from error
 
 
+def plan_path(part: Part) -> Path:
+    """The file of a sweep's plan, `results/PROFILE/plans/PLAN[/PART].json`."""
+    config = part.cells[0].config
+    folder = Path(config["results"]) / config["profile"] / "plans"
+    return folder / (f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json")
+
+
 def write_plan(part: Part, arguments: Sequence[str]) -> Path:
-    """Write what a sweep asked for, `results/PROFILE/plans/PLAN[/PART].json`.
+    """Write what a sweep asked for, see `plan_path`.
 
     A slice has a plan of its own beside the artefact's, and so has every sweep without a name. A cell whose
     tree was searched for and not found has no id yet; it is missing like one that never ran. arguments: of
     the command line.
     """
-    config = part.cells[0].config
-    folder = Path(config["results"]) / config["profile"] / "plans"
-    path = folder / (f"{part.plan}/{part.plan_part}.json" if part.plan_part else f"{part.plan}.json")
+    path = plan_path(part)
     path.parent.mkdir(parents=True, exist_ok=True)
     others = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
     kept = [argument for argument in arguments if not argument.startswith(others)]
@@ -152,7 +157,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
     content = {
         "artefact": part.plan,
         "part": part.plan_part,
-        "profile": config["profile"],
+        "profile": part.cells[0].config["profile"],
         "command": f"python -m experiments.run {shlex.join(command)}".strip(),
         "sources": {
             source.relative_to(ROOT).as_posix(): hashlib.sha256(source.read_bytes()).hexdigest()

@@ -65,6 +65,7 @@ def make_row(index: int, decode_s: float, histogram: list[int]) -> dict[str, Any
         "prefill_s": 0.1,
         "decode_s": decode_s,
         "tokens_sha256": "0" * 16,
+        "timed_by": "toy",
     }
 
 

@@ -1,5 +1,6 @@
 """The runner as a user meets it: sweeps that run, fail in one line, are killed and go on; cells' folders."""
 
+import csv
 import json
 import re
 import subprocess
@@ -15,7 +16,7 @@ from analysis import load
 from analysis.audits import judged
 from analysis.load import Status
 from experiments.cell import CellFailed, build
-from experiments.grid import cells_of
+from experiments.grid import cells_of, digest
 from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow
 from experiments.worker import build_pair, encode
@@ -29,8 +30,12 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path, 
     done = run(*toy)
     assert done.returncode == 0, done.stderr
     [line] = messages(done.stderr)
-    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded"
     [cell] = cells_of(toy)
+    where = f"--profile embedded --results {tmp_path}/results"
+    shown = f"python -m experiments.show {cell.cell_id} {where}"
+    assert line == f"1 cell: 1 done (0 before); results in {tmp_path}/results/raw/embedded; next: {shown}"
+    assert "\r" not in done.stderr and "| 1.0" not in done.stderr  # a log gets lines, and stdout the table
+    assert "    done |" in done.stdout and f"sweep-{digest([cell])}.csv" in done.stdout
     facts = json.loads((cell.folder / "provenance.json").read_text())
     assert {"git_commit", "device", "versions", "command"} <= set(facts)
     first = hashes(cell)
@@ -86,14 +91,24 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
 
 
 @pytest.mark.parametrize(("flag", "is_first"), [(["-m"], True), (["--multirun"], False)])
-def test_a_sweep_records_a_failure_and_goes_on(toy, flag, is_first):
-    """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag."""
-    command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
+def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path, flag, is_first):
+    """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag.
+
+    The name of a sweep is that of its files, and changes no cell.
+    """
+    own = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
+    command = [*own, "name=own"]
+    assert [cell.cell_id for cell in cells_of(command)] == [cell.cell_id for cell in cells_of(own)]
     done = run(*(flag + command if is_first else command + flag))
     assert done.returncode == 1
     error, last = messages(done.stderr)
     assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
     assert last.startswith("3 cells: 2 done (0 before), 1 not complete; results in ")
+    assert last.endswith(f"; next: python -m experiments.run {' '.join(command)}")
+    with (tmp_path / "results" / "embedded" / "sweeps" / "own.csv").open() as file:
+        states = [row["status"] for row in csv.DictReader(file)]
+    assert sorted(states) == ["done", "done", "failed"] and "failed: a prompt of" in done.stdout
+    assert (tmp_path / "results" / "embedded" / "plans" / "sweep" / "own.json").is_file()
     statuses = [CellStore(cell.folder).status() for cell in cells_of(command)]
     assert [status.state for status in statuses] == ["failed", "done", "done"]
     assert "max_length 17" in statuses[0].reason

@@ -119,3 +119,18 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     scheduler.run_searches({Path(f"{name}.json"): [cell(name, True)] for name in "abc"})
     assert len(Recorded.beside) == 3 and not Recorded.running
     assert max(map(len, Recorded.beside)) == 2
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys) -> None:
+    now = [100.0]
+    monkeypatch.setattr(scheduler.time, "monotonic", lambda: now[0])
+    progress = scheduler.Progress(200, 2)
+    report = progress.start(1, "a", 200)
+    for done in range(201):
+        report("a: measured", done, 200)
+        now[0] += scheduler.LINES_S / 128
+    progress.say("error: b")
+    progress.close()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines[:2]] == ["[1/2] a", "[1/2] a: measured 128/200"]
+    assert len(lines) == 3 and lines[2] == "error: b" and " 64% [" in lines[1]

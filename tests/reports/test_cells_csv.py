@@ -36,7 +36,9 @@ def test_a_row_has_what_the_table_has(tmp_path: Path) -> None:
     cells = save_methods(tmp_path)
     plan = planned(tmp_path, "table1", [*cells, *(make_audit(cell, 2000, 0.001) for cell in cells[1:])])
     frame, [long] = read(tmp_path), [table.frame for table in table1.make(plan).tables]
-    assert list(frame) == [*FIRST, *LAST] and len(frame) == 3
+    columns = [*FIRST, *LAST, *(f"acceptance_histogram_{accepted}" for accepted in range(3))]
+    columns += [f"acceptance_rate_per_position_{depth}" for depth in (1, 2)]
+    assert list(frame) == [*columns, "is_across_runs"] and len(frame) == 3
     rows = frame.set_index("cell_id")
     for one in long.to_dict("records"):
         bounds = {"": "value", "_lower": "lower", "_upper": "upper"}
@@ -59,7 +61,7 @@ def test_every_sweep_has_its_rows_and_its_labels(tmp_path: Path) -> None:
     write_plan(tmp_path, "sweep", cells[1:2], part="1a2b3c4d", command="python -m experiments.run tree=chain")
     write_plan(tmp_path, "sweep", seeds, part="5e6f7a8b", command="python -m experiments.run seed=7")
     frame = read(tmp_path)
-    assert list(frame) == [*FIRST, "seed", *LAST]
+    assert list(frame)[: len(FIRST + LAST) + 1] == [*FIRST, "seed", *LAST]
     assert frame.artefact.tolist() == ["sweep", "sweep", "table1", "table1", "table1"]
     assert frame.part.fillna("").tolist() == ["1a2b3c4d", "5e6f7a8b", "", "", ""]
     assert frame.command[1].endswith("seed=7") and frame.seed.fillna(0).tolist() == [0, 7, 0, 0, 0]

@@ -28,6 +28,7 @@ from analysis import audits, metrics, table1, table2, table3, table6
 from analysis.load import load
 from analysis.metric_table import measure
 from analysis.metrics import METRICS, Metric
+from analysis.stats import RUN_SPREAD, Interval, across_runs
 from analysis.table import Table
 from resispec.errors import InvalidInput
 
@@ -225,3 +226,48 @@ def test_a_table_that_cannot_be_written_is_one_line(
     monkeypatch.setattr("analysis.table.write_atomically", full)
     assert table1.main(["--results", str(tmp_path)]) == 1
     assert capsys.readouterr().err == "table1: [Errno 28] No space left on device\n"
+
+
+def test_numbers_of_a_cell_are_those_worked_out_by_hand() -> None:
+    """5 tokens in 3 steps of 4, 2 and 3 ms, and 4 in one of 8 ms; trees of 4 drafted tokens."""
+    emitted, seconds = [[2, 2, 1], [4]], [[0.004, 0.002, 0.003], [0.008]]
+    more = [
+        {"num_drafted": 4 * len(sizes), "step_emitted": sizes, "step_s": times}
+        for sizes, times in zip(emitted, seconds, strict=True)
+    ]
+    rows = rows_of([(0.009, [1, 2]), (0.008, [0, 0, 0, 1])])
+    numbers = metrics.of_cell(pd.DataFrame([row | one for row, one in zip(rows, more, strict=True)]))
+    expected = {"acceptance_rate": 5 / 16, "step_ms_p50": 3.5, "step_ms_p99": 7.88, "token_ms_p90": 2.2}
+    expected |= {f"acceptance_histogram_{k}": count for k, count in enumerate([1, 2, 0, 1])}
+    expected |= {
+        f"acceptance_rate_per_position_{k}": share for k, share in ((1, 3 / 4), (2, 1 / 4), (3, 1 / 4))
+    }
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected)
+    of_earlier_versions = metrics.of_cell(pd.DataFrame(rows))
+    assert {name.rpartition("_")[0] for name in of_earlier_versions} == {
+        "acceptance_histogram",
+        "acceptance_rate_per_position",
+    }
+
+
+def test_ratios_of_times_of_two_runs_carry_the_larger_interval() -> None:
+    """Of cells that one process did not time in turn; accepted lengths have the same one."""
+    spread = 1.96 * 2**0.5 * RUN_SPREAD
+    wide = across_runs(Interval(2.0, 2 * np.exp(-0.1), 2 * np.exp(0.2)))
+    assert np.log([wide.lower / 2, wide.upper / 2]) == pytest.approx(
+        [-np.hypot(0.1, spread), np.hypot(0.2, spread)]
+    )
+    together, baseline = (pd.DataFrame(rows_of(METHODS[name])) for name in ("resispec", "standard"))
+    narrow = metrics.SPEEDUP.of(together, baseline)
+    for other in (
+        ["toy", "other"],
+        ["toy", None],
+        None,
+    ):  # a process that took over, one alone, an earlier version
+        apart = baseline.drop(columns="timed_by") if other is None else baseline.assign(timed_by=other)
+        assert metrics.SPEEDUP.of(together, apart) == across_runs(narrow) != narrow
+        assert metrics.GAIN.of(together, apart) == metrics.GAIN.of(together, baseline)
+    assert (
+        metrics.SPEEDUP.of(together.assign(timed_by=["a", "b"]), baseline.assign(timed_by=["a", "b"]))
+        == narrow
+    )

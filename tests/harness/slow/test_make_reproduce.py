@@ -112,7 +112,7 @@ def test_it_is_stopped_at_once_and_goes_on(copy):
     assert process.returncode == 0, errors
     assert "note: the profile gives no axes.eagle_pairs: left out table2/eagle\n" in errors
     assert "2 cells: 2 done" in errors  # of 3 that the artefacts ask for, since they share one
-    assert "raw/embedded; make table2 table1 PROFILE=embedded writes the tables\n" in errors
+    assert "raw/embedded; next: make table2 table1 PROFILE=embedded\n" in errors
     for artefact, states in (("table1", {"done": 2}), ("table2", {"done": 1})):
         assert standing(copy, artefact)["states"] == states
         assert standing(copy, artefact)["table"] == "written"

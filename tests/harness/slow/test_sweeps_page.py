@@ -114,7 +114,7 @@ def test_artefacts_together_and_a_slice(small, tmp_path, capsys):
     note, last = messages(done.stderr)
     assert note == f"note: a slice of table1, planned as {path.stem}; the plan of table1 stays"
     shown = f"python -m analysis.table1 --profile embedded --results {results} --slice {digest}"
-    assert last.endswith(f"; {shown} writes the table")
+    assert last.endswith(f"; next: {shown}")
     assert table1.main(shlex.split(shown)[3:]) == 0
     opening = f"**Slice {digest} of table1, not all of it: Table 1 of the paper"
     assert capsys.readouterr().out.startswith(opening)

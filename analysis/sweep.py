@@ -1,0 +1,83 @@
+"""The result of a run: the table of the cells that it asked for, and their CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from analysis import long, metrics, table
+from analysis.cells import FIRST, tidy
+from analysis.load import LABELS, SETTING, Plan
+from analysis.long import Shown
+from analysis.metric_table import RUNS_DIFFER, disagreement
+from analysis.metrics import Metric
+from analysis.stats import Interval
+from analysis.table import Column, Gap, Notes, Number, Table, Text
+
+SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
+"""The table has the first one that any of its cells has."""
+PLAIN = (metrics.TOKENS_PER_S, metrics.GAIN)
+"""Printed without their intervals, which the CSV has."""
+MOST_ROWS = 20
+"""Of the table on a screen."""
+
+
+def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {}) -> Table:
+    """The table of a run; its frame is that of `analysis.cells.tidy`. Columns without a value are left out.
+
+    plans: with the requests of this run alone. name: the sweep's. reported: texts of cells whose task is not
+    to decode, by their ids. Raises InvalidInput for a damaged cell.
+    """
+    frame = tidy(plans)
+    more = list(frame)[len(FIRST) : list(frame).index("status")]
+    rows = frame.assign(method="", **{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
+    names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
+    has_value = {metric: frame[metric.name].notna().any() for metric in metrics.METRICS}
+    speedups = [metric for metric in SPEEDUPS if has_value[metric]][:1]
+    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if has_value[one]]
+    shown = [*long.names(names), *map(_number, numbers)]
+    if reported:
+        shown.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))
+    if rows.verdict.any():
+        shown.append(long.words("verdict", "Audit", lambda row: row["verdict"]))
+    shown.append(long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"]))))
+    records = rows.to_dict("records")
+    lines = tuple(tuple(one.cell({(): row}) for one in shown) for row in records)
+    rates = [
+        (repr([row[key] for key in ("pair", *more)]), _interval(row, metrics.TOKENS_PER_S))
+        for row in records
+        if row["decoder"] == "autoregressive" and not math.isnan(row[metrics.TOKENS_PER_S.name])
+    ]
+    is_marked = any(_is_marked(row, metric) for row in records for metric in speedups)
+    notes = Notes((*[f"\\* {RUNS_DIFFER}"] * is_marked, *disagreement(rates)))
+    return Table(name, tuple(one.column for one in shown), lines, f"{name}.{fixed}", frame, notes)
+
+
+def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
+    return Interval(*(row[metric.name + bound] for bound in ("", "_lower", "_upper")))
+
+
+def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
+    """Whether a ratio is there, and one of times that were not measured in turn."""
+    return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
+
+
+def _number(metric: Metric) -> Shown:
+    def cell(row: Mapping[str, Any]) -> Number | Text:
+        interval = _interval(row, metric)
+        number = Number.of(Interval(interval.value) if metric in PLAIN else interval, metric.spec)
+        return Text(f"{number} *") if _is_marked(row, metric) else number
+
+    return Shown(Column(metric.name, metric.label, "number"), lambda found: cell(found[()]))
+
+
+def written(made: Table, folder: Path) -> str:
+    """Write the CSV of a run's table; the text to print: its first lines, and where the others are."""
+    [path] = table.write(made, folder, ["csv"])
+    num_more = len(made.rows) - MOST_ROWS
+    first = replace(made, rows=made.rows[:MOST_ROWS])
+    rest = f"and {num_more} more in the CSV\n\n" if num_more > 0 else ""
+    return f"{table.markdown(first)}\n{rest}wrote {path}: every cell with every number\n"

@@ -1,0 +1,149 @@
+"""Text that a cell wrote, step by step: `python -m experiments.show CELL [PROMPT]`.
+
+It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens and times.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from analysis.cli import check_profile, profile_parser
+from analysis.load import Request
+from experiments.cell import build
+from experiments.store import CELL, PARTIAL, ROWS
+from resispec.errors import InvalidInput, first_line, in_one_line
+from resispec.files import read_json
+
+if TYPE_CHECKING:
+    from resispec.models import TransformersTokenizer
+
+MARK = "|"
+"""Between the tokens of two steps."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = profile_parser("experiments.show", __doc__.splitlines()[0])
+    parser.add_argument("cell", metavar="CELL", help="its id, or the beginning of it")
+    parser.add_argument("prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)")
+    chosen = parser.parse_args(arguments)
+
+    def show() -> int:
+        check_profile(chosen.profile)
+        folder = find_cell(chosen.cell, chosen.results / "raw" / chosen.profile)
+        row = find_row(folder, chosen.prompt)
+        lines = [f"cell {folder.name}{_labels(folder.name, chosen.results / chosen.profile / 'plans')}"]
+        sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
+        return 0
+
+    return in_one_line(show, "stopped")
+
+
+def find_cell(beginning: str, raw: Path) -> Path:
+    """The folder of the one cell in `raw` whose id begins so. Raises InvalidInput unless there is one."""
+    cell_ids = sorted(path.parent.name for path in raw.glob(f"*/{CELL}"))
+    matching = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
+    if len(matching) != 1:
+        problem = f"{len(matching) or 'no'} cells in {raw} begin with {beginning!r}"
+        some = ", ".join((matching or cell_ids)[:5]) or "none"
+        more = ", ..." if len(matching or cell_ids) > 5 else ""
+        raise InvalidInput(f"{problem}; allowed: the beginning of one id, of {some}{more}")
+    return raw / matching[0]
+
+
+def find_row(folder: Path, index: int) -> dict[str, Any]:
+    """The row of a prompt; the cell need not be complete. Raises InvalidInput where it has no tokens."""
+    name, rows = folder.name, dict[int, dict[str, Any]]()
+    file = next((folder / one for one in (ROWS, PARTIAL) if (folder / one).is_file()), None)
+    for line in file.read_text(encoding="utf-8").splitlines() if file else ():
+        with suppress(ValueError, LookupError, TypeError):  # a line that a kill cut off
+            row = json.loads(line)
+            rows[row["prompt_index"]] = row
+    if index not in rows:
+        allowed = f"0 to {len(rows) - 1}" if rows else "none; nothing is measured yet"
+        raise InvalidInput(f"cell {name} has no prompt {index}; allowed: {allowed}")
+    if not {"tokens", "step_emitted"} <= set(rows[index]):
+        raise InvalidInput(f"cell {name} keeps no tokens: another task, or an earlier version, measured it")
+    return rows[index]
+
+
+def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
+    """The printed lines about a row. config: of its cell."""
+    tokenizer, sizes, seconds = _tokenizer(config["pair"]), row["step_emitted"], row.get("step_s")
+    about = [row["prompt_id"], f"{row['num_prompt_tokens']} tokens", f"seed {row['seed']}"]
+    about += [f"category {row['category']}"] if row.get("category") else []
+    yield f"prompt {row['prompt_index']}: {', '.join(about)}"
+    yield _printable(_prompt(config, row, tokenizer))
+    length = f"{row['num_emitted'] / row['num_steps']:.2f} a step; it ended by {row['stop_reason']}"
+    yield f"\nanswer: {row['num_returned']} tokens, {length}; {MARK} stands between steps"
+    yield _printable(MARK.join(pieces(tokenizer, row["tokens"], sizes)))
+    yield f"\ntokens of each step: {' '.join(map(str, sizes))}"
+    if seconds:  # those of an audit do not count
+        rate = f"{row['num_emitted'] / row['decode_s']:.1f} tokens/s"
+        step = f"{1e3 * median(seconds):.1f} ms a step (median)"
+        yield f"times: prompt {1e3 * row['prefill_s']:.1f} ms, then {row['decode_s']:.2f} s, {rate}, {step}"
+
+
+def pieces(tokenizer: TransformersTokenizer, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
+    """The text of every step. A character that two steps write is the later one's; sizes: tokens of steps."""
+    before, end = "", 0
+    for size in sizes:
+        end += size
+        whole = tokenizer.decode(tokens[:end])
+        whole = whole if end >= len(tokens) else whole.rstrip("\ufffd")
+        yield whole[len(before) :]
+        before = whole
+
+
+def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: TransformersTokenizer) -> str:
+    """The prompt as the target read it, or why it is not to be had here."""
+    from experiments.worker import encode
+
+    first, length = config["first_prompt"], config["prompt_tokens"]
+    try:
+        prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
+        found = prompts[row["prompt_index"]]
+        return tokenizer.decode(encode(tokenizer, found.text, length, config["prompt_template"]))
+    except InvalidInput as error:
+        return f"(cannot be read here: {first_line(error)})"
+
+
+def _tokenizer(pair: Mapping[str, Any]) -> TransformersTokenizer:
+    """The tokenizer of a pair, without the weights of ours."""
+    from resispec.embedded.recipe import model_recipes
+    from resispec.models import TransformersTokenizer
+    from resispec.models.checkpoint import read_tokenizer
+
+    module = str(pair["_target_"]).rpartition(".")[0]
+    if module == "resispec.embedded":
+        return TransformersTokenizer(read_tokenizer(str(model_recipes(pair["target"])[0].folder())))
+    if module == "resispec.models":
+        return TransformersTokenizer(read_tokenizer(pair["target"], pair.get("target_revision")))
+    found: TransformersTokenizer = build(pair).tokenizer
+    return found
+
+
+def _labels(cell_id: str, plans: Path) -> str:
+    """A cell's labels, by the first plan that asks for it; nothing where none does."""
+    for path in sorted(plans.rglob("*.json")):
+        with suppress(InvalidInput, LookupError, TypeError, ValueError):
+            for entry in read_json(path)["cells"]:
+                if entry["cell_id"] == cell_id:
+                    labels = Request.read(entry).texts
+                    return ": " + ", ".join(f"{key} {value}" for key, value in labels.items() if value != "")
+    return ""
+
+
+def _printable(text: str) -> str:
+    """A text without what would steer a terminal."""
+    return "".join(one if one.isprintable() or one in "\n\t" else f"\\x{ord(one):02x}" for one in text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

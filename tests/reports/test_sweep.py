@@ -1,0 +1,91 @@
+"""The table that a run ends with, its CSV, and what tables say of times that do not compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from toy_cells import METHODS, make_audit, make_cell, planned, rows_of, save, save_methods, shown
+
+from analysis import sweep, table1
+from analysis.load import ROOT
+from analysis.metric_table import RUNS_DIFFER
+from analysis.stats import RUN_SPREAD
+from analysis.table import Table
+
+
+def saved(results: Path, method: str, faster: float = 1.0, **changed: Any) -> Any:
+    """A finished cell of a method; its times are divided by `faster`, and nobody timed it in turn."""
+    rows = [
+        {key: value for key, value in row.items() if key != "timed_by"}
+        | {"decode_s": row["decode_s"] / faster}
+        for row in rows_of(METHODS[method])
+    ]
+    return save(make_cell(results, method, **changed), rows)
+
+
+def table_of(results: Path, cells: list[Any], **reported: str) -> Table:
+    return sweep.table_of([planned(results, "table1", cells)], "own", reported)
+
+
+def test_a_run_ends_with_lengths_speeds_gains_verdicts_and_states(tmp_path: Path) -> None:
+    cells = [*save_methods(tmp_path), save(make_cell(tmp_path, "naive"), None, "failed", "out of memory")]
+    made = table_of(tmp_path, [*cells, make_audit(cells[2], 600, 0.2)])
+    printed = shown(made)
+    assert list(printed)[1:] == [
+        *("Accepted length", "Tokens/s", "Gain", "Speedup vs autoregressive", "Audit", "State")
+    ]
+    speedup = "3.56 [2.50, 6.00]"  # timed in turn
+    assert printed.iloc[2].tolist()[1:] == ["2.67 [2.50, 3.00]", "21.3", "1.44", speedup, "biased", "done"]
+    assert printed.iloc[3].tolist()[1:] == ["–", "–", "–", "–", "–", "failed: out of memory"]
+    assert not list(made.notes)
+    text = sweep.written(made, tmp_path / "sweeps")
+    assert text.endswith(f"wrote {tmp_path}/sweeps/own.csv: every cell with every number\n")
+    assert pd.read_csv(tmp_path / "sweeps" / "own.csv").status.tolist() == ["done"] * 3 + ["failed"]
+
+
+def test_other_tasks_report_in_their_own_words_and_long_tables_are_cut(tmp_path: Path) -> None:
+    cells = [make_cell(tmp_path, "standard", seed=seed) for seed in range(sweep.MOST_ROWS + 4)]
+    race = {"decode_s": [0.1, 0.2], "num_emitted": [4, 4], "num_steps": [2, 4]}
+    save(cells[0], [{"prompt_index": 0, "prompt_id": "p0", "seed": 0} | race])
+    made = table_of(tmp_path, cells, **{cells[0].cell_id: "speedup 2.0"})
+    assert shown(made)[["Reported", "State"]].values.tolist()[:2] == [
+        ["speedup 2.0", "done"],
+        ["–", "missing"],
+    ]
+    text = sweep.written(made, tmp_path / "sweeps")
+    assert text.count("missing") == sweep.MOST_ROWS - 1 and "and 4 more in the CSV" in text
+    assert len(pd.read_csv(tmp_path / "sweeps" / "own.csv")) == sweep.MOST_ROWS + 4
+
+
+def test_times_that_do_not_compare_are_marked_and_noted(tmp_path: Path) -> None:
+    """In the table of a run and in an artefact's, which measured cells one by one."""
+    cells = [saved(tmp_path, method) for method in METHODS]
+    made = table_of(tmp_path, cells)
+    column = "Speedup vs autoregressive"
+    assert shown(made)[column].tolist()[1:] == ["1.44 [0.85, 2.83] *", "3.56 [2.11, 6.82] *"]
+    assert list(made.notes) == [f"\\* {RUNS_DIFFER}"] and made.frame.is_across_runs.tolist() == [
+        False,
+        True,
+        True,
+    ]
+    artefact = table1.make(planned(tmp_path, "table1", cells)).tables[0]
+    assert RUNS_DIFFER in list(artefact.notes)
+
+    slower = saved(tmp_path, "autoregressive", 0.4, temperature=0.6)
+    for table in (
+        table_of(tmp_path, [*cells, slower]),
+        table1.make(planned(tmp_path, "table1", [*cells, slower])).tables[0],
+    ):
+        [note] = [note for note in table.notes if "do the same work" in note]
+        assert "tokens/s lie between 2 and 6, " in note
+    similar = saved(tmp_path, "autoregressive", 1.1, temperature=0.6)
+    assert not any("do the same work" in note for note in table_of(tmp_path, [*cells, similar]).notes)
+
+
+def test_the_spread_of_runs_is_that_of_the_study() -> None:
+    rates = pd.read_csv(ROOT / "docs" / "studies" / "run_spread.csv").groupby("source").tokens_per_s
+    spreads = rates.agg(lambda own: np.log(own).std(ddof=1))
+    assert round(spreads.max(), 2) == RUN_SPREAD
