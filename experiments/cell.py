@@ -90,7 +90,7 @@ class Cell:
 
     @property
     def setting(self) -> str:
-        """What timed cells share that one process measures in turns: all but their decoders."""
+        """A text of what timed cells share that one process measures in turns: all but their decoders."""
         return json.dumps({key: value for key, value in self.determining.items() if key != "decoder"})
 
     @property
