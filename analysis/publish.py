@@ -28,7 +28,7 @@ from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, plan_files, read_plan
 from analysis.page import provenance
 from resispec.errors import InvalidInput, first_line
-from resispec.files import read_json, replacing, write_json
+from resispec.files import read_sealed, replacing, sealed, write_json
 
 SUFFIXES = (".csv", ".md", ".tex", ".png", ".pdf")
 STATUS, ROWS = "status.json", "rows.jsonl"
@@ -82,14 +82,14 @@ def archive(plans: Sequence[Plan], path: Path) -> None:
 def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
     """The files of an artefact by their paths in its results folder: plans, their trees, and cells."""
     for path in plan_files(plan.artefact, plan.profile, plan.results):
-        content = read_json(path)
+        content = read_sealed(path)
         for entry in content["cells"]:
             if entry.get("tree_file"):
                 tree = Path(entry["tree_file"])
                 entry["tree_file"] = f"{plan.profile}/growmap/{tree.name}"
                 if tree.is_file():
                     yield entry["tree_file"], tree.read_bytes()
-        yield path.relative_to(plan.results).as_posix(), _json(content)
+        yield path.relative_to(plan.results).as_posix(), _json(sealed(content))
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
         names = ["cell.json", provenance.FILE, STATUS]
