@@ -135,10 +135,10 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
         yield
         assert kinds() == [("open", standard.cell_id), ("point", standard.cell_id)]
         assert told[0][2] and told[1][2]["tokens_per_s"] == pytest.approx(10)  # 80 s in all
-        stored(standard, rows, state="running")
+        stored(standard, rows)
         stored(biased, better[:1], state="running")
         yield
-        stored(standard, rows)
+        assert ("open", biased.cell_id) in kinds() and "finish" not in dict(kinds())
         stored(biased, better)
         stored(failing, rows[:1], state="running")
         yield
