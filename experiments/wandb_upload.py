@@ -425,5 +425,8 @@ def follow(
                     else:
                         errors.append(complete)
     for run_id, open_run in live.items():
-        open_run.fail(record.status(run_id.rpartition("-")[0]).get("reason", ""))
+        cell_id = run_id.rpartition("-")[0]
+        if begun := record.begun(cell_id):
+            open_run.draw(begun.points)
+        open_run.fail(record.status(cell_id).get("reason", ""))
     return num_sent, errors

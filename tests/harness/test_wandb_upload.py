@@ -135,16 +135,16 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
         yield
         assert kinds() == [("open", standard.cell_id), ("point", standard.cell_id)]
         assert told[0][2] and told[1][2]["tokens_per_s"] == pytest.approx(10)  # 80 s in all
-        stored(standard, rows, state="running")
+        stored(standard, rows)
         stored(biased, better[:1], state="running")
         yield
-        stored(standard, rows)
+        assert ("open", biased.cell_id) in kinds() and "finish" not in dict(kinds())
         stored(biased, better)
         stored(failing, rows[:1], state="running")
         yield
         assert kinds()[-2:] == [("open", failing.cell_id), ("point", failing.cell_id)]
         assert kinds().count(("finish", standard.cell_id)) == 1 == kinds().count(("finish", biased.cell_id))
-        stored(failing, rows[:1], state="failed")
+        stored(failing, rows, state="failed")
 
     steps = sweep()
     record = Record(tmp_path, "embedded", ["table1"])
@@ -158,6 +158,7 @@ def test_cells_are_followed_and_complete_with_their_setting(tmp_path, told, monk
     summaries = [run.summary for kind, _, run in told if kind == "finish"]
     assert ["accepted_length_gain" in summary for summary in summaries] == [False, True]
     assert summaries[0]["accepted_length"] == points[1]["accepted_length"]
+    assert told[-2][2]["prompt_index"] == 1  # what came after the last look
     assert told[-1][0] == "fail" and told[-1][2] == "it broke" and kinds()[-1][1] == failing.cell_id
 
 
