@@ -392,9 +392,6 @@ def cell_of(
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=VALUE")
     check_values(values_)
-    if "tree" in used and values_["pair"].get("draft", "") is None:
-        ways_out = "draft=FOLDER, or decoder=autoregressive"
-        raise InvalidInput(f"decoder={choices['decoder']} needs a draft, and pair.draft is null; {ways_out}")
     labels |= {"temperature": values_["temperature"]} | ({"audit": True} if values_["audit"] else {})
     for key in (name.lstrip("+") for name in varied):
         if key.partition(".")[0] not in (*GROUPS, "temperature", "audit"):

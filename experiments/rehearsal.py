@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
+from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from experiments.scheduler import Job
 from experiments.schema import CHAT
 from resispec.errors import InvalidInput, first_line
 
+LIMIT_S = 60.0
+"""Seconds that the process may be silent, which imports torch first."""
 TRIED = ("pair", "decoder", "task", "prompt_template")
 """The parts of a configuration that are tried with each other."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
@@ -33,16 +36,17 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
     """Raise InvalidInput for cells whose parts cannot go together: the first one's reason, and how many.
 
     Tried are the tree's file, drafter, verifier and task with each other, the kind of the pair's draft, and
-    the chat template of a target that is here. Where the process ends without a reason, the cells say it.
+    the chat template of a target that is here. Where the process ends without a reason, or not within
+    LIMIT_S, the cells say what is wrong.
     """
     job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []))
     job.start(lambda *_: None)
     try:
-        while job.read():
+        while connection.wait([job.channel], LIMIT_S) and job.read():
             pass
-        _, reasons = job.end()
     finally:
-        job.process.kill()  # where somebody loses patience with a rule
+        job.process.kill()  # a rule may hang, or somebody lose patience with it
+    _, reasons = job.end()
     if reasons:
         raise InvalidInput(reasons[0])
 
@@ -99,7 +103,10 @@ def _check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     found = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), found)
     if loader.startswith(OURS) and needed != found and drafter.topology.num_nodes > 1:
-        pairs = {eagle: "a pair with one, like embedded_eagle", model: "a pair with one, or another decoder"}
+        pairs = {
+            eagle: "a pair with one, like embedded_eagle",
+            model: "draft=FOLDER, a pair with one, or another decoder",
+        }
         raise InvalidInput(f"the decoder needs {needed} and the pair has {found}; allowed: {pairs[needed]}")
 
 

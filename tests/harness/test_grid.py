@@ -263,7 +263,6 @@ BAD = {
     "temperature=inf": "temperature is inf; allowed: 0, which is greedy, or from 1e-6",
     "pair=local": "pair.target must be given",
     "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
-    "pair=local pair.target=me/model": "decoder=specinfer needs a draft, and pair.draft is null; draft=",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "device=gpu": "device is 'gpu'; allowed: ",
     "wandb.mode=loud": "wandb.mode is 'loud'; allowed: auto|online",

@@ -5,6 +5,7 @@ import json
 import pytest
 from toy_runs import hashes, messages, rows, run, run_here
 
+from experiments import rehearsal
 from experiments.grid import cells_of
 from experiments.store import CellStore
 
@@ -50,7 +51,10 @@ RULES = {
 
 
 @pytest.mark.parametrize("body", RULES)
-def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(toy, tmp_path, body):
+def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(
+    toy, tmp_path, monkeypatch, body
+):
+    monkeypatch.setattr(rehearsal, "LIMIT_S", 5.0)
     file = tmp_path / "rule.py"
     file.write_text(f"import os, time\nclass Rule:\n    def law(self, *inputs):\n        {body}\n")
     command = [*toy, "verifier=custom", f"verifier.name=standard,{file}:Rule,naive", "cell_timeout_s=3"]
