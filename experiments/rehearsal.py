@@ -103,11 +103,13 @@ def _check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     found = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
     needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), found)
     if loader.startswith(OURS) and needed != found and drafter.topology.num_nodes > 1:
-        pairs = {
+        ways_out = {
             eagle: "a pair with one, like embedded_eagle",
             model: "draft=FOLDER, a pair with one, or another decoder",
         }
-        raise InvalidInput(f"the decoder needs {needed} and the pair has {found}; allowed: {pairs[needed]}")
+        raise InvalidInput(
+            f"the decoder needs {needed} and the pair has {found}; allowed: {ways_out[needed]}"
+        )
 
 
 def _check_chat(pair: Mapping[str, Any]) -> None:

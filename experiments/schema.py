@@ -134,8 +134,8 @@ def check_values(config: dict[str, Any]) -> None:
             allowed = f"from {least}" if most == math.inf else f"{least} to {most}"
             raise InvalidInput(f"{key} is {value}; allowed: {allowed}")
     check_patterns(config, _PATTERNS)
-    if not config["results"]:
-        raise InvalidInput(f"results is {config['results']!r}; allowed: a folder, like results=results")
+    if config.get("results") == "":
+        raise InvalidInput("results is ''; allowed: a folder, like results=results")
     for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
         allowed = ", ".join(f"sampling.{known}" for known in SamplingConfig.__dataclass_fields__)
         raise InvalidInput(f"unknown key 'sampling.{name}'; allowed: {allowed}")
@@ -165,7 +165,7 @@ def check_patterns(config: dict[str, Any], patterns: Mapping[str, str] = _WANDB)
 def _value(config: dict[str, Any], key: str) -> Any:
     """The value of a key like "sampling.max_length"; None where there is none."""
     group, _, name = key.partition(".")
-    return config[group].get(name) if name else config[group]
+    return config[group].get(name) if name else config.get(group)
 
 
 def _fingerprint(kind: str, *options: Any) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,17 @@ def _seal(values: Mapping[str, Any]) -> str:
 
 def checksums(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """The SHA-256 of files by their names, which are relative to the folder."""
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
+    stats = {name: (folder / name).stat() for name in names}
+    return {
+        name: _sha256((folder / name).resolve(), stat.st_size, stat.st_mtime_ns)
+        for name, stat in stats.items()
+    }
+
+
+@cache
+def _sha256(path: Path, _num_bytes: int, _changed: int) -> str:
+    """The SHA-256 of a file, which a command reads once unless it changes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def damage(folder: Path, expected: Any, names: Iterable[str] = ()) -> str | None:

@@ -178,7 +178,7 @@ def config(**changed):
         "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
         "seed": 0, "num_threads": None, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
         "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
-        "output": "drafter", "pair": {"target": "t", "draft": "d"}, "dataset": {"_target_": "data"},
+        "output": "drafter", "pair": {"target": "me/t", "draft": "d"}, "dataset": {"_target_": "data"},
     }  # fmt: skip
     counts = {name: composed[name] for name in ("documents", "document_tokens")}
     return run | counts | {"recipe": recipe("eagle")} | changed

@@ -17,7 +17,8 @@ def simulated(generator: np.random.Generator, num_prompts: int, speed: np.ndarra
     steps = generator.integers(20, 60, num_prompts)
     emitted = generator.poisson(2.5 * steps)
     seconds = emitted / speed * generator.normal(1, 0.05, num_prompts)
-    return pd.DataFrame({"num_emitted": emitted, "num_steps": steps, "decode_s": seconds})
+    frame = pd.DataFrame({"num_emitted": emitted, "num_steps": steps, "decode_s": seconds})
+    return frame.assign(timed_by="one")
 
 
 def rates(prompts: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
