@@ -55,6 +55,8 @@ def run_command(work: Callable[[], int | None]) -> int:
         is_file = isinstance(error, OSError) and error.strerror
         return fail(f"{error.strerror}: {error.filename}" if is_file else first_line(error))
     except KeyboardInterrupt:
+        for number in (signal.SIGINT, signal.SIGTERM):  # a second one would interrupt the interpreter's end
+            signal.signal(number, signal.SIG_IGN)
         return fail("stopped; what is finished stays, and the same command goes on from there")
 
 

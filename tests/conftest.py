@@ -1,5 +1,17 @@
-"""Every test means the embedded profile where it names none, whatever the machine would choose."""
+"""What holds for every test: the embedded profile where it names none, and signals as they were before it."""
 
 import os
+import signal
+
+import pytest
 
 os.environ["PROFILE"] = "embedded"
+
+
+@pytest.fixture(autouse=True)
+def signals():
+    """A command that runs in the process of its test sets handlers."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)

@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ class Check:
 class Patient:
     """Cells, of every pair the one with the largest tree, the repositories that they read, and their device.
 
-    parts: the sweeps of the profile, some of which may lack something of it.
+    parts: the sweeps of the profile, some of which may lack something of it. places: of every pair, the
+    positions that the caches of cells hold which one process measures in turns.
     """
 
     profile: str
@@ -74,6 +76,12 @@ class Patient:
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
         self.pairs = {str(cell.labels["pair"]): cell for cell in sorted(self.cells, key=nodes_of)}
+        held = Counter[tuple[str, str]]()
+        for number, cell in enumerate(self.cells):
+            process = cell.setting if cell.is_timed else str(number)
+            most = cell.config["sampling"]["max_length"] + nodes_of(cell)
+            held[str(cell.labels["pair"]), process] += most
+        self.places = {name: max(held[key] for key in held if key[0] == name) for name in self.pairs}
         read = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
         with ThreadPoolExecutor(1) as pool:  # both mostly wait
             asked = pool.submit(look_at, dict.fromkeys(read))
@@ -218,7 +226,7 @@ def pair(cell: Cell, patient: Patient) -> Check:
     shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
     sizes = [size_of_shape(one, "by its shape") for one in ((shape.target, shape.draft) if shape else ())]
     sizes += filter(None, known.values())
-    places = cell.config["sampling"]["max_length"] + nodes_of(cell)
+    places = patient.places[str(cell.labels["pair"])]
     needed, line = needed_bytes(sizes, dtype, places, nodes_of(cell), device.kind)
     unknown = [wanted.name for wanted, size in known.items() if size is None]
     if unknown:

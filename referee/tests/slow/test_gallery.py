@@ -180,4 +180,7 @@ def test_every_engine_has_its_files_and_an_exact_one_beside_it_and_a_wrong_optio
         assert not beside.thread and beside.beside == beside.name
     with pytest.raises(SystemExit):
         main(["--prompts", "0"])
-    assert capsys.readouterr().err == "error: argument --prompts: '0'; allowed: a number from 1\n"
+    assert (
+        capsys.readouterr().err
+        == "error: argument --prompts: '0'; allowed: a number from 1, of 18 digits at most\n"
+    )
