@@ -228,8 +228,8 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
     if not ranges:
         return []
     return [
-        "Times here do not compare from cell to cell: autoregressive cells of one pair do the same work, and "
-        f"their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
+        "Times compare within a setting alone: autoregressive cells of one pair do the same work in every "
+        f"setting, and their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
     ]
 
 
