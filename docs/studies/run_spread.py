@@ -1,4 +1,4 @@
-"""Spread of tokens/s between runs of one cell: `python docs/studies/run_spread.py`; `--runs 12` are its runs.
+"""Spread of tokens/s between runs of one cell: `python docs/studies/run_spread.py`.
 
 Found (run_spread.csv): .14 over twelve runs, one after another on a processor of two cores with other work
 beside them (the slowest had .61 of the tokens/s of the fastest), and .12 over the twelve autoregressive cells
@@ -12,7 +12,6 @@ embedded pair is measured again and again, each time by a process of its own.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -21,40 +20,23 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+NUM_RUNS = 12
 CSV = Path(__file__).with_suffix(".csv")
 CELL = ["decoder=autoregressive", "dataset=embedded_code", "num_prompts=20", "wandb.mode=disabled"]
 
 
-def spread(rates: pd.DataFrame) -> pd.Series:
-    """The standard deviation of log tokens/s, by source."""
-    return rates.groupby("source").tokens_per_s.agg(lambda own: np.log(own).std(ddof=1))
-
-
-def measured(results: str) -> dict[str, object]:
+def measured() -> pd.DataFrame:
     """One run of the cell, into a results folder of its own."""
-    command = [sys.executable, "-m", "experiments.run", *CELL, f"results={results}", "name=run"]
-    subprocess.run(command, check=True, capture_output=True)
-    [row] = pd.read_csv(Path(results) / "embedded" / "sweeps" / "run.csv").to_dict("records")
-    source = f"runs one after another, {row['device']}"
-    return {"source": source, "temperature": row["temperature"]} | {
-        name: row[name] for name in ("dataset", "num_prompts", "tokens_per_s")
-    }
-
-
-def main() -> None:
-    """Measure the runs, write the file anew, and print the spreads."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=12)
-    rows = []
-    for _ in range(parser.parse_args().runs):
-        with tempfile.TemporaryDirectory() as results:
-            rows.append(measured(results))
-    rates = pd.read_csv(CSV)
-    kept = rates[rates.source.str.startswith("published")]
-    rates = pd.concat([kept, pd.DataFrame(rows)], ignore_index=True)
-    rates.to_csv(CSV, index=False)
-    sys.stdout.write(f"{spread(rates).to_string()}\n")
+    with tempfile.TemporaryDirectory() as results:
+        command = [sys.executable, "-m", "experiments.run", *CELL, f"results={results}", "name=run"]
+        subprocess.run(command, check=True, capture_output=True)
+        [path] = Path(results).glob("*/sweeps/run.csv")
+        return pd.read_csv(path).assign(source=lambda row: f"runs one after another, {row.device[0]}")
 
 
 if __name__ == "__main__":
-    main()
+    before = pd.read_csv(CSV)
+    own = pd.concat([measured() for _ in range(NUM_RUNS)])[list(before)]
+    rates = pd.concat([before[before.source.str.startswith("published")], own])
+    rates.to_csv(CSV, index=False)
+    sys.stdout.write(f"{np.log(rates.tokens_per_s).groupby(rates.source).std(ddof=1).to_string()}\n")
