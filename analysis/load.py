@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -203,9 +203,7 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
-    is_usual = results == Path("results") or _is_published(results)
-    elsewhere = "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
-    again = f"`{make}{elsewhere}`" if is_named else "its sweep"
+    again = f"`{make}{elsewhere(results)}`" if is_named else "its sweep"
     files = files or plan_files(artefact, profile, results)
     if not files:
         single = results / profile / "plans" / f"{artefact}.json"
@@ -234,6 +232,22 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
         stale.append(f"{artefact} has a part {missing} that no plan asks for yet; {again} makes it.")
     command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
     return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands)
+
+
+def readable_plans(profile: str, results: Path) -> Iterator[Plan]:
+    """The plans of a profile by their names; one that is damaged is `make status`'s to report."""
+    for name in sorted({path.stem for path in (results / profile / "plans").glob("*")}):
+        try:
+            plan = read_plan(name, profile, results)
+        except InvalidInput:
+            continue
+        yield plan
+
+
+def elsewhere(results: Path) -> str:
+    """The variable of make for a folder of results, after a blank; nothing for the usual one."""
+    is_usual = results == Path("results") or _is_published(results)
+    return "" if is_usual else f" RESULTS={shlex.quote(str(results))}"
 
 
 def part_names(path: Path) -> list[str]:

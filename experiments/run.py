@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.types import HydraContext
 
-from analysis.load import read_plan
+from analysis.load import elsewhere, read_plan
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.configurations import check_settings
@@ -308,8 +308,7 @@ def _sum_up(
         if part.is_named and (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
     }
     whole = [name for name, part in written.items() if not part.digest]
-    elsewhere = "" if results == "results" else f" RESULTS={shlex.quote(results)}"
-    commands = [f"make {' '.join(whole)} PROFILE={profile}{elsewhere}"] if whole else []
+    commands = [f"make {' '.join(whole)} PROFILE={profile}{elsewhere(Path(results))}"] if whole else []
     slices = [part for part in written.values() if part.digest]
     commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
     if num_done < num_cells:

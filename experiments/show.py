@@ -5,18 +5,16 @@ It prints a prompt of a cell that decodes, the answer with a mark between steps,
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import Request
+from analysis.load import readable_plans
 from experiments.cell import build
-from experiments.store import CELL, PARTIAL, ROWS
+from experiments.store import CELL, CellStore
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
 
@@ -38,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         check_profile(chosen.profile)
         folder = find_cell(chosen.cell, chosen.results / "raw" / chosen.profile)
         row = find_row(folder, chosen.prompt)
-        lines = [f"cell {folder.name}{_labels(folder.name, chosen.results / chosen.profile / 'plans')}"]
+        lines = [f"cell {folder.name}{_labels(folder.name, chosen.profile, chosen.results)}"]
         sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
         return 0
 
@@ -59,13 +57,8 @@ def find_cell(beginning: str, raw: Path) -> Path:
 
 def find_row(folder: Path, index: int) -> dict[str, Any]:
     """The row of a prompt; the cell need not be complete. Raises InvalidInput where it has no tokens."""
-    name, rows = folder.name, dict[int, dict[str, Any]]()
-    file = next((folder / one for one in (ROWS, PARTIAL) if (folder / one).is_file()), None)
-    for line in file.read_text(encoding="utf-8").splitlines() if file else ():
-        with suppress(ValueError, LookupError, TypeError):  # a line that a kill cut off
-            row = json.loads(line)
-            rows[row["prompt_index"]] = row
-    if index not in rows:
+    name, rows = folder.name, CellStore(folder).rows_so_far()
+    if not 0 <= index < len(rows):
         allowed = f"0 to {len(rows) - 1}" if rows else "none; nothing is measured yet"
         raise InvalidInput(f"cell {name} has no prompt {index}; allowed: {allowed}")
     if not {"tokens", "step_emitted"} <= set(rows[index]):
@@ -129,14 +122,13 @@ def _tokenizer(pair: Mapping[str, Any]) -> TransformersTokenizer:
     return found
 
 
-def _labels(cell_id: str, plans: Path) -> str:
+def _labels(cell_id: str, profile: str, results: Path) -> str:
     """A cell's labels, by the first plan that asks for it; nothing where none does."""
-    for path in sorted(plans.rglob("*.json")):
-        with suppress(InvalidInput, LookupError, TypeError, ValueError):
-            for entry in read_json(path)["cells"]:
-                if entry["cell_id"] == cell_id:
-                    labels = Request.read(entry).texts
-                    return ": " + ", ".join(f"{key} {value}" for key, value in labels.items() if value != "")
+    for plan in readable_plans(profile, results):
+        for request in plan.requests:
+            if request.cell_id == cell_id:
+                labels = request.texts.items()
+                return ": " + ", ".join(f"{key} {value}" for key, value in labels if value != "")
     return ""
 
 

@@ -7,7 +7,6 @@ rest takes is estimated from the measured cells that are most alike.
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from analysis.cli import check_profile, profile_parser
-from analysis.load import EXPERIMENTS, Status, plan_files, read_plan
+from analysis.load import EXPERIMENTS, Status, elsewhere, plan_files, read_plan
 from experiments.store import NO_TREE, PARTIAL, STATUS, CellStore
 from resispec.errors import InvalidInput, in_one_line
 
@@ -171,8 +170,7 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
     """The printed lines: one for all, one an artefact, and what keeps it from being done."""
     width = max(len(one.artefact) for one in standings)
-    elsewhere = "" if results == Path("results") else f" RESULTS={shlex.quote(str(results))}"
-    options = f"PROFILE={profile}{elsewhere}"
+    options = f"PROFILE={profile}{elsewhere(results)}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
     for one in standings:
         hint = f": make reproduce-{one.artefact} {options}" if one.table else ""

@@ -12,7 +12,7 @@ import json
 import shlex
 import shutil
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -75,6 +75,15 @@ class CellStore:
             (self.folder / ROWS).replace(self.folder / PARTIAL)
         write_json(self.folder / CELL, {"cell_id": cell.cell_id, "config": cell.config})
         self.write_status(Status("running"))
+
+    def rows_so_far(self) -> list[dict[str, Any]]:
+        """The rows that a cell has, complete or not, up to a line that is damaged or being written."""
+        rows = []
+        for path in [self.folder / name for name in (ROWS, PARTIAL) if (self.folder / name).exists()][:1]:
+            with suppress(ValueError, FileNotFoundError):
+                for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
+                    rows += [json.loads(line)] * line.endswith("\n")
+        return rows
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
         """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""

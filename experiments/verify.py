@@ -13,13 +13,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from tqdm import tqdm
 
-from analysis.load import Request
+from analysis.load import Request, readable_plans
 from experiments import configurations
 from experiments.store import CellStore
 from resispec.embedded import store
@@ -66,11 +65,10 @@ def check_cell(folder: Path) -> None:
 
 def _again(folder: Path) -> str:
     """The command of a sweep that asks for the cell in a folder."""
-    for path in (folder.parents[2] / folder.parent.name / "plans").rglob("*.json"):
-        with suppress(InvalidInput, LookupError, TypeError):
-            plan = read_json(path)
-            if folder.name in [entry["cell_id"] for entry in plan["cells"]]:
-                return f"`{plan['command']}`"
+    for plan in readable_plans(folder.parent.name, folder.parents[2]):
+        for request in plan.requests:
+            if request.cell_id == folder.name:
+                return f"`{plan.commands[request.part]}`"
     return "the command that asked for it"
 
 

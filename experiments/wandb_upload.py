@@ -27,7 +27,7 @@ from analysis.load import LABELS, Plan, Request, Results, load, read_plan
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
 from experiments.grid import AD_HOC
-from experiments.store import CELL, PARTIAL, PROVENANCE, ROWS, STATUS
+from experiments.store import CELL, PROVENANCE, ROWS, STATUS, CellStore
 from resispec.errors import InvalidInput
 from resispec.files import read_json
 
@@ -159,7 +159,7 @@ class Record:
 
         The first row is part of its id, and has times: what is measured anew is another run.
         """
-        rows = _rows(self._raw / cell_id)
+        rows = CellStore(self._raw / cell_id).rows_so_far()
         if not rows:
             return None
         config, request = self._config(cell_id), self._askers[cell_id][0][1]
@@ -239,16 +239,6 @@ def _setting(plan: Plan, request: Request) -> str:
     method = ("decoder", "tree", "verifier")
     alike = [(key, str(value)) for key, value in request.labels.items() if key not in method]
     return repr((plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike)))
-
-
-def _rows(folder: Path) -> list[dict[str, Any]]:
-    """The rows that a cell has so far, up to a line that is damaged or being written."""
-    rows = []
-    for path in [folder / name for name in (ROWS, PARTIAL) if (folder / name).exists()][:1]:
-        with suppress(ValueError, FileNotFoundError):
-            for line in path.read_text("utf-8", errors="replace").splitlines(keepends=True):
-                rows += [json.loads(line)] * line.endswith("\n")
-    return rows
 
 
 def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:

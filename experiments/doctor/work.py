@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from analysis.load import read_plan
+from analysis.load import readable_plans
 from experiments.cell import Cell, build
 from experiments.configurations import METHODS, ONE_TOKEN, Configuration
 from experiments.costs import CostModel, known_costs
@@ -77,11 +77,10 @@ def nodes_of(cell: Cell) -> int:
 def done_cells(profile: str, results: Path) -> list[PlannedCell]:
     """The cells of all plans that are done, each once; a damaged plan is `make status`'s to report."""
     done: dict[str, PlannedCell] = {}
-    for name in {path.stem for path in (results / profile / "plans").glob("*")}:
-        with suppress(InvalidInput):
-            for request in read_plan(name, profile, results).requests:
-                cell = planned_cell(request.entry, results / "raw" / profile)
-                done |= {cell.key: cell} if cell.status.state == "done" else {}
+    for plan in readable_plans(profile, results):
+        for request in plan.requests:
+            cell = planned_cell(request.entry, results / "raw" / profile)
+            done |= {cell.key: cell} if cell.status.state == "done" else {}
     return list(done.values())
 
 

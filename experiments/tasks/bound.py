@@ -12,6 +12,7 @@ from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import compare, filled_by_draft_model
 from resispec.decode import Decoder
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 
 
@@ -42,16 +43,13 @@ class Bound(CountedTask):
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; the decoder's siblings must be i.i.d."""
-        if not filled_by_draft_model(decoder).draws.are_independent:
-            allowed = "allowed: decoder=specinfer"
-            raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")
+        _drafter(decoder)
         super().check(decoder)
 
     @torch.inference_mode()
     def __call__(self, workload: Workload, index: int) -> BoundRow:
-        """See `Task`. The trees are the decoder's; raises InvalidInput as `check`."""
-        drafter, generator = filled_by_draft_model(workload.decoder), workload.generator(index)
-        self.check(workload.decoder)
+        """See `Task`. The trees are the decoder's; raises InvalidInput unless its siblings are i.i.d."""
+        drafter, generator = _drafter(workload.decoder), workload.generator(index)
         prefixes = written_prefixes(workload, index, generator, self.num_prefixes)
         method = (drafter.draws, drafter.topology, workload.decoder.verifier)
         [emitted], [trees], paths = compare(workload, prefixes, [method], generator, self.rollouts)
@@ -67,3 +65,12 @@ class Bound(CountedTask):
         """The expected accepted length."""
         emitted, prefixes = sum(row.emitted for row in rows), sum(row.num_prefixes for row in rows)
         return {"accepted_length": share(emitted, prefixes, ".2f")}
+
+
+def _drafter(decoder: Decoder) -> DraftModel:
+    """A decoder's drafter. Raises InvalidInput unless it is a draft model whose siblings are i.i.d."""
+    drafter = filled_by_draft_model(decoder)
+    if not drafter.draws.are_independent:
+        allowed = "allowed: decoder=specinfer"
+        raise InvalidInput(f"the ceiling of a tree is measured for i.i.d. siblings; {allowed}")
+    return drafter
