@@ -21,7 +21,7 @@ from tqdm import tqdm
 from analysis.load import Request, readable_plans
 from experiments import configurations
 from experiments.store import CellStore
-from resispec.embedded import store
+from resispec import kept
 from resispec.errors import InvalidInput, fail, first_line, in_one_line
 from resispec.files import read_json, read_sealed
 from resispec.trees import grow_map
@@ -52,7 +52,7 @@ def kinds(results: Path) -> list[Kind]:
         Kind("trees", of("*/growmap/*.json"), check_tree, "; without it, it is searched for again"),
         Kind("published trees", of("published/*/growmap/*.json"), check_tree, "; git has it"),
         Kind("files of times", of("timing/*.json"), read_sealed, "; without it, steps are timed again"),
-        Kind("models", store.folders(), store.check),
+        Kind("models", kept.folders(), kept.check),
     ]
 
 

@@ -10,9 +10,9 @@ from resispec.data import Prompt, check_count, read_jsonl
 from resispec.embedded.corpus import NAMES
 from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
-from resispec.embedded.store import make_key
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
+from resispec.kept import make_key
 
 if TYPE_CHECKING:
     from resispec.models import Pair

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resispec.embedded.corpus import read_sources
-from resispec.embedded.store import Kept, make_key
 from resispec.errors import InvalidInput
+from resispec.kept import Kept, make_key
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
 Entry = TypeVar("Entry")

@@ -12,8 +12,8 @@ from experiments.configurations import ONE_TOKEN, Chosen
 from experiments.grid import parts_of
 from experiments.store import write_plan
 from experiments.verify import main
-from resispec.embedded.store import Kept
 from resispec.files import read_json, sealed, write_json
+from resispec.kept import Kept
 from resispec.trees import complete, grow_map
 
 

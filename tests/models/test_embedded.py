@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from resispec import embedded
-from resispec.embedded import DRAFTS, NAMES, TARGETS, corpus, pairs, recipe, store, text, train
+from resispec import embedded, kept
+from resispec.embedded import DRAFTS, NAMES, TARGETS, corpus, pairs, recipe, text, train
 from resispec.embedded.corpus import build_corpus, paragraph_key, read_sources
 from resispec.embedded.muon import orthogonalise
 from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
@@ -34,8 +34,8 @@ DRAFT = dataclasses.replace(TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=
 @pytest.fixture
 def plain(monkeypatch):
     """Keys of another source text and of other libraries, the same on every machine."""
-    monkeypatch.setattr(store, "_versions", lambda: {"python": "3", **dict.fromkeys(store._LIBRARIES, "1")})
-    monkeypatch.setattr(recipe, "_text_key", lambda it: store.make_key(it, {"a.py": b"text"}))
+    monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
+    monkeypatch.setattr(recipe, "_text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
 
 
 @pytest.mark.usefixtures("plain")
@@ -64,7 +64,7 @@ def test_a_key_depends_on_every_field_of_its_recipe():
             keys.add(changed.key())
         assert len(keys) == 1 + len(dataclasses.fields(one))
     sources = ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""})
-    assert len({store.make_key(TEXT, content) for content in sources}) == len(sources)
+    assert len({kept.make_key(TEXT, content) for content in sources}) == len(sources)
 
 
 def test_the_real_models_have_the_sizes_of_their_names_and_heads_of_32():
@@ -150,7 +150,7 @@ def test_orthogonalise_keeps_directions_and_levels_singular_values():
 # The cache
 
 
-class Toy(store.Kept):
+class Toy(kept.Kept):
     """A recipe that is made by a function."""
 
     def __init__(self, build):
@@ -193,7 +193,7 @@ def test_a_killed_process_leaves_nothing_that_is_used_but_its_checkpoint(cache):
     assert fork(Toy(die_half_way).folder)() == -signal.SIGKILL
     assert not (cache / "key").exists()
     folder = Toy(lambda folder: found.extend(path.name for path in folder.iterdir())).folder()
-    assert found == [CHECKPOINT] and {path.name for path in folder.iterdir()} == {"model", store.MANIFEST}
+    assert found == [CHECKPOINT] and {path.name for path in folder.iterdir()} == {"model", kept.MANIFEST}
     assert [path.name for path in cache.iterdir() if path.is_dir()] == ["key"]
 
 
@@ -219,8 +219,8 @@ def test_damage_is_reported_in_one_line(cache):
     for damage, problem in (
         (lambda: (folder / "model").write_text("who"), "model is not what was written"),
         (lambda: (folder / "model").unlink(), r"model cannot be read \(.*No such file.*\)"),
-        (lambda: (folder / store.MANIFEST).write_text("{}"), "its list of files is missing"),
-        (lambda: (folder / store.MANIFEST).write_text("{"), ".*manifest.json cannot be read as JSON .*"),
+        (lambda: (folder / kept.MANIFEST).write_text("{}"), "its list of files is missing"),
+        (lambda: (folder / kept.MANIFEST).write_text("{"), ".*manifest.json cannot be read as JSON .*"),
     ):
         damage()
         with pytest.raises(InvalidInput, match=rf"^{folder}, made at first .* damaged: {problem}; delete.*$"):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from test_embedded import DRAFT, TARGET, TEXT
 
-from resispec.embedded import NAMES, EmbeddedDataset, store, text, train
+from resispec import kept
+from resispec.embedded import NAMES, EmbeddedDataset, text, train
 from resispec.embedded.corpus import build_corpus, read_sources
 from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe
 from resispec.models import load_eagle_pair, load_pair
@@ -39,7 +40,7 @@ def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache,
     files = [
         path.relative_to(tmp_path)
         for path in tmp_path.rglob("*")
-        if path.is_file() and path.name != store.MANIFEST and path.suffix != ".lock"
+        if path.is_file() and path.name != kept.MANIFEST and path.suffix != ".lock"
     ]
     assert len(files) >= 13  # the text's, and those of two models
     for name in files:
