@@ -1,4 +1,4 @@
-"""The cache of what is made at first use, trained models and text: a folder under the cache root is either complete or absent.
+"""The cache of what is made at first use: a folder under the cache root is complete or absent.
 
 A folder is built under a temporary name beside its final one and renamed when it is complete, so that killing
 the process at any moment leaves nothing that could be taken for a result: the next one goes on from the
