@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from resispec.errors import InvalidInput
 from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
-from resispec.models.own_lm_head import check_logits, own_head, shortened
+from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
 from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
@@ -115,6 +116,23 @@ class TransformersModel:
         fitting.vocab_size = size
         return fitting
 
+    def drafting(self, token_ids: Tensor) -> TransformersModel:
+        """This model as a draft of the tokens (D,) int64 alone, of which only it computes the logits.
+
+        The others have no probability (FR-Spec, arXiv 2502.14856). Raises InvalidInput where the head is more
+        than a linear layer.
+        """
+        if not isinstance(self._head, nn.Linear):
+            raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
+        rows, size = self._head.weight[token_ids], self.config.vocab_size
+
+        def head(features: Tensor) -> Tensor:
+            return spread(functional.linear(features, rows), token_ids, size)
+
+        fitting = copy.copy(self)
+        fitting._head = head
+        return fitting
+
     def session(self, capacity: int, drafted: int = 0) -> Session:
         """See `Model.session`."""
         return _Session(self, capacity, drafted)
@@ -124,7 +142,7 @@ class TransformersModel:
         """Logits (K, V) of features (K, H), by the model's own forward."""
         logits = self._head(features.chunk(1 + len(self.taps), dim=-1)[0])
         missing = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
-        return torch.nn.functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
+        return functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
 
 
 def windows_of(name: str, config: Any) -> dict[str, int | None]:

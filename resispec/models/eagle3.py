@@ -21,6 +21,8 @@ from transformers.models.llama.modeling_llama import (
     LlamaRotaryEmbedding,
 )
 
+from resispec.models.own_lm_head import spread
+
 NUM_TAPS = 3
 """Layers of the target whose inputs are features."""
 
@@ -97,9 +99,7 @@ class Eagle3Module(nn.Module):
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:
         """Logits (K, V) over the target's vocabulary, -inf for what cannot be drafted, of rows (K, H)."""
-        logits = self.draft_logits(predicted)
-        everything = logits.new_full((len(logits), self.config.vocab_size), -torch.inf)
-        return everything.index_copy_(1, self.token_ids, logits)
+        return spread(self.draft_logits(predicted), self.token_ids, self.config.vocab_size)
 
 
 def usual_taps(num_layers: int) -> tuple[int, ...]:

@@ -61,6 +61,11 @@ def own_head(module: Any) -> Head:
     return head
 
 
+def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:
+    """Logits (K, size), -inf but for the tokens (D,) int64, which have those of (K, D)."""
+    return logits.new_full((len(logits), size), -torch.inf).index_copy_(1, token_ids, logits)
+
+
 @torch.inference_mode()
 def shortened(own: Head, module: Any, features: Tensor) -> Head:
     """`own`, or the module's last layer where that is all of it, which saves most of a call's time.

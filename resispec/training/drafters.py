@@ -1,4 +1,4 @@
-"""Training of EAGLE and EAGLE-3 drafters for their targets.
+"""Training of drafters for their targets: EAGLE, EAGLE-3, and drafts that are distilled.
 
 AdamW, gradients clipped by value, a linear warm-up and a cosine; in float32 whatever the target's precision,
 with the embeddings frozen. Every step's randomness follows from the seed and the step's number.
@@ -22,12 +22,13 @@ from resispec.models import (
     EagleModule,
     build_eagle,
     build_eagle3,
+    build_llama,
     unrolled,
     usual_taps,
 )
 from resispec.models.eagle3 import NUM_TAPS
 from resispec.training.checkpoints import BETAS, Training
-from resispec.training.recipe import Eagle3Recipe, EagleRecipe
+from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
@@ -41,28 +42,38 @@ class Sequences:
     """Training text.
 
     tokens: S sequences of at least three tokens. weights: (S,), in proportion to which they are drawn.
+    learnt_from: of every sequence, the place of the first token behind which the law is learnt, as that of
+    the last token of a question; 0 for all when None.
     """
 
     tokens: Sequence[Sequence[int]]
     weights: Tensor
+    learnt_from: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if not self.tokens or min(map(len, self.tokens)) < 3:
             raise InvalidInput("training needs sequences of at least three tokens; found fewer")
 
     def draw(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-        """`count` sequences, padded with zeros, and where they are real: (count, T) int64 and bool."""
+        """`count` sequences, padded with zeros, and where they are learnt: (count, T) int64 and bool."""
         places = torch.multinomial(self.weights, count, True, generator=generator).tolist()
         rows = [torch.tensor(self.tokens[place]) for place in places]
         padded = pad_sequence(rows, batch_first=True)
-        return padded, torch.arange(padded.shape[1]) < torch.tensor([[len(row)] for row in rows])
+        numbers, firsts = torch.arange(padded.shape[1]), self.learnt_from or [0] * len(self.tokens)
+        is_real = numbers < torch.tensor([[len(row)] for row in rows])
+        return padded, is_real & (numbers >= torch.tensor([[firsts[place]] for place in places]))
 
 
-def new_training(target: Any, sequences: Sequences, recipe: EagleRecipe | Eagle3Recipe) -> DrafterTraining:
+Recipe = EagleRecipe | Eagle3Recipe | DistillationRecipe
+
+
+def new_training(target: Any, sequences: Sequences, recipe: Recipe) -> DrafterTraining:
     """The training of a new drafter for a transformers Llama, of the kind that the recipe is for.
 
-    Raises InvalidInput as `new_eagle` and `new_eagle3`.
+    Raises InvalidInput as `new_eagle`, `new_eagle3` and `new_draft`.
     """
+    if isinstance(recipe, DistillationRecipe):
+        return DistillationTraining(target, new_draft(target, sequences, recipe), sequences, recipe)
     if isinstance(recipe, Eagle3Recipe):
         return Eagle3Training(target, new_eagle3(target, sequences, recipe), sequences, recipe)
     return EagleTraining(target, new_eagle(target, recipe.seed), sequences, recipe)
@@ -74,9 +85,7 @@ class DrafterTraining(Training):
     target: a transformers Llama, which stays as it is. module: the drafter.
     """
 
-    def __init__(
-        self, target: Any, module: nn.Module, sequences: Sequences, recipe: EagleRecipe | Eagle3Recipe
-    ) -> None:
+    def __init__(self, target: Any, module: nn.Module, sequences: Sequences, recipe: Recipe) -> None:
         self._target, self._sequences = target, sequences
         # Precise and apart from the target's own, whose gradients nobody needs.
         self._head = target.get_output_embeddings().weight.detach().float()
@@ -87,11 +96,16 @@ class DrafterTraining(Training):
             "lengths": torch.tensor(list(map(len, sequences.tokens))),
             "weights": sequences.weights,
         }
+        if sequences.learnt_from is not None:
+            data["learnt_from"] = torch.tensor(sequences.learnt_from)
         super().__init__(module, recipe, [self._optimizer], {"target": target.state_dict(), "data": data})
 
     @abstractmethod
-    def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The loss that is minimised, and the two that are measured. tokens: (B, T) int64; is_real: bool."""
+    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss that is minimised, and the two that are measured.
+
+        tokens: (B, T) int64. is_learnt: (B, T) bool, where a token's next law counts.
+        """
 
     @property
     def _seed(self) -> int:
@@ -136,29 +150,29 @@ class EagleTraining(DrafterTraining):
 
     measured = ("feature_loss", "law_loss_nats")
 
-    def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         recipe, device = self.recipe, tokens.device
         with torch.no_grad():
             features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)
         noise = torch.rand(features.shape, generator=generator, device=device) - 0.5
         noisy = features + noise * recipe.noise * 512 / tokens.shape[1]
-        regression, law = eagle_losses(self.module, self._head, tokens, (features, noisy), is_real)
+        regression, law = eagle_losses(self.module, self._head, tokens, (features, noisy), is_learnt)
         return regression + recipe.law_weight * law, (regression, law)
 
 
 def eagle_losses(
-    module: EagleModule, head: Tensor, tokens: Tensor, features: tuple[Tensor, Tensor], is_real: Tensor
+    module: EagleModule, head: Tensor, tokens: Tensor, features: tuple[Tensor, Tensor], is_learnt: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Both losses, means over the real tokens: SmoothL1 of the feature, cross-entropy of its law in nats.
 
-    head: (V, H). tokens: (B, T) int64. features: the target's, and the same with noise, (B, T, H). is_real:
+    head: (V, H). tokens: (B, T) int64. features: the target's, and the same with noise, (B, T, H). is_learnt:
     (B, T) bool.
     """
     true, noisy = features
     positions = torch.arange(tokens.shape[1] - 1, device=tokens.device)[None]
-    predicted = module(tokens[:, 1:], noisy[:, :-1], positions)[is_real[:, 1:]]
-    wanted = true[:, 1:][is_real[:, 1:]]
+    predicted = module(tokens[:, 1:], noisy[:, :-1], positions)[is_learnt[:, 1:]]
+    wanted = true[:, 1:][is_learnt[:, 1:]]
     law = functional.cross_entropy(predicted @ head.T, (wanted @ head.T).softmax(-1))
     return functional.smooth_l1_loss(predicted, wanted), law
 
@@ -211,26 +225,26 @@ class Eagle3Training(DrafterTraining):
 
     measured = ("first_loss_nats", "last_loss_nats")
 
-    def _losses(self, tokens: Tensor, is_real: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         recipe, module = self.recipe, self.module
         with torch.no_grad():
             states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
             logits = states.last_hidden_state.float() @ self._head.T
             features = torch.cat([states.hidden_states[layer] for layer in module.taps], -1).float()
-        steps = eagle3_losses(module, tokens, features, logits, is_real, recipe.depth)
+        steps = eagle3_losses(module, tokens, features, logits, is_learnt, recipe.depth)
         loss = torch.stack([recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
         return loss, (steps[0], steps[-1])
 
 
 def eagle3_losses(
-    module: Eagle3Module, tokens: Tensor, features: Tensor, logits: Tensor, is_real: Tensor, depth: int
+    module: Eagle3Module, tokens: Tensor, features: Tensor, logits: Tensor, is_learnt: Tensor, depth: int
 ) -> list[Tensor]:
     """The cross-entropy of every step's laws in nats, a mean over the tokens that count.
 
-    tokens: (B, T) int64. features: (B, T, F) and logits: (B, T, V), the target's. is_real: (B, T) bool.
+    tokens: (B, T) int64. features: (B, T, F) and logits: (B, T, V), the target's. is_learnt: (B, T) bool.
     """
     losses = []
-    counts = is_real & module.t2d[logits.argmax(-1)]
+    counts = is_learnt & module.t2d[logits.argmax(-1)]
     wanted = logits[..., module.token_ids].softmax(-1)
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
         law_at = slice(1 + step, None)  # the law behind the token that a row reads
@@ -239,3 +253,55 @@ def eagle3_losses(
         total = functional.cross_entropy(drafted, wanted[:, law_at][mask], reduction="sum")
         losses.append(total / mask.sum().clamp_min(1))
     return losses
+
+
+# --- distilled drafts
+
+
+def new_draft(target: Any, sequences: Sequences, recipe: DistillationRecipe) -> Any:
+    """A Llama of some of a Llama's layers, whose head has the rows of the tokens that are drafted alone.
+
+    Its embeddings are the target's and stay so; all weights are in float32 and on the target's device.
+    `token_ids` (D,) int64 are the target's ids of the head's rows.
+    Raises InvalidInput when the target is no Llama or has no such layer, and as `frequent_tokens`.
+    """
+    config = target.config
+    if config.model_type != "llama":
+        raise InvalidInput(f"drafts are cut out of Llama targets; found {config.model_type!r}")
+    if not set(recipe.layers) <= set(range(config.num_hidden_layers)):
+        raise InvalidInput(
+            f"layers {recipe.layers} were asked for; the target has 0 to {config.num_hidden_layers - 1}"
+        )
+    token_ids = frequent_tokens(sequences, config.vocab_size, recipe.num_draftable)
+    sizes = {name: getattr(config, name) for name in _SIZES} | {"num_hidden_layers": len(recipe.layers)}
+    draft: Any = build_llama(tie_word_embeddings=False, **sizes)
+    body, source = draft.model, target.base_model
+    body.embed_tokens.load_state_dict(source.embed_tokens.state_dict())
+    body.norm.load_state_dict(source.norm.state_dict())
+    for layer, number in zip(body.layers, recipe.layers, strict=True):
+        layer.load_state_dict(source.layers[number].state_dict())
+    draft.lm_head = nn.Linear(config.hidden_size, len(token_ids), bias=False)
+    draft.lm_head.weight.data = target.get_output_embeddings().weight.detach()[token_ids].clone()
+    draft.register_buffer("token_ids", token_ids)
+    body.embed_tokens.weight.requires_grad_(False)
+    return draft.float().to(target.device)
+
+
+class DistillationTraining(DrafterTraining):
+    """The training of a draft from `new_draft` on its target's laws.
+
+    The loss is the cross-entropy between the target's law, whole, and the draft's; beside it the overlap of
+    the two is measured, the sum over tokens of the lesser probability, which is how often one draw of the
+    draft is accepted.
+    """
+
+    measured = ("law_loss_nats", "overlap")
+
+    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        with torch.no_grad():
+            features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+            wanted = (features[is_learnt].float() @ self._head.T).softmax(-1)[:, self.module.token_ids]
+        hidden = self.module.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        law = self.module.lm_head(hidden[is_learnt]).log_softmax(-1)
+        loss = -(wanted * law).sum(-1).mean()
+        return loss, (loss, torch.minimum(wanted, law.detach().exp()).sum(-1).mean())

@@ -1,4 +1,4 @@
-"""Settings by which EAGLE drafters are trained; naming them takes no torch."""
+"""Settings by which drafters are trained; naming them takes no torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class _Checked:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             from_zero = name in ("warmup_steps", "law_weight", "noise")
-            if name != "seed" and not (0 < value < math.inf or (from_zero and value == 0)):
+            is_number = name not in ("seed", "layers")
+            if is_number and not (0 < value < math.inf or (from_zero and value == 0)):
                 allowed = "not negative" if from_zero else "positive"
                 raise InvalidInput(f"{name} is {value}; allowed: {allowed} and finite")
 
@@ -58,6 +59,24 @@ class Eagle3Recipe(_Checked):
     batch_size: int = 4
     learning_rate: float = 5e-5
     warmup_steps: int = 2000
+    clip: float = 0.5
+    seed: int = 0
+    version: int = field(default=1, init=False)
+
+
+@dataclass(frozen=True)
+class DistillationRecipe(_Checked):
+    """Settings by which a draft is distilled; fields of names as above mean the same.
+
+    layers: numbers of the target's layers that the draft starts as, in its order.
+    """
+
+    layers: tuple[int, ...]
+    num_draftable: int
+    steps: int
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int
     clip: float = 0.5
     seed: int = 0
     version: int = field(default=1, init=False)

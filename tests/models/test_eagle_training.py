@@ -1,4 +1,4 @@
-"""Training of EAGLE and EAGLE-3 drafters: the losses, the checkpoints, and the checks of the command."""
+"""Training of EAGLE drafters and distilled drafts: the losses, the checkpoints, the checks of the command."""
 
 import dataclasses
 
@@ -21,14 +21,16 @@ from resispec.training.drafters import (
     eagle3_losses,
     eagle_losses,
     frequent_tokens,
+    new_draft,
     new_eagle,
     new_eagle3,
     new_training,
 )
-from resispec.training.recipe import Eagle3Recipe, EagleRecipe
+from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 EAGLE3 = Eagle3Recipe(24, depth=2, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
+DISTILLED = DistillationRecipe((0, 3), 24, steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
 TOKENS = [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
 
 
@@ -90,6 +92,44 @@ def test_the_loss_of_eagle3_is_the_papers():
     losses = eagle3_losses(module, tokens, features, logits, is_real, 3)
     for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_the_loss_of_a_distilled_draft_is_of_the_targets_whole_law_where_it_is_learnt():
+    """Row by row, behind the places that are learnt alone: cross-entropy and overlap among drafted tokens."""
+    sequences = Sequences(TOKENS, torch.ones(30), [start % 5 for start in range(30)])
+    target = tiny_llama(layers=4).module
+    under_way = new_training(target, sequences, DISTILLED)
+    tokens, is_learnt = sequences.draw(3, torch.Generator().manual_seed(1))
+    losses, overlaps, draft = [], [], under_way.module
+    for row, learnt in zip(tokens, is_learnt, strict=True):
+        first = sequences.learnt_from[[sequence[0] for sequence in TOKENS].index(int(row[0]))]
+        length = len(TOKENS[int(row[0])])
+        assert learnt.nonzero().flatten().tolist() == list(range(first, length))
+        wanted = target(row[None, :length]).logits[0, first:].softmax(-1)[:, draft.token_ids]
+        law = draft(row[None, :length]).logits[0, first:].softmax(-1)
+        losses += (-(wanted * law.log()).sum(-1)).tolist()
+        overlaps += torch.minimum(wanted, law).sum(-1).tolist()
+    loss, measured = under_way._losses(tokens, is_learnt)
+    assert measured[0] == loss
+    expected = torch.tensor([sum(losses), sum(overlaps)]) / len(losses)
+    assert torch.allclose(torch.stack(measured), expected, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_a_draft_begins_as_layers_of_its_target():
+    target = tiny_llama(layers=3).module
+    sequences = Sequences(TOKENS, torch.ones(30))
+    whole = dataclasses.replace(DISTILLED, layers=(0, 1, 2), num_draftable=64)
+    tokens, same = torch.arange(12)[None], new_draft(target, sequences, whole)
+    assert torch.allclose(same(tokens).logits, target(tokens).logits, atol=1e-5)
+    part = new_draft(target, sequences, dataclasses.replace(whole, layers=(2, 0), num_draftable=5))
+    layers = [target.model.layers[number].state_dict() for number in (2, 0)]
+    for layer, expected in zip(part.model.layers, layers, strict=True):
+        assert all(torch.equal(weight, expected[name]) for name, weight in layer.state_dict().items())
+    assert torch.equal(part.lm_head.weight, target.lm_head.weight[frequent_tokens(sequences, 64, 5)])
+    with pytest.raises(InvalidInput, match=r"layers \(0, 3\) were asked for; the target has 0 to 2"):
+        new_draft(target, sequences, DISTILLED)
 
 
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():

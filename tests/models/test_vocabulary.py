@@ -52,6 +52,18 @@ def test_a_draft_law_is_one_over_the_target_s_tokens():
     assert torch.equal(whole, table(bigram(SIZE, 1)))
 
 
+def test_a_draft_of_some_tokens_has_its_own_law_among_them():
+    whole, some = tiny_llama(), tiny_llama().drafting(torch.tensor([3, 17, 40]))
+    features = features_of(whole, [1, 2, 3])
+    law, own = (probabilities(model.head(features), 0.7) for model in (some, whole))
+    assert law.shape == own.shape and torch.equal(law[0].nonzero().flatten(), torch.tensor([3, 17, 40]))
+    left = own[:, [3, 17, 40]]
+    assert torch.allclose(law[:, [3, 17, 40]], left / left.sum(-1, keepdim=True))
+    capped = TransformersModel(build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0}))
+    with pytest.raises(InvalidInput, match="only a head that is one linear layer"):
+        capped.drafting(torch.tensor([1]))
+
+
 @pytest.mark.parametrize("rows", [3, 8])
 def test_decoding_drafts_and_emits_by_these_laws(rows):
     """Tokens that the draft lacks are never drafted, are emitted, and are read where they were."""
