@@ -170,8 +170,11 @@ def _value(config: dict[str, Any], key: str) -> Any:
 
 def _fingerprint(kind: str, *options: Any) -> str:
     """The identity of what is made on this machine, by what it is made from."""
+    from resispec import smollm2
     from resispec.embedded import pairs, recipe
 
+    if kind == "smollm2_pair":
+        return smollm2.pair_fingerprint(*options)
     if kind == "embedded_text":
         return recipe.TEXT_RECIPE.key()
     if kind == "embedded_eagle":
@@ -180,6 +183,6 @@ def _fingerprint(kind: str, *options: Any) -> str:
     return of_pair(*options)
 
 
-for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair"):
+for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair", "smollm2_pair"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)
