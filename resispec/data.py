@@ -1,4 +1,4 @@
-"""Prompts: documents in a fixed order, from a local file, from the hub, or from a pinned file of the web.
+"""Prompts: documents in a fixed order, from a local file, the hub, a pinned file of the web, or made here.
 
 A data set is anything with `prompts(count)`. Texts are cut to the first tokens by the caller, who knows the
 tokenizer. Importing this module takes neither torch nor the datasets library.
@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, replacing
+from resispec.kept import Kept
 
 TIMEOUT_S = 20.0
 
@@ -167,6 +168,57 @@ class QuestionDataset:
             if name not in known:
                 raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
         return list(dict.fromkeys(self.categories))
+
+
+class PromptsRecipe(Kept):
+    """A recipe whose folder has files of prompts, `num_prompts` in each at most."""
+
+    num_prompts: int
+
+
+@dataclass(frozen=True)
+class KeptDataset:
+    """Prompts that a recipe made of text of this machine, in a fixed order.
+
+    name: of a file of `files`. path: a local .jsonl file that replaces the made one. fingerprint: key of the
+    recipe that is expected, any when None. A subclass has the recipe, and the files of its folder by name.
+    Raises InvalidInput for an unknown name.
+    """
+
+    name: str
+    path: str | None = None
+    fingerprint: str | None = None
+    recipe: ClassVar[PromptsRecipe]
+    files: ClassVar[Mapping[str, str]]
+
+    def __post_init__(self) -> None:
+        if self.name not in self.files:
+            raise InvalidInput(f"unknown data set {self.name!r}; allowed: {', '.join(self.files)}")
+
+    def prompts(self, count: int) -> list[Prompt]:
+        """The first `count` prompts; the recipe makes them first where they are absent.
+
+        Raises InvalidInput when this installation would make others than expected, and as `read_jsonl`.
+        """
+        check_count(count)
+        if self.path is not None:
+            return read_jsonl(Path(self.path), count)
+        made_here = self.recipe.key()
+        if self.fingerprint not in (None, made_here):
+            raise InvalidInput(
+                f"data set {self.name} of text {self.fingerprint} was asked for; "
+                f"this installation makes it of {made_here}"
+            )
+        return read_jsonl(self.recipe.folder() / self.files[self.name], count)
+
+    def check(self, count: int) -> None:
+        """Raise InvalidInput, as `prompts` does, as far as is known without making anything."""
+        if self.path is not None or (cache_root() / self.recipe.key()).is_dir():
+            self.prompts(count)
+        elif count > (most := self.recipe.num_prompts):
+            raise InvalidInput(
+                f"{count} prompts were asked for and {self.name} has at most {most}; lower num_prompts"
+            )
 
 
 def read_jsonl(path: Path, count: int, field: str = "text") -> list[Prompt]:

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from resispec.errors import InvalidInput
 
 NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
-_TOPICS = "stdlib/pydoc_data/topics.py"
+TOPICS = "stdlib/pydoc_data/topics.py"
+"""The name of the source of the language reference."""
 _PACKAGES = ("numpy", "pandas")
 # Tests, generated tables and installers teach nothing about prose or ordinary code; the first two hold other
 # people's packages.
@@ -66,10 +67,10 @@ def read_sources() -> dict[str, bytes]:
         for name, root in roots.items()
         for path in _python_files(root)
     }
-    files[_TOPICS] = stdlib / "pydoc_data" / "topics.py"
-    if not files[_TOPICS].is_file():
+    files[TOPICS] = stdlib / "pydoc_data" / "topics.py"
+    if not files[TOPICS].is_file():
         raise InvalidInput(
-            f"the embedded pair needs the language reference at {files[_TOPICS]}; this Python lacks it"
+            f"the embedded pair needs the language reference at {files[TOPICS]}; this Python lacks it"
         )
     return {name: files[name].read_bytes() for name in sorted(files)}
 
@@ -80,20 +81,18 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     max_chars: training text of one data set at most, in characters. max_files: files of each side at most,
     for quick trials. No paragraph of a held-out text, of any data set, is in a training text of any data set.
     """
-    files = sorted((name for name in sources if name != _TOPICS), key=stable_rank)
-    held_out = [name for name in files if _share(name) < _HELD_OUT_FILES][:max_files]
-    training = [name for name in files if _share(name) >= _HELD_OUT_FILES][:max_files]
+    training, held_out = split_files(sources, max_files)
 
     def modules(names: list[str]) -> Iterator[Document]:
         library = (name for name in names if name.startswith("stdlib/"))
         yield from (Document(name, sources[name].decode("utf-8", errors="ignore")) for name in library)
 
     def chunks(module: Document) -> Iterator[Document]:
-        packed = enumerate(_pack(_paragraphs(module.text), _CODE_CHUNK_CHARS))
+        packed = enumerate(pack(paragraphs(module.text), _CODE_CHUNK_CHARS))
         yield from (Document(f"{module.id}#{number}", chunk) for number, chunk in packed)
 
     splits = {
-        "embedded_reference": _reference(sources[_TOPICS]),
+        "embedded_reference": reference_split(sources[TOPICS]),
         "embedded_docstrings": Split(
             _until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))
         ),
@@ -103,6 +102,17 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
         ),
     }
     return _separate(splits)
+
+
+def split_files(sources: Mapping[str, bytes], max_files: int | None = None) -> tuple[list[str], list[str]]:
+    """Names of the source files of the training side and of the held-out side, each in an order of its own.
+
+    max_files: of each side at most. The language reference is on neither side, see `reference_split`.
+    """
+    files = sorted((name for name in sources if name != TOPICS), key=stable_rank)
+    held_out = [name for name in files if share(name) < _HELD_OUT_FILES]
+    training = [name for name in files if share(name) >= _HELD_OUT_FILES]
+    return training[:max_files], held_out[:max_files]
 
 
 def stable_rank(name: str) -> str:
@@ -115,7 +125,12 @@ def paragraph_key(paragraph: str) -> str:
     return " ".join(paragraph.split())
 
 
-def _share(name: str) -> float:
+def content_keys(text: str) -> set[str]:
+    """The keys of a text's paragraphs, but for those so short that they are idiom."""
+    return {key for key in map(paragraph_key, paragraphs(text)) if len(key) >= _MIN_SHARED_CHARS}
+
+
+def share(name: str) -> float:
     """A place of a name in [0, 1), uniform over names."""
     return int(stable_rank(name)[:12], 16) / 16**12
 
@@ -133,21 +148,21 @@ def _python_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in files if name.endswith(".py") and name[:5] != "test_")
 
 
-def _reference(source: bytes) -> Split:
+def reference_split(source: bytes) -> Split:
     """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
     split, seen = Split([], []), set[str]()
     # The dictionary that the file assigns.
     statements = (one for one in ast.parse(source).body if isinstance(one, ast.Assign | ast.AnnAssign))
     topics = next((one.value for one in statements if isinstance(one.value, ast.Dict)), None)
     if topics is None:
-        raise InvalidInput(f"{_TOPICS} of this Python holds no dictionary of topics")
+        raise InvalidInput(f"{TOPICS} of this Python holds no dictionary of topics")
     for topic, text in sorted(ast.literal_eval(topics).items()):
         # Topics quote each other's sections.
-        fresh = [part for part in _paragraphs(text) if _is_new(part, seen)]
+        fresh = [part for part in paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
-        for number, chunk in enumerate(_pack(fresh, _REFERENCE_CHUNK_CHARS)):
+        for number, chunk in enumerate(pack(fresh, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
-            if _share(name) >= _HELD_OUT_CHUNKS:
+            if share(name) >= _HELD_OUT_CHUNKS:
                 run.append(chunk)
                 continue
             split.held_out.append(Document(name, chunk))
@@ -167,30 +182,39 @@ def _is_new(text: str, seen: set[str]) -> bool:
     return len(seen) > num_seen
 
 
-def _docstrings(sources: dict[str, bytes], names: Iterable[str]) -> Iterator[Document]:
-    """The long docstrings of files; templates and files for other Python versions have none."""
+def _docstrings(sources: Mapping[str, bytes], names: Iterable[str]) -> Iterator[Document]:
     for name in names:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
-            try:
-                module = ast.parse(sources[name])
-            except (SyntaxError, ValueError):
-                continue
-        for node in ast.walk(module):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                text = ast.get_docstring(node)
-                if text and len(text) >= _MIN_DOCSTRING_CHARS:
-                    yield Document(f"{name}:{getattr(node, 'lineno', 0)}", text)
+        yield from docstrings(name, parsed(sources[name]))
 
 
-def _paragraphs(text: str) -> list[str]:
+def parsed(source: bytes) -> ast.Module:
+    """The syntax tree of a source file; it is empty for a template and for code of other Python versions."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # old files warn about invalid escapes: not the user's concern
+        try:
+            return ast.parse(source)
+        except (SyntaxError, ValueError):
+            return ast.Module([], [])
+
+
+def docstrings(name: str, module: ast.Module) -> Iterator[Document]:
+    """The long docstrings of a file. name: of the file."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text and len(text) >= _MIN_DOCSTRING_CHARS:
+                yield Document(f"{name}:{getattr(node, 'lineno', 0)}", text)
+
+
+def paragraphs(text: str) -> list[str]:
+    """The parts of a text that empty lines separate."""
     return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
 
 
-def _pack(paragraphs: list[str], min_chars: int) -> Iterator[str]:
+def pack(parts: list[str], min_chars: int) -> Iterator[str]:
     """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest goes to the last chunk."""
     chunks: list[list[str]] = [[]]
-    for paragraph in paragraphs:
+    for paragraph in parts:
         if sum(map(len, chunks[-1])) >= min_chars:
             chunks.append([])
         chunks[-1].append(paragraph)
@@ -214,14 +238,13 @@ def _separate(splits: dict[str, Split]) -> dict[str, Split]:
     seen, hidden = set[str](), set[str]()
     for split in splits.values():
         split.held_out[:] = [document for document in split.held_out if _is_new(document.text, seen)]
-        held_out = (part for document in split.held_out for part in _paragraphs(document.text))
-        hidden |= {key for key in map(paragraph_key, held_out) if len(key) >= _MIN_SHARED_CHARS}
+        hidden |= {key for document in split.held_out for key in content_keys(document.text)}
     for split in splits.values():
         seen = set()
         left = [
             Document(document.id, "\n\n".join(parts))
             for document in split.training
-            if (parts := [part for part in _paragraphs(document.text) if paragraph_key(part) not in hidden])
+            if (parts := [part for part in paragraphs(document.text) if paragraph_key(part) not in hidden])
         ]
         split.training[:] = [document for document in left if _is_new(document.text, seen)]
     return splits

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from resispec.data import Prompt, check_count, read_jsonl
+from resispec.data import KeptDataset
 from resispec.embedded.corpus import NAMES
-from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe, model_recipes
+from resispec.embedded.recipe import TEXT_RECIPE, TextRecipe, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
 from resispec.errors import InvalidInput
-from resispec.files import cache_root
 from resispec.kept import check_expected, make_key
 
 if TYPE_CHECKING:
@@ -88,35 +87,8 @@ def load_inflated_pair(
 
 
 @dataclass(frozen=True)
-class EmbeddedDataset:
-    """Held-out documents of one kind, in a fixed order.
+class EmbeddedDataset(KeptDataset):
+    """Held-out documents of one kind. name: one of `NAMES`."""
 
-    name: one of `NAMES`. path: a local .jsonl file that replaces the built-in one. fingerprint: of the text
-    that is expected, any when None.
-    Raises InvalidInput for an unknown name.
-    """
-
-    name: str
-    path: str | None = None
-    fingerprint: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.name not in NAMES:
-            raise InvalidInput(f"unknown embedded data set {self.name!r}; allowed: {', '.join(NAMES)}")
-
-    def prompts(self, count: int) -> list[Prompt]:
-        """The first `count` documents; the text is made first if it is absent."""
-        check_count(count)
-        if self.path is not None:
-            return read_jsonl(Path(self.path), count)
-        check_expected(_KIND, self.fingerprint, TEXT_RECIPE.key())
-        return read_jsonl(TEXT_RECIPE.folder() / f"{self.name}.jsonl", count)
-
-    def check(self, count: int) -> None:
-        """Raise InvalidInput, as `prompts` does, as far as is known without making the text."""
-        if self.path is not None or (cache_root() / TEXT_RECIPE.key()).is_dir():
-            self.prompts(count)
-        elif count > (most := TEXT_RECIPE.num_prompts):
-            raise InvalidInput(
-                f"{count} prompts were asked for and {self.name} has at most {most}; lower num_prompts"
-            )
+    recipe: ClassVar[TextRecipe] = TEXT_RECIPE
+    files: ClassVar[Mapping[str, str]] = {name: f"{name}.jsonl" for name in NAMES}

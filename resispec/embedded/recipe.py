@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from resispec.data import PromptsRecipe
 from resispec.embedded.corpus import read_sources
 from resispec.kept import Kept, entry, make_key
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
@@ -35,7 +36,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class TextRecipe(Kept):
+class TextRecipe(PromptsRecipe):
     """Settings by which text becomes a tokenizer, training streams and prompts.
 
     max_chars: training text of one data set at most. max_files: source files at most, for quick trials.

@@ -87,8 +87,11 @@ def test_unknown_names_and_other_models_than_expected_are_refused():
         (lambda: embedded.load_pair(draft="68m"), "unknown embedded draft '68m'; allowed: 420k, 180k, 80k"),
         (lambda: embedded.load_pair(fingerprint="0123"), expected),
         (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
-        (lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1), expected),
-        (lambda: embedded.EmbeddedDataset("poems"), "unknown embedded data set 'poems'; allowed: embedded_"),
+        (
+            lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
+            f"data set {NAMES[0]} of text 0123 was asked for; this installation makes it of",
+        ),
+        (lambda: embedded.EmbeddedDataset("poems"), "unknown data set 'poems'; allowed: embedded_"),
     ):
         with pytest.raises(InvalidInput, match=f"^{message}"):
             load()
@@ -119,7 +122,7 @@ def test_the_split_of_a_source_is_golden():
     """Another text for the same key would pass for the one that a pair was trained on."""
     lines = [f'def f{n}():\n    """{"word " * 50}{n}"""\n\n\nx = {n}\n\n' for n in range(40)]
     sources = {f"stdlib/m{number}.py": "".join(lines[number:]).encode() for number in range(20)}
-    sources[corpus._TOPICS] = f"topics = { ({'a': 'one ' * 200, 'b': 'two ' * 200})!r}".encode()
+    sources[corpus.TOPICS] = f"topics = { ({'a': 'one ' * 200, 'b': 'two ' * 200})!r}".encode()
     digest = hashlib.sha256(repr(build_corpus(sources, max_chars=9000)).encode()).hexdigest()
     assert digest[:16] == "980e6f9daebf9c26"
 

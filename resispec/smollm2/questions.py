@@ -1,0 +1,251 @@
+"""Questions about what every Python installation has: those that training asks, and two data sets.
+
+Questions are about functions, of the standard library, numpy and pandas, and about pages of their
+documentation and of the language reference. Which side a document is on is decided by the embedded text's
+split, before anything looks at it: training asks about other files and other pages of the reference than the
+data sets do, and about nothing that has a paragraph of theirs. HumanEval's problems are on neither side: they
+are part of no installation, and of the folders that are read no package puts its own there.
+
+A text is a user's message, without a chat template. Nothing that is read is imported or run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from tqdm import tqdm
+
+from resispec.data import KeptDataset, Prompt, PromptsRecipe
+from resispec.embedded.corpus import (
+    TOPICS,
+    Document,
+    content_keys,
+    docstrings,
+    pack,
+    paragraphs,
+    parsed,
+    read_sources,
+    reference_split,
+    share,
+    split_files,
+    stable_rank,
+)
+from resispec.errors import InvalidInput
+from resispec.kept import make_key
+
+TRAINING, EXPLAIN, SUMMARISE = "training", "explain", "summarise"
+"""Files of the recipe's folder, without their suffix; the last two are the data sets."""
+_MIN_CHARS = 160  # less gives nothing to talk about
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function as a document. id: stable, made of its file's name and its line.
+
+    code: its source, decorators included. docstring: its own, "" without one. bare: the code without it.
+    head: the code up to the end of it, "" without one.
+    """
+
+    id: str
+    code: str
+    docstring: str
+    bare: str
+    head: str
+
+
+About = TypeVar("About", Function, Document)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of question. weight: share of the documents that are asked about so, relative to other kinds.
+
+    ask: makes the text of a document; "" where there is nothing to ask.
+    """
+
+    weight: int
+    ask: Callable[[Any], str]
+
+
+def _code(instruction: str, part: str = "code") -> Callable[[Function], str]:
+    return lambda function: f"{instruction}\n\n```python\n{getattr(function, part)}\n```"
+
+
+def _page(instruction: str) -> Callable[[Document], str]:
+    return lambda page: f"{instruction}\n\n{page.text}"
+
+
+# The kinds that are measured have the most weight; "complete" gives a head alone, as HumanEval does.
+FUNCTION_KINDS = {
+    EXPLAIN: Kind(5, _code("Explain what this function does.")),
+    "complete": Kind(6, lambda function: function.head),
+    "docstring": Kind(2, _code("Write a docstring for this function.", "bare")),
+    "lines": Kind(1, _code("Go through this function line by line.")),
+    "usage": Kind(1, _code("Show an example of how to use this function.")),
+    "test": Kind(1, _code("Write a test for this function.")),
+    "improve": Kind(1, _code("How could this function be improved?")),
+}
+PAGE_KINDS = {
+    SUMMARISE: Kind(6, _page("Summarise this page of the documentation.")),
+    "beginner": Kind(1, _page("Explain this to somebody who is new to Python.")),
+    "points": Kind(1, _page("List the most important points of this text.")),
+    "quiz": Kind(1, _page("Write three questions that this text answers, with their answers.")),
+    "example": Kind(1, _page("Give a short example in Python for what this text says.")),
+}
+
+
+@dataclass(frozen=True)
+class QuestionsRecipe(PromptsRecipe):
+    """Settings by which the installation's text becomes questions.
+
+    num_functions, num_pages: training questions about each. num_prompts: questions of each data set.
+    max_chars: characters of a function or of a page's excerpt at most, so that nearly all prompts have at
+    most 256 tokens. max_files: source files of each side at most, for quick trials. version: a number that
+    is raised when the same settings give other questions.
+    """
+
+    num_functions: int = 4096
+    num_pages: int = 2048
+    num_prompts: int = 192
+    max_chars: int = 600
+    max_files: int | None = None
+    version: int = field(default=1, init=False)
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return _key(self)
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Write the training questions and both data sets, each as `{"id", "text", "category"}` a line."""
+        questions = make_questions(self, read_sources())
+        for name, prompts in questions.items():
+            lines = [json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts]
+            (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+        return {"questions": {name: len(prompts) for name, prompts in questions.items()}}
+
+
+@cache  # it reads the whole standard library
+def _key(recipe: QuestionsRecipe) -> str:
+    return make_key(recipe, read_sources())
+
+
+QUESTIONS_RECIPE = QuestionsRecipe()
+"""The recipe of the questions that everyone gets."""
+
+
+@dataclass(frozen=True)
+class SmolLM2Dataset(KeptDataset):
+    """Questions about held-out text, in a fixed order. name: `smollm2_explain` or `smollm2_summarise`."""
+
+    recipe: ClassVar[QuestionsRecipe] = QUESTIONS_RECIPE
+    files: ClassVar[Mapping[str, str]] = {f"smollm2_{name}": f"{name}.jsonl" for name in (EXPLAIN, SUMMARISE)}
+
+
+def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dict[str, list[Prompt]]:
+    """Questions by the name of their file, each in a fixed mixed order.
+
+    The first training questions, however many, are of all kinds; no two are about one document, and none is
+    about a text with a paragraph of a held-out document. Raises InvalidInput where the installation's text
+    gives fewer than the recipe asks for.
+    """
+    training, held_out = split_files(sources, recipe.max_files)
+    reference = reference_split(sources[TOPICS])
+    functions, measured, pages = list[Function](), list[Function](), list[Document]()
+    for name in tqdm(held_out, unit="file", dynamic_ncols=True, desc="questions: held-out files"):
+        measured += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
+    for name in tqdm(training, unit="file", dynamic_ncols=True, desc="questions: training files"):
+        module = parsed(sources[name])
+        functions += _functions(name, sources[name], module, recipe.max_chars)
+        pages += docstrings(name, module)
+    chunks = [
+        Document(f"{run.id}#{number}", chunk)
+        for run in reference.training
+        for number, chunk in enumerate(pack(paragraphs(run.text), recipe.max_chars))
+    ]
+    hidden = {key for page in reference.held_out for key in content_keys(page.text)}
+    for function in measured:
+        hidden |= content_keys(function.code) | content_keys(function.docstring)
+    fresh = [
+        one for one in functions if hidden.isdisjoint(content_keys(one.code) | content_keys(one.docstring))
+    ]
+    # The reference comes first, since the data set's pages are of it; docstrings fill up.
+    unseen = [page for page in [*chunks, *_mixed(pages)] if hidden.isdisjoint(content_keys(page.text))]
+    excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
+    asked = [
+        *_ask("training, functions", _mixed(fresh), FUNCTION_KINDS, recipe.num_functions),
+        *_ask("training, pages", _excerpts(unseen, recipe.max_chars), PAGE_KINDS, recipe.num_pages),
+    ]
+    explain, summarise = {EXPLAIN: FUNCTION_KINDS[EXPLAIN]}, {SUMMARISE: PAGE_KINDS[SUMMARISE]}
+    return {
+        TRAINING: sorted(asked, key=lambda prompt: stable_rank(f"place of {prompt.id}")),
+        EXPLAIN: _ask(EXPLAIN, _mixed(measured), explain, recipe.num_prompts),
+        SUMMARISE: _ask(SUMMARISE, excerpts, summarise, recipe.num_prompts),
+    }
+
+
+def _mixed(documents: Iterable[About]) -> list[About]:
+    return sorted(documents, key=lambda document: stable_rank(document.id))
+
+
+def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> Iterator[Function]:
+    """The functions and methods of a file that do something and are neither too short nor too long."""
+    lines = source.decode("utf-8", errors="ignore").splitlines()
+
+    def part(*spans: tuple[int, int]) -> str:
+        """Lines by their numbers from 1, the last one of each span included."""
+        return textwrap.dedent("\n".join(line for first, last in spans for line in lines[first - 1 : last]))
+
+    for node in ast.walk(module):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        first = min(one.lineno for one in (node, *node.decorator_list))
+        last = node.end_lineno or first
+        code, docstring = part((first, last)), ast.get_docstring(node) or ""
+        if not _MIN_CHARS <= len(code) <= max_chars or len(node.body) == bool(docstring):
+            continue
+        bare, head = code, ""
+        if docstring:
+            begin, end = node.body[0].lineno, node.body[0].end_lineno or last
+            bare, head = part((first, begin - 1), (end + 1, last)), part((first, end)) + "\n"
+        yield Function(f"{name}:{node.lineno}", code, docstring, bare, head)
+
+
+def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
+    """The beginnings of pages, cut at the end of a line; a page whose lines are too long is left out."""
+    for page in pages:
+        kept, room = list[str](), max_chars
+        for line in page.text.splitlines():
+            room -= len(line) + 1
+            if room < 0:
+                break
+            kept.append(line)
+        excerpt = "\n".join(kept).strip("\n")
+        if len(excerpt) >= _MIN_CHARS:
+            yield Document(page.id, excerpt)
+
+
+def _ask(
+    name: str, documents: Iterable[Function | Document], kinds: Mapping[str, Kind], count: int
+) -> list[Prompt]:
+    """Questions about the first documents, one each; a document's name decides its kind.
+
+    name: of what is asked. Raises InvalidInput where there are fewer than `count`.
+    """
+    dealt = [kind for kind, about in kinds.items() for _ in range(about.weight)]
+    chosen: dict[str, Prompt] = {}  # by their texts
+    for document in documents:
+        kind = dealt[int(share(f"kind of {document.id}") * len(dealt))]
+        if text := kinds[kind].ask(document):
+            chosen.setdefault(text, Prompt(document.id, text, kind))
+        if len(chosen) == count:
+            return list(chosen.values())
+    raise InvalidInput(
+        f"smollm2 questions ({name}): this installation's text gives {len(chosen)}; {count} are needed"
+    )
