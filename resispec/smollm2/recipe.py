@@ -11,6 +11,8 @@ from typing import Any
 
 from resispec.kept import Kept, entry, make_key
 from resispec.smollm2.package import SMOLLM2, Package, fetched
+from resispec.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
+from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,81 @@ class TargetRecipe(Kept):
 
 TARGET = TargetRecipe()
 """The recipe of the target."""
-DRAFTS: dict[str, Kept] = {}
-"""Recipes of drafts by name."""
 
 
-def model_recipes(draft: str | None = None) -> list[Kept]:
-    """The recipes of the target, and of a draft of `DRAFTS`, if any is named.
+@dataclass(frozen=True)
+class AnswersRecipe(Kept):
+    """Settings by which the target answers the training questions.
+
+    count: of questions, the first ones. max_new_tokens: of an answer, which may end before. temperatures: by
+    turns, from batch to batch. version: as of an `EagleRecipe`.
+    """
+
+    target: TargetRecipe = TARGET
+    questions: QuestionsRecipe = QUESTIONS_RECIPE
+    count: int = 2400
+    max_new_tokens: int = 112
+    temperatures: tuple[float, ...] = (1.0, 0.6)
+    batch_size: int = 48
+    seed: int = 0
+    version: int = field(default=1, init=False)
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self, {"questions": self.questions.key().encode()})
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Draw the answers, after the target and the questions."""
+        from resispec.smollm2.answers import make_answers
+
+        return make_answers(self, folder)
+
+
+ANSWERS = AnswersRecipe()
+"""The recipe of the answers that everyone gets."""
+
+
+@dataclass(frozen=True)
+class DrafterRecipe(Kept):
+    """The target's answers, and the settings by which a drafter learns from them."""
+
+    training: DistillationRecipe | Eagle3Recipe
+    answers: AnswersRecipe = ANSWERS
+
+    def key(self) -> str:
+        """See `Kept.key`."""
+        return make_key(self.training, {"answers": self.answers.key().encode()})
+
+    def make(self, folder: Path) -> dict[str, Any]:
+        """Train the drafter, after the answers."""
+        from resispec.smollm2.train import train_drafter
+
+        return train_drafter(self, folder)
+
+
+DRAFTERS = {
+    "distilled": DrafterRecipe(
+        DistillationRecipe(
+            layers=(0, 1, 29),
+            num_draftable=4096,
+            steps=600,
+            batch_size=8,
+            learning_rate=5e-4,
+            warmup_steps=50,
+        )
+    ),
+    "eagle3": DrafterRecipe(
+        Eagle3Recipe(
+            num_draftable=8192, depth=4, steps=500, batch_size=8, learning_rate=5e-4, warmup_steps=50
+        )
+    ),
+}
+"""Drafters by name: an independent draft model, and one on the target's features."""
+
+
+def recipes(draft: str | None = None) -> list[Kept]:
+    """The recipes of the target, and of a draft of `DRAFTERS`, if any is named.
 
     Raises InvalidInput for another name.
     """
-    return [TARGET] if draft is None else [TARGET, entry("SmolLM2 draft", draft, DRAFTS)]
+    return [TARGET] if draft is None else [TARGET, entry("SmolLM2 draft", draft, DRAFTERS)]

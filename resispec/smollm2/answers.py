@@ -1,0 +1,100 @@
+"""The target's own answers to the training questions, which its drafters learn from.
+
+Half of them are drawn at temperature 1 and half at 0.6, as verification meets both.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from tqdm import tqdm
+
+from resispec.data import read_jsonl
+from resispec.files import replacing
+from resispec.models import Pair, load_pair
+from resispec.smollm2.questions import TRAINING
+from resispec.smollm2.recipe import AnswersRecipe
+from resispec.training import CHECKPOINT
+from resispec.training.drafters import Sequences
+
+ANSWERS = "answers.safetensors"
+
+
+def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
+    """Write the answers; return facts for the manifest.
+
+    A try that was stopped goes on behind its last batch, of which the checkpoint keeps all before.
+    """
+    started = time.perf_counter()
+    pair = load_pair(str(recipe.target.folder()), None)
+    texts = [one.text for one in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
+    tokenizer: Any = pair.tokenizer
+    # Questions of like lengths share a batch, which is as wide as its longest.
+    questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
+    checkpoint = folder / CHECKPOINT
+    answers: list[Tensor] = []
+    if checkpoint.exists():
+        answers = torch.load(checkpoint, weights_only=True)
+    batches = range(len(answers), len(questions), recipe.batch_size)
+    shown = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
+    with tqdm(total=len(questions), initial=len(answers), **shown) as bar:
+        for first in batches:
+            asked = questions[first : first + recipe.batch_size]
+            temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
+            answers += answered(pair, asked, temperature, recipe.max_new_tokens, recipe.seed + first)
+            with replacing(checkpoint) as partial:
+                torch.save(answers, partial)
+            bar.update(len(asked))
+    pairs = zip(questions, answers, strict=True)
+    tokens = [torch.tensor(question + answer.tolist()) for question, answer in pairs]
+    content = {
+        "tokens": torch.cat(tokens).int(),
+        "lengths": torch.tensor(list(map(len, tokens))),
+        "questions": torch.tensor(list(map(len, questions))),
+    }
+    save_file(content, folder / ANSWERS)
+    seconds = round(time.perf_counter() - started, 1)
+    return {"seconds": seconds, "answers": len(answers), "tokens": sum(map(len, answers))}
+
+
+@torch.inference_mode()
+def answered(
+    pair: Pair, questions: list[list[int]], temperature: float, max_new_tokens: int, seed: int
+) -> list[Tensor]:
+    """An answer (n,) int64 of the target to each question, with its end token, drawn without filters."""
+    model: Any = pair.target
+    [end, *_] = pair.end_token_ids
+    width = max(map(len, questions))
+    tokens = torch.full((len(questions), width), end)
+    mask = torch.zeros_like(tokens)
+    for row, question in enumerate(questions):  # on the right, so that all answers begin at one place
+        tokens[row, width - len(question) :] = torch.tensor(question)
+        mask[row, width - len(question) :] = 1
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        drawn = model.module.generate(
+            input_ids=tokens,
+            attention_mask=mask,
+            do_sample=True,
+            temperature=temperature,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=max_new_tokens,
+            eos_token_id=list(pair.end_token_ids),
+            pad_token_id=end,
+        )[:, width:]
+    ends = torch.isin(drawn, torch.tensor(list(pair.end_token_ids)))
+    lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
+    return [row[:length].clone() for row, length in zip(drawn, lengths, strict=True)]
+
+
+def read_answers(folder: Path) -> Sequences:
+    """Questions with their answers, of which the laws of the answers' tokens are learnt, each drawn alike."""
+    content = load_file(folder / ANSWERS)
+    tokens = [part.tolist() for part in content["tokens"].long().split(content["lengths"].tolist())]
+    return Sequences(tokens, torch.ones(len(tokens)), [count - 1 for count in content["questions"].tolist()])

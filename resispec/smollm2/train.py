@@ -1,0 +1,55 @@
+"""Training of SmolLM2's drafters on its answers: a draft that is distilled, and an EAGLE-3 drafter."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from resispec.models import Eagle3Module, load_pair, save_eagle
+from resispec.smollm2.answers import read_answers
+from resispec.smollm2.recipe import DrafterRecipe
+from resispec.training import CHECKPOINT
+from resispec.training.drafters import new_training
+
+TOKEN_IDS = "token_ids.safetensors"
+
+
+def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
+    """Write the drafter into `folder`, going on from the checkpoint there; return facts for the manifest."""
+    sequences = read_answers(recipe.answers.folder())
+    pair = load_pair(str(recipe.answers.target.folder()), None)
+    started = time.perf_counter()
+    target: Any = pair.target
+    training = new_training(target.module, sequences, recipe.training)
+    is_eagle = isinstance(training.module, Eagle3Module)
+    training.run(f"SmolLM2's {'EAGLE-3 drafter' if is_eagle else 'distilled draft'}", folder / CHECKPOINT)
+    if is_eagle:
+        save_eagle(training.module, folder)
+    else:
+        save_draft(training.module, target.module, pair.tokenizer, folder)
+    return {"seconds": round(time.perf_counter() - started, 1), **training.last_losses()}
+
+
+def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a distilled draft as a folder that transformers reads, with the ids of the tokens that it drafts.
+
+    Rows of the head that it has not are the target's.
+    """
+    ids, own = draft.token_ids, draft.lm_head.weight.detach()
+    rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, own)
+    whole = nn.Linear(rows.shape[1], rows.shape[0], bias=False)
+    whole.weight = nn.Parameter(rows)
+    draft.lm_head = whole
+    del draft.token_ids
+    draft.save_pretrained(folder)
+    tokenizer.inner.save_pretrained(folder)
+    save_file({"token_ids": ids}, folder / TOKEN_IDS)
+
+
+def read_token_ids(folder: Path) -> Tensor:
+    """The ids (D,) int64 of the tokens that a distilled draft drafts."""
+    return load_file(folder / TOKEN_IDS)["token_ids"]
