@@ -90,23 +90,14 @@ class DrafterRecipe(Kept):
         return train_drafter(self, folder)
 
 
-DRAFTERS = {
-    "distilled": DrafterRecipe(
-        DistillationRecipe(
-            layers=(0, 1, 29),
-            num_draftable=4096,
-            steps=600,
-            batch_size=8,
-            learning_rate=5e-4,
-            warmup_steps=50,
-        )
-    ),
-    "eagle3": DrafterRecipe(
-        Eagle3Recipe(
-            num_draftable=8192, depth=4, steps=500, batch_size=8, learning_rate=5e-4, warmup_steps=50
-        )
-    ),
-}
+DISTILLATION = DistillationRecipe(
+    (0, 1, 29), num_draftable=4096, steps=600, batch_size=8, learning_rate=5e-4, warmup_steps=50
+)
+EAGLE3_RECIPE = Eagle3Recipe(
+    num_draftable=8192, depth=4, steps=500, batch_size=8, learning_rate=5e-4, warmup_steps=50
+)
+DISTILLED, EAGLE3 = "distilled", "eagle3"
+DRAFTERS = {DISTILLED: DrafterRecipe(DISTILLATION), EAGLE3: DrafterRecipe(EAGLE3_RECIPE)}
 """Drafters by name: an independent draft model, and one on the target's features."""
 
 
