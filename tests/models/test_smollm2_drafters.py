@@ -1,0 +1,148 @@
+"""SmolLM2's drafters on a toy: the target's answers, what is learnt from them, and what drafts."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from toys import save_tiny_pair
+
+from resispec import smollm2
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.errors import InvalidInput
+from resispec.models import load_pair
+from resispec.smollm2 import __main__ as command
+from resispec.smollm2 import answers, recipe
+from resispec.smollm2.questions import QuestionsRecipe
+from resispec.smollm2.recipe import AnswersRecipe, DrafterRecipe, TargetRecipe
+from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
+from resispec.trees import chain
+from resispec.verifiers import get_verifier
+
+TEXTS = [letter * count for count in range(1, 4) for letter in "abcdefgh"]
+LEARNING = {"steps": 3, "batch_size": 4, "learning_rate": 1e-2, "warmup_steps": 1}
+
+
+@dataclass(frozen=True)
+class ToyTarget(TargetRecipe):
+    def make(self, folder):
+        save_tiny_pair(folder, ("",), layers=4)
+        (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}abc ")
+        return {}
+
+
+@dataclass(frozen=True)
+class ToyQuestions(QuestionsRecipe):
+    def key(self):
+        return "0" * 16
+
+    def make(self, folder):
+        lines = [json.dumps({"id": text, "text": text}) + "\n" for text in TEXTS]
+        (folder / "training.jsonl").write_text("".join(lines))
+        return {}
+
+
+TARGET = ToyTarget()
+ANSWERS = AnswersRecipe(TARGET, ToyQuestions(), count=20, max_new_tokens=6, batch_size=4)
+DRAFTERS = {
+    "distilled": DrafterRecipe(DistillationRecipe((0, 3), 24, **LEARNING), ANSWERS),
+    "eagle3": DrafterRecipe(Eagle3Recipe(24, depth=2, **LEARNING), ANSWERS),
+}
+
+
+@pytest.fixture(autouse=True)
+def toy(tmp_path, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
+    monkeypatch.setattr(recipe, "TARGET", TARGET)
+    monkeypatch.setattr(recipe, "DRAFTERS", DRAFTERS)
+
+
+def test_answers_are_the_targets_own_and_end_where_it_ends_them():
+    """The first law that is learnt is that of an answer's first token."""
+    sequences, pair = answers.read_answers(ANSWERS.folder()), load_pair(str(TARGET.folder()), None)
+    [end], lengths = pair.end_token_ids, set()
+    for tokens, first in zip(sequences.tokens, sequences.learnt_from, strict=True):
+        question, answer = tokens[: first + 1], tokens[first + 1 :]
+        assert pair.tokenizer.decode(question).endswith("abc ")
+        assert end not in answer[:-1] and (len(answer) == 6 or answer[-1] == end)
+        lengths.add(len(answer))
+    assert len(sequences.tokens) == 20 and len(lengths) > 1
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_answers_follow_the_law_at_their_temperature(temperature):
+    pair = load_pair(str(TARGET.folder()), None)
+    questions = [pair.tokenizer.encode_chat("a"), pair.tokenizer.encode_chat("hhhh gh")] * 400
+    drawn = answers.answered(pair, questions, temperature, 1, seed=0)
+    for place in (0, 1):  # beside a longer question, and without padding
+        logits = pair.target.module(torch.tensor([questions[place]])).logits[0, -1]
+        law = (logits / temperature).softmax(-1)
+        counts = torch.bincount(torch.cat(drawn[place::2]), minlength=64)
+        assert (counts / 400 - law).abs().max() < 4 * (0.25 / 400) ** 0.5
+
+
+def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monkeypatch):
+    whole = load_file(ANSWERS.folder() / answers.ANSWERS)
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "again"))
+    made, asked = answers.answered, []
+
+    def stopped_at_the_third(*arguments):
+        asked.append(arguments)
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return made(*arguments)
+
+    monkeypatch.setattr(answers, "answered", stopped_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        ANSWERS.folder()
+    again = load_file(ANSWERS.folder() / answers.ANSWERS)
+    assert len(asked) == 3 + 3  # five batches, the third of them twice
+    assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+
+
+@pytest.mark.parametrize("name", ["distilled", "eagle3"])
+def test_a_drafter_is_trained_at_first_use_and_drafts_its_tokens_alone(name):
+    pair = smollm2.load_pair(name)
+    assert pair.target.vocab_size == 64 and smollm2.load_pair().draft is None
+    if name == "eagle3":
+        assert pair.eagle_model().num_draftable == 24
+        return
+    drafted = set()
+    decoder = Decoder(DraftModel(chain(3)), get_verifier("standard"))
+    decoder.generate(
+        pair, [4, 5, 6], Sampling(1.0, 60, 80), torch.Generator().manual_seed(0),
+        on_step=lambda step: drafted.update(step.draft.tree.tokens[1:].tolist()),
+    )  # fmt: skip
+    known = set(load_file(DRAFTERS[name].folder() / "token_ids.safetensors")["token_ids"].tolist())
+    assert len(known) == 24 and drafted <= known and len(drafted) > 3
+
+
+def test_a_distilled_draft_is_a_model_of_transformers_with_the_targets_rows_where_it_has_none():
+    folder = DRAFTERS["distilled"].folder()
+    whole, target = (load_pair(str(place), None).target.module for place in (folder, TARGET.folder()))
+    ids = load_file(folder / "token_ids.safetensors")["token_ids"]
+    others = torch.ones(64, dtype=torch.bool).index_fill(0, ids, False)
+    rows, own = whole.lm_head.weight, target.lm_head.weight
+    assert whole.config.num_hidden_layers == 2
+    assert torch.equal(rows[others], own[others]) and not torch.isclose(rows[ids], own[ids]).all(-1).any()
+    assert torch.equal(whole.model.embed_tokens.weight, target.model.embed_tokens.weight)
+
+
+def test_another_pair_than_was_planned_and_unknown_drafts_are_refused():
+    with pytest.raises(InvalidInput, match="unknown SmolLM2 draft 'tiny'; allowed: distilled, eagle3"):
+        smollm2.load_pair("tiny")
+    with pytest.raises(InvalidInput, match="the SmolLM2 models abc were asked for"):
+        smollm2.load_pair("distilled", fingerprint="abc")
+
+
+def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, capsys):
+    monkeypatch.setattr(command, "RECIPES", {"target": TARGET, "answers": ANSWERS, **DRAFTERS})
+    assert command.main(["distilled"]) == 0
+    line = capsys.readouterr().out
+    assert line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
+    assert command.main([]) == 0
+    assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(command.RECIPES)
+    with pytest.raises(SystemExit):
+        command.main(["tiny"])
