@@ -71,10 +71,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     for key, allowed in _KINDS.items():
         if (found := values.get(key)) != allowed:
             raise InvalidInput(f"{source.name}: {key} is {found!r}; allowed: {allowed}")
-    missing = sorted(
-        {*_SIZES.values(), "llama.rope.freq_base", "tokenizer.ggml.eos_token_id"} - values.keys()
-    )
-    if missing:
+    if missing := sorted({*_SIZES.values(), *_NEEDED} - values.keys()):
         raise InvalidInput(f"{source.name} lacks {', '.join(missing)}")
     ids = {role: values.get(f"tokenizer.ggml.{name}_token_id") for role, name in _SPECIAL.items()}
     with torch.device("meta"):  # its weights come from the file

