@@ -30,6 +30,7 @@ IGNORED = {
     "wandb": "where dashboards go",
     "profile": "a profile's values count, not its name",
     "axes": "what sweeps go over",
+    "artefacts": "what artefacts go over",
     "sweep": "what an artefact goes over",
     "parts": "what its parts go over",
     "part": "which of them is wanted",

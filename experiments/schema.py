@@ -82,6 +82,9 @@ class RunConfig:
     axes: dict[str, Any] = field(default_factory=dict)
     # Of the frontier's cells, and of its longer audits.
     prompt_counts: dict[str, int] = field(default_factory=dict)
+    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list of
+    # them; null leaves it out of `experiment=glob(...)`, and a part out of its artefact.
+    artefacts: dict[str, Any] = field(default_factory=dict)
     # An artefact's sweep: key -> its value or a list of them. Where it has parts, those of each come on top.
     sweep: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -171,7 +174,10 @@ def _value(config: dict[str, Any], key: str) -> Any:
 def _fingerprint(kind: str, *options: Any) -> str:
     """The identity of what is made on this machine, by what it is made from."""
     from resispec.embedded import pairs, recipe
+    from resispec.smollm2.questions import QUESTIONS_RECIPE
 
+    if kind == "smollm2_questions":
+        return QUESTIONS_RECIPE.key()
     if kind == "embedded_text":
         return recipe.TEXT_RECIPE.key()
     if kind == "embedded_eagle":
@@ -180,6 +186,6 @@ def _fingerprint(kind: str, *options: Any) -> str:
     return of_pair(*options)
 
 
-for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair"):
+for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair", "smollm2_questions"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

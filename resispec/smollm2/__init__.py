@@ -4,3 +4,7 @@ package: files of packages, which are fetched and never installed. convert: the 
 transformers reads. questions: what training asks, and two of the data sets. answers: what the target answers.
 recipe: what is kept in the cache, each thing by the key of all that decides it. pairs: loaders.
 """
+
+from resispec.smollm2.questions import SmolLM2Dataset
+
+__all__ = ["SmolLM2Dataset"]
