@@ -117,8 +117,10 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
-    if "fingerprint" in pair:
-        raise InvalidInput(f"prompt_template={CHAT}: models that are made here have no chat template")
+    if str(pair["_target_"]).startswith("resispec.embedded."):
+        raise InvalidInput(f"prompt_template={CHAT}: the embedded models have no chat template")
+    if "fingerprint" in pair:  # of models that are made here and bring one
+        return
     name, tokenizer = str(pair.get("target")), None
     file: Any = Path(name).expanduser() / "config.json"
     with suppress(InvalidInput, ValueError):  # what cannot be read says why when it is loaded

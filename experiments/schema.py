@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -173,19 +173,22 @@ def _value(config: dict[str, Any], key: str) -> Any:
 
 def _fingerprint(kind: str, *options: Any) -> str:
     """The identity of what is made on this machine, by what it is made from."""
+    from resispec import smollm2
     from resispec.embedded import pairs, recipe
     from resispec.smollm2.questions import QUESTIONS_RECIPE
 
-    if kind == "smollm2_questions":
-        return QUESTIONS_RECIPE.key()
-    if kind == "embedded_text":
-        return recipe.TEXT_RECIPE.key()
-    if kind == "embedded_eagle":
-        return recipe.drafter_recipe(*options).key()
-    of_pair = pairs.inflated_fingerprint if kind == "inflated_pair" else pairs.pair_fingerprint
-    return of_pair(*options)
+    of_kind: dict[str, Callable[..., str]] = {
+        "embedded_text": recipe.TEXT_RECIPE.key,
+        "embedded_pair": pairs.pair_fingerprint,
+        "embedded_eagle": lambda *options: recipe.drafter_recipe(*options).key(),
+        "inflated_pair": pairs.inflated_fingerprint,
+        "smollm2_pair": smollm2.pair_fingerprint,
+        "smollm2_questions": QUESTIONS_RECIPE.key,
+    }
+    return of_kind[kind](*options)
 
 
-for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair", "smollm2_questions"):
+_EMBEDDED = ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair")
+for _kind in (*_EMBEDDED, "smollm2_pair", "smollm2_questions"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from resispec import files
 from resispec.errors import InvalidInput, first_line
 from resispec.training import CHECKPOINT
+
+Entry = TypeVar("Entry")
 
 MANIFEST = "manifest.json"
 
@@ -44,6 +46,22 @@ def make_key(recipe: object, sources: Mapping[str, bytes]) -> str:
 @cache
 def _versions() -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES}
+
+
+def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
+    """The entry of a name. Raises InvalidInput for an unknown one, with the known ones."""
+    if name not in known:
+        raise InvalidInput(f"unknown {kind} {name!r}; allowed: {', '.join(known)}")
+    return known[name]
+
+
+def check_expected(kind: str, expected: str | None, made_here: str) -> None:
+    """Raise InvalidInput when this installation makes something else than is expected, if anything is.
+
+    kind: of things, for the message. expected, made_here: their fingerprints.
+    """
+    if expected not in (None, made_here):
+        raise InvalidInput(f"the {kind} {expected} were asked for; this installation makes {made_here}")
 
 
 def check(folder: Path) -> None:

@@ -185,9 +185,8 @@ def save_tiny_pair(
     trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for number, word in enumerate(words):
-        save_model(
-            tiny_llama(vocab, layers=layers, seed=seed + number).module, tokenizer, "<eos>", folder / word
-        )
+        module = tiny_llama(vocab, layers=layers, seed=seed + number).module
+        save_model(module, tokenizer, folder / word, eos_token="<eos>")
 
 
 def save_prompts(folder: Path, count: int) -> None:

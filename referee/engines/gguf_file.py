@@ -68,17 +68,24 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, size: int) -> None:
-    found = json.loads(tokenizer.inner.backend_tokenizer.to_str())["model"]
+    content = json.loads(tokenizer.inner.backend_tokenizer.to_str())
+    found = content["model"]
     if found["type"] != "BPE":
         raise InvalidInput(f"a tokenizer of type {found['type']} cannot be written; allowed: BPE")
     tokens = {index: token for token, index in found["vocab"].items()}
     kinds = [gguf.TokenType.NORMAL] * size
+    steps = (content["pre_tokenizer"] or {}).get("pretokenizers", [])
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre("smollm" if any(step["type"] == "Digits" for step in steps) else "gpt-2")
     writer.add_token_list([tokens.get(index, f"<unused{index}>") for index in range(size)])
-    if tokenizer.eos_token_id is not None:
-        kinds[tokenizer.eos_token_id] = gguf.TokenType.CONTROL
-        writer.add_eos_token_id(tokenizer.eos_token_id)
+    for added in content["added_tokens"]:
+        if added["special"]:
+            kinds[added["id"]] = gguf.TokenType.CONTROL
+    for role in ("bos", "eos", "unk", "pad"):
+        if (index := getattr(tokenizer.inner, f"{role}_token_id")) is not None:
+            getattr(writer, f"add_{role}_token_id")(index)
+    if tokenizer.inner.chat_template:
+        writer.add_chat_template(tokenizer.inner.chat_template)
     writer.add_token_types(kinds)
     writer.add_token_merges(
         [merge if isinstance(merge, str) else " ".join(merge) for merge in found["merges"]]

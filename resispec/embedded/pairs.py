@@ -11,10 +11,12 @@ from resispec.embedded.corpus import NAMES
 from resispec.embedded.recipe import TEXT_RECIPE, TextRecipe, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
 from resispec.errors import InvalidInput
-from resispec.kept import make_key
+from resispec.kept import check_expected, make_key
 
 if TYPE_CHECKING:
     from resispec.models import Pair
+
+_KIND = "embedded models"
 
 
 def pair_fingerprint(target: str, draft: str | None) -> str:
@@ -43,7 +45,7 @@ def load_pair(
     """
     from resispec.models import load_pair as load_models
 
-    _check_expected(fingerprint, pair_fingerprint(target, draft))
+    check_expected(_KIND, fingerprint, pair_fingerprint(target, draft))
     folders = [str(recipe.folder()) for recipe in model_recipes(target, draft)]
     return load_models(folders[0], folders[1] if draft else None, device=device, dtype=dtype)
 
@@ -59,7 +61,7 @@ def load_eagle_pair(
     from resispec.models import load_eagle_pair as load_models
 
     drafter = drafter_recipe(target, num_draftable)
-    _check_expected(fingerprint, drafter.key())
+    check_expected(_KIND, fingerprint, drafter.key())
     return load_models(str(drafter.target.folder()), str(drafter.folder()), device=device, dtype=dtype)
 
 
@@ -79,16 +81,9 @@ def load_inflated_pair(
     from resispec.models.inflate import inflate_pair
 
     sizes = find_shape(shape)
-    _check_expected(fingerprint, inflated_fingerprint(shape, target, draft))
+    check_expected(_KIND, fingerprint, inflated_fingerprint(shape, target, draft))
     small = load_pair(target, draft)  # in float32, so that every number is rounded once
     return inflate_pair(small, asdict(sizes.target), asdict(sizes.draft), device, dtype)
-
-
-def _check_expected(expected: str | None, made_here: str) -> None:
-    if expected not in (None, made_here):
-        raise InvalidInput(
-            f"the embedded models {expected} were asked for; this installation makes {made_here}"
-        )
 
 
 @dataclass(frozen=True)

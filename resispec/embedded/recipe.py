@@ -7,19 +7,15 @@ takes no torch, and nothing is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from resispec.data import PromptsRecipe
 from resispec.embedded.corpus import read_sources
-from resispec.errors import InvalidInput
-from resispec.kept import Kept, make_key
+from resispec.kept import Kept, entry, make_key
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
-
-Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -147,13 +143,6 @@ EAGLE_RECIPE = EagleRecipe(steps=400, batch_size=8, learning_rate=3e-3, warmup_s
 EAGLE3_RECIPE = Eagle3Recipe(
     num_draftable=1024, depth=2, steps=400, batch_size=8, learning_rate=5e-3, warmup_steps=25
 )
-
-
-def entry(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
-    """The entry of a name. Raises InvalidInput for an unknown one, with the known ones."""
-    if name not in known:
-        raise InvalidInput(f"unknown {kind} {name!r}; allowed: {', '.join(known)}")
-    return known[name]
 
 
 def model_recipes(target: str, draft: str | None = None) -> list[ModelRecipe]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resispec.embedded.recipe import entry
+from resispec.kept import entry
 
 
 @dataclass(frozen=True)

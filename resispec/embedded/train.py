@@ -43,7 +43,7 @@ def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
     kind = "target" if teacher is None else "draft"
     with one_thread_each():
         training.run(f"embedded {kind}, {parameters / 1e6:.2g}m", folder / CHECKPOINT)
-    save_model(model, tokenizer, EOS, folder)
+    save_model(model, tokenizer, folder, eos_token=EOS)
     return {
         "seconds": round(time.perf_counter() - started, 1),
         **training.last_losses(),

@@ -128,7 +128,10 @@ def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int)
                 )
 
 
-def save_model(model: Any, tokenizer: Tokenizer, eos_token: str, folder: Path) -> None:
-    """Write a model folder that `load_pair` and every other user of transformers can open."""
+def save_model(model: Any, tokenizer: Tokenizer, folder: Path, **described: Any) -> None:
+    """Write a model folder that `load_pair` and every other user of transformers can open.
+
+    described: what a tokenizer of transformers also knows, like `eos_token` and `chat_template`.
+    """
     model.save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=eos_token).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **described).save_pretrained(folder)

@@ -5,6 +5,7 @@ transformers reads. questions: what training asks, and two of the data sets. ans
 recipe: what is kept in the cache, each thing by the key of all that decides it. pairs: loaders.
 """
 
+from resispec.smollm2.pairs import load_pair, pair_fingerprint
 from resispec.smollm2.questions import SmolLM2Dataset
 
-__all__ = ["SmolLM2Dataset"]
+__all__ = ["SmolLM2Dataset", "load_pair", "pair_fingerprint"]

@@ -1,0 +1,150 @@
+"""A Llama in a GGUF file, quantised or not, becomes a folder that every user of transformers reads.
+
+The weights are those of the file, dequantised to float32: the model's law is that of the quantised weights,
+computed in float32. Names of keys and tensors are those of the `gguf` package. Rotary embeddings pair
+neighbouring rows of a head there and its halves in transformers, so the rows of queries and keys change
+places, as `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py did, the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+from tqdm import tqdm
+
+from resispec.errors import InvalidInput, first_line
+from resispec.models import build_llama, save_model
+
+if TYPE_CHECKING:
+    from gguf import GGUFReader
+
+_KINDS = {
+    "general.architecture": "llama",
+    "tokenizer.ggml.model": "gpt2",
+    "tokenizer.ggml.pre": "smollm",
+}
+"""Keys that say of which kind a model and its tokenizer are, and the kind that is converted."""
+_SIZES = {
+    "vocab_size": "llama.vocab_size",
+    "hidden_size": "llama.embedding_length",
+    "intermediate_size": "llama.feed_forward_length",
+    "num_hidden_layers": "llama.block_count",
+    "num_attention_heads": "llama.attention.head_count",
+    "num_key_value_heads": "llama.attention.head_count_kv",
+    "head_dim": "llama.rope.dimension_count",
+    "max_position_embeddings": "llama.context_length",
+    "rms_norm_eps": "llama.attention.layer_norm_rms_epsilon",
+}
+_NEEDED = (
+    "llama.rope.freq_base", "tokenizer.ggml.tokens", "tokenizer.ggml.token_type", "tokenizer.ggml.merges",
+    "tokenizer.ggml.eos_token_id", "tokenizer.chat_template",
+)  # fmt: skip
+_SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Roles of special tokens in transformers, and their names in a GGUF."""
+
+
+def convert(source: Path, folder: Path) -> dict[str, Any]:
+    """Write weights, configurations, tokenizer and chat template into a folder; returns facts about them.
+
+    source: a GGUF file of a Llama with plain rotary embeddings and SmolLM2's kind of tokenizer. Raises
+    InvalidInput for another kind, for tensors that are missing, too many or of another shape, and for a
+    damaged file.
+    """
+    started = time.perf_counter()
+    try:
+        import gguf
+    except ImportError as error:
+        needed = f"{source.name} is read with the gguf package, which is not installed"
+        raise InvalidInput(f"{needed}: pip install 'resispec[harness]'") from error
+    try:
+        reader = gguf.GGUFReader(source)
+        values = {name: field.contents() for name, field in reader.fields.items()}
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise InvalidInput(f"{source} cannot be read as a GGUF file ({first_line(error)})") from error
+    for key, allowed in _KINDS.items():
+        if (found := values.get(key)) != allowed:
+            raise InvalidInput(f"{source.name}: {key} is {found!r}; allowed: {allowed}")
+    missing = sorted(
+        {*_SIZES.values(), "llama.rope.freq_base", "tokenizer.ggml.eos_token_id"} - values.keys()
+    )
+    if missing:
+        raise InvalidInput(f"{source.name} lacks {', '.join(missing)}")
+    ids = {role: values.get(f"tokenizer.ggml.{name}_token_id") for role, name in _SPECIAL.items()}
+    with torch.device("meta"):  # its weights come from the file
+        model = build_llama(
+            **{field: values[key] for field, key in _SIZES.items()},
+            rope_parameters={"rope_type": "default", "rope_theta": values["llama.rope.freq_base"]},
+            tie_word_embeddings="output.weight" not in {tensor.name for tensor in reader.tensors},
+            **{f"{role}_token_id": ids[role] for role in ("bos", "eos", "pad")},
+        )
+    model.load_state_dict(_weights(reader, model, source.name), assign=True)
+    model.tie_weights()
+    tokens = values["tokenizer.ggml.tokens"]
+    save_model(
+        model,
+        _tokenizer(values),
+        folder,
+        **{f"{role}_token": tokens[index] for role, index in ids.items() if index is not None},
+        chat_template=values["tokenizer.chat_template"],
+        model_max_length=model.config.max_position_embeddings,
+    )
+    return {"seconds": round(time.perf_counter() - started, 1), "parameters": model.num_parameters()}
+
+
+def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:
+    """The weights in float32 by their names in transformers, each of the shape that the model has."""
+    import gguf
+
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
+    tensors, weights = {tensor.name: tensor for tensor in reader.tensors}, {}
+    expected = model.state_dict()
+    head = expected.pop("lm_head.weight") if model.config.tie_word_embeddings else None
+    for name, weight in tqdm(
+        expected.items(), unit="tensor", dynamic_ncols=True, desc=f"converting {source}"
+    ):
+        its_name = str(names.get_name(name, (".weight",)))
+        if (tensor := tensors.pop(its_name, None)) is None:
+            raise InvalidInput(f"{source} has no tensor {its_name}")
+        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+        if values.shape != weight.shape:
+            found = f"{its_name} is {values.shape} and {tuple(weight.shape)} by the sizes that it gives"
+            raise InvalidInput(f"{source}: {found}")
+        # A copy, since the file is mapped.
+        weights[name] = torch.from_numpy(np.array(_in_halves(name, values, model.config)))
+    if tensors:
+        raise InvalidInput(f"{source} has besides {', '.join(sorted(tensors)[:3])}, which no plain Llama has")
+    return weights if head is None else {**weights, "lm_head.weight": weights["model.embed_tokens.weight"]}
+
+
+def _in_halves(name: str, values: np.ndarray, config: Any) -> np.ndarray:
+    """Weights (rows, columns) or (rows,), rows of queries and keys in the order that transformers has."""
+    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
+    count = heads.get(name.split(".")[-2])
+    if count is None:
+        return values
+    pairs = values.reshape(count, -1, 2, *values.shape[1:])
+    return pairs.swapaxes(1, 2).reshape(values.shape)
+
+
+def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
+    """The byte-level BPE tokenizer of a file's keys: every digit is a word, others are split as GPT-2's."""
+    import gguf
+
+    tokens, kinds = values["tokenizer.ggml.tokens"], values["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ")) for merge in values["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE({token: index for index, token in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Digits(individual_digits=True),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+    ])  # fmt: skip
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == gguf.TokenType.CONTROL]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    return tokenizer
