@@ -39,6 +39,7 @@ IGNORED = {
     "timed": "what may run beside a cell",
     "prompt_counts": "what sweeps choose from",
     "first_tuning_prompt": "what searches start from; the tree that they find counts",
+    "max_tuning_prompts": "how long they take; the tree that they find counts",
     "search": "the tree that it finds counts",
     "tree": "counts through the decoder that refers to it",
     "verifier": "counts through the decoder that refers to it",

@@ -167,7 +167,8 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
         if part_name and part_name not in whole.parts:
             raise unknown(f"part of {artefact}", part_name, whole.parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)
-        if not named and None in (of_profile.get(part.name, {}), skips and of_profile.get(artefact, {})):
+        skippable = [artefact] * skips + [part.name] * bool(part_name)
+        if not named and any(name in of_profile and of_profile[name] is None for name in skippable):
             part.lacks = LEFT_OUT
             yield part
             continue

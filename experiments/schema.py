@@ -66,6 +66,9 @@ class RunConfig:
     num_prompts: int = MISSING  # measured prompts
     # Documents from here on are for choosing trees; our artefacts do not measure them.
     first_tuning_prompt: int = MISSING
+    max_tuning_prompts: int | None = (
+        None  # of every data set for a tree; as many as its search takes when null
+    )
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
@@ -82,8 +85,8 @@ class RunConfig:
     axes: dict[str, Any] = field(default_factory=dict)
     # Of the frontier's cells, and of its longer audits.
     prompt_counts: dict[str, int] = field(default_factory=dict)
-    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list of
-    # them; null leaves it out of `experiment=glob(...)`, and a part out of its artefact.
+    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list.
+    # Null leaves it out of `experiment=glob(...)`, and a part out of its artefact.
     artefacts: dict[str, Any] = field(default_factory=dict)
     # An artefact's sweep: key -> its value or a list of them. Where it has parts, those of each come on top.
     sweep: dict[str, Any] = field(default_factory=dict)
@@ -101,6 +104,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "first_prompt": (0, math.inf),
     "num_prompts": (1, math.inf),
     "first_tuning_prompt": (0, math.inf),
+    "max_tuning_prompts": (1, math.inf),
     "warmup_prompts": (0, math.inf),
     "jobs": (1, 64),
     "seed": (0, 2**62),

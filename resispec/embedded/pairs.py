@@ -10,7 +10,6 @@ from resispec.data import KeptDataset
 from resispec.embedded.corpus import NAMES
 from resispec.embedded.recipe import TEXT_RECIPE, TextRecipe, drafter_recipe, model_recipes
 from resispec.embedded.shapes import INFLATING_VERSION, find_shape
-from resispec.errors import InvalidInput
 from resispec.kept import check_expected, make_key
 
 if TYPE_CHECKING:

@@ -45,7 +45,7 @@ REFUSED = {
     "verifier=block": "block verification: a node of 3 children; allowed: chains",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
     "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
-    "pair=embedded prompt_template=chat": "models that are made here have no chat template",
+    "pair=embedded prompt_template=chat": "the embedded models have no chat template",
 }
 
 
