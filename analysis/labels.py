@@ -74,9 +74,10 @@ HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
 def options(group: str) -> dict[str, dict[str, Any]]:
     """The options of a group, conf/GROUP/OPTION.yaml: their nodes by their names, in the order of print.
 
-    `label` of a node has the printed text of an option (of a pair its target and draft, and `paper`, the
-    names of both in the paper's rows beside it) and its order among the others. One without an order comes
-    last, and one without a text is printed as itself, underscores as spaces.
+    `label` of a node has the printed text of an option (of a pair its target and draft, `paper`, the names of
+    both in the paper's rows beside it, and `made`, how it comes about at first use) and its order among the
+    others. One without an order comes last, and one without a text is printed as itself, underscores as
+    spaces.
     """
     nodes = {}
     for path in sorted((CONF / group).glob("*.yaml")):
@@ -108,6 +109,11 @@ def paper_models(pair: Label | str) -> tuple[str, str]:
     """The target and the draft of the paper's rows that stand beside a pair's; "" for none."""
     models = _printed("pair", pair).get("paper", {})
     return models.get("target", ""), models.get("draft", "")
+
+
+def made(pair: Label | str) -> str:
+    """Words for how a pair is made at first use, and how long it takes; "" where its label has none."""
+    return str(_printed("pair", pair).get("made", ""))
 
 
 def num_nodes(tree: Label | str) -> int | None:

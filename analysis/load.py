@@ -228,7 +228,8 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
             stale.append(f"The plan of {name} is older than {', '.join(changed)}; {again} makes it anew.")
-    for missing in sorted({*part_names(EXPERIMENTS / f"{artefact}.yaml")} - set(commands)):
+    wanted = {*part_names(EXPERIMENTS / f"{artefact}.yaml")} - _left_out(artefact, profile)
+    for missing in sorted(wanted - set(commands)):
         stale.append(f"{artefact} has a part {missing} that no plan asks for yet; {again} makes it.")
     command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
     return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands)
@@ -254,6 +255,14 @@ def part_names(path: Path) -> list[str]:
     """The parts of an artefact, by its file in conf/experiment; none where it has no parts, or no file."""
     content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else None
     return list((content or {}).get("parts", ()))
+
+
+def _left_out(artefact: str, profile: str) -> set[str]:
+    """The parts of an artefact that a profile leaves out, by its file in conf/profile/."""
+    path = ROOT / "conf" / "profile" / f"{profile}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    names = (name.partition("/") for name, values in content.get("artefacts", {}).items() if values is None)
+    return {part for name, _, part in names if name == artefact}
 
 
 def digest(name: str) -> str | None:

@@ -36,7 +36,9 @@ AD_HOC = "sweep"  # the name of what is no artefact
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher", "hydra.launcher.")
 """How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
-_OF_PROFILE = ("axes.", "prompt_counts.")  # what experiments refer to
+_OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # what experiments refer to
+LEFT_OUT = "place to them"
+"""What a profile does not give to artefacts and parts that its `artefacts` leave out."""
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
 
 
@@ -149,21 +151,31 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
 def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
     """The parts of an experiment. skips: one for which the profile lacks something stays without cells.
 
-    What a part sets or sweeps over may refer to the profile; overrides take the place of both.
+    What a part sets or sweeps over may refer to the profile, whose `artefacts` take the place of what they
+    name; overrides take the place of both. What these leave out runs only where it is itself named.
     """
     artefact, _, only = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
     whole = _composed((chosen, *_fixed(profile)))
     given = {override.get_key_element() for override in overrides}
-    for part_name in [only] if only else wanted or whole.parts or [""]:
+    of_profile = _content(whole.config.artefacts)
+    named = [only] if only else wanted
+    for part_name in named or whole.parts or [""]:
         if part_name and not whole.parts:
             raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
         if part_name and part_name not in whole.parts:
             raise unknown(f"part of {artefact}", part_name, whole.parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)
+        skippable = [artefact] * skips + [part.name] * bool(part_name)
+        if not named and any(name in of_profile and of_profile[name] is None for name in skippable):
+            part.lacks = LEFT_OUT
+            yield part
+            continue
         lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
         swept = {**whole.sweep, **(whole.parts[part_name] if part_name else {})}
+        for key in dict.fromkeys((artefact, part.name)):
+            swept |= of_profile.get(key) or {}
         swept = {key: value for key, value in swept.items() if key not in given}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):

@@ -188,10 +188,11 @@ def _check(cells: Sequence[Cell]) -> None:
         data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
         module, _, name = str(data["_target_"]).rpartition(".")
         is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
-        if (is_small or name == "EmbeddedDataset") and (data, count) not in built:
+        is_made = "fingerprint" in data  # of text of this machine
+        if (is_small or is_made) and (data, count) not in built:
             built.append((data, count))
             dataset = build(data)
-            (dataset.prompts if is_small else dataset.check)(count)
+            (dataset.check if is_made else dataset.prompts)(count)
         rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
         if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
             raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,9 @@ class RunConfig:
     num_prompts: int = MISSING  # measured prompts
     # Documents from here on are for choosing trees; our artefacts do not measure them.
     first_tuning_prompt: int = MISSING
+    max_tuning_prompts: int | None = (
+        None  # of every data set for a tree; as many as its search takes when null
+    )
     warmup_prompts: int = MISSING  # decoded first and not recorded
     seed: int = 0  # prompt i uses seed + i for every random stream
     device: str = MISSING
@@ -82,6 +85,9 @@ class RunConfig:
     axes: dict[str, Any] = field(default_factory=dict)
     # Of the frontier's cells, and of its longer audits.
     prompt_counts: dict[str, int] = field(default_factory=dict)
+    # The profile's own values in artefacts' sweeps: ARTEFACT or ARTEFACT/PART -> key -> its value or a list.
+    # Null leaves it out of `experiment=glob(...)`, and a part out of its artefact.
+    artefacts: dict[str, Any] = field(default_factory=dict)
     # An artefact's sweep: key -> its value or a list of them. Where it has parts, those of each come on top.
     sweep: dict[str, Any] = field(default_factory=dict)
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -98,6 +104,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "first_prompt": (0, math.inf),
     "num_prompts": (1, math.inf),
     "first_tuning_prompt": (0, math.inf),
+    "max_tuning_prompts": (1, math.inf),
     "warmup_prompts": (0, math.inf),
     "jobs": (1, 64),
     "seed": (0, 2**62),
@@ -172,17 +179,20 @@ def _fingerprint(kind: str, *options: Any) -> str:
     """The identity of what is made on this machine, by what it is made from."""
     from resispec import smollm2
     from resispec.embedded import pairs, recipe
+    from resispec.smollm2.questions import QUESTIONS_RECIPE
 
-    if kind == "smollm2_pair":
-        return smollm2.pair_fingerprint(*options)
-    if kind == "embedded_text":
-        return recipe.TEXT_RECIPE.key()
-    if kind == "embedded_eagle":
-        return recipe.drafter_recipe(*options).key()
-    of_pair = pairs.inflated_fingerprint if kind == "inflated_pair" else pairs.pair_fingerprint
-    return of_pair(*options)
+    of_kind: dict[str, Callable[..., str]] = {
+        "embedded_text": recipe.TEXT_RECIPE.key,
+        "embedded_pair": pairs.pair_fingerprint,
+        "embedded_eagle": lambda *options: recipe.drafter_recipe(*options).key(),
+        "inflated_pair": pairs.inflated_fingerprint,
+        "smollm2_pair": smollm2.pair_fingerprint,
+        "smollm2_questions": QUESTIONS_RECIPE.key,
+    }
+    return of_kind[kind](*options)
 
 
-for _kind in ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair", "smollm2_pair"):
+_EMBEDDED = ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair")
+for _kind in (*_EMBEDDED, "smollm2_pair", "smollm2_questions"):
     OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

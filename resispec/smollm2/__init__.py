@@ -6,5 +6,6 @@ recipe: what is kept in the cache, each thing by the key of all that decides it.
 """
 
 from resispec.smollm2.pairs import load_pair, pair_fingerprint
+from resispec.smollm2.questions import SmolLM2Dataset
 
-__all__ = ["load_pair", "pair_fingerprint"]
+__all__ = ["SmolLM2Dataset", "load_pair", "pair_fingerprint"]

@@ -44,7 +44,7 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
     assert "note     skipped: of figure1 the cells of pair vicuna_7b__jf68m" in printed.out
     assert printed.err.startswith("error: profile paper cannot run as it is; ")
     assert doctor.main(["--profile", "papers"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper"
+    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
     assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"
 
 

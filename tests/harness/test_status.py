@@ -166,7 +166,7 @@ def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_an_unknown_profile_is_one_line(capsys: pytest.CaptureFixture[str]):
     assert main(["--profile", "embeded"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper"
+    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
     assert capsys.readouterr().err == f"error: unknown profile 'embeded'; allowed: {allowed}\n"
 
 

@@ -89,7 +89,7 @@ def test_unknown_names_and_other_models_than_expected_are_refused():
         (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
         (
             lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
-            f"data set {NAMES[0]} of text 0123 was asked for; this installation makes it of",
+            f"the prompts of {NAMES[0]} 0123 were asked for; this installation makes",
         ),
         (lambda: embedded.EmbeddedDataset("poems"), "unknown data set 'poems'; allowed: embedded_"),
     ):

@@ -228,7 +228,7 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper"
+    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
     assert capsys.readouterr().err == f"report: unknown profile 'mine'; allowed: {allowed}\n"
     assert list(tmp_path.iterdir()) == []
     assert main(["--results", str(tmp_path / "absent")]) == 1
