@@ -13,7 +13,7 @@ from analysis import labels
 from analysis.labels import Label
 from experiments.cell import IGNORED, content
 from experiments.cli import completed
-from experiments.grid import Part, cell_of, cells_of, parts_of
+from experiments.grid import LEFT_OUT, Part, cell_of, cells_of, parts_of
 from experiments.run import _possible
 from experiments.schema import CONF, RunConfig
 from experiments.store import write_plan
@@ -27,6 +27,7 @@ from resispec.trees import chain, grow_map
         ["experiment=table2/eagle", "audit=false", "dataset=c4"],
         ["experiment=figure3", "part=sequoia", "profile=paper"],
         ["experiment=speed"],
+        ["experiment=frontier/bound", "profile=smollm2"],
         ["pair=llama2_7b_chat__eagle", "dataset=mt_bench", "tree=chain,best_16", "decoder=eagle_sampled"],
     ],
 )
@@ -77,6 +78,48 @@ def test_an_experiment_is_refused_where_the_profile_lacks_something_and_skipped_
         _possible(lacking)
 
 
+def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named():
+    """A whole artefact where a glob names it, a part also where its artefact is named; both say so."""
+    parts = parts_of(
+        ["experiment=glob([table3,table4,levels,frontier])", "profile=smollm2", "dataset=humaneval"]
+    )
+    asked = {part.name: part for part in parts}
+    left = [name for name, part in asked.items() if part.lacks == LEFT_OUT]
+    parts_left = ("best_sequoia", "best_top_k", "greedy", "long", "sequoia", "temperature")
+    assert sorted(left) == [*(f"frontier/{part}" for part in parts_left), "table3"]
+    assert not any(asked[name].cells for name in left)
+    assert {cell.config["num_prompts"] for cell in asked["table4"].cells} == {12}
+    verifiers = {cell.labels["verifier"] for cell in asked["frontier/d5b3"].cells}
+    assert verifiers == {"standard", "traversal", "traversal_optimal", "resispec"}
+    assert {cell.config["num_prompts"] for cell in asked["frontier/d5b3"].cells} == {18}
+    assert {cell.labels["tree"] for cell in asked["frontier/best"].cells} == {"best_121"}
+    [kseq] = cells_of(["experiment=frontier/d5b3", "profile=smollm2", "verifier=kseq", "audit=true",
+                       "dataset=humaneval", "temperature=1.0"])  # fmt: skip
+    assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of both
+    named = parts_of(["experiment=table3,frontier/greedy", "profile=smollm2"])
+    assert [(part.name, part.lacks, part.digest) for part in named] == [
+        ("table3", "", ""), ("frontier/greedy", "", ""),
+    ]  # fmt: skip
+    assert all(part.cells for part in named)
+    whole = parts_of(["experiment=levels", "profile=smollm2"])
+    assert [part.lacks for part in whole] == ["", ""]
+
+
+def test_the_profile_smollm2_has_a_plan_of_every_artefact_that_it_does_not_leave_out():
+    """The prompts of all its cells, and of its searches, are there, and what it names exists."""
+    parts = parts_of(["experiment=glob(*)", "profile=smollm2"])
+    planned = {part.artefact for part in parts if part.cells}
+    stems = {path.stem for path in (CONF / "experiment").glob("*.yaml")}
+    assert planned == stems - {"figure2", "table3", "table6"}
+    names = {name for part in parts for name in (part.name, part.artefact)}
+    content = OmegaConf.to_container(OmegaConf.load(CONF / "profile" / "smollm2.yaml"))
+    assert set(content["artefacts"]) <= names
+    for cell in (cell for part in parts for cell in part.cells):
+        assert cell.config["num_prompts"] <= cell.config["first_tuning_prompt"] == 144
+        assert cell.config["prompt_template"] == "chat" and cell.config["pair"]["fingerprint"]
+    assert 144 + content["max_tuning_prompts"] <= 164  # HumanEval's problems
+
+
 def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
     """Not by where files lie, nor by the modules of our classes; a new field counts from the start."""
 
@@ -86,6 +129,7 @@ def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
 
     base = cell_id()
     for same in ("results=elsewhere", "tree.depth=5", "axes.pairs=x", "first_tuning_prompt=9", "timed=false",
+                 "max_tuning_prompts=15",
                  "temperature=range(1,2)", "temperature='1'", "wandb.project=mine"):  # fmt: skip
         assert cell_id(same) == base, same
     changes = ["seed=1", "temperature=0.5", "tree=d7b2", "verifier=resispec", "num_prompts=4",

