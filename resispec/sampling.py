@@ -2,8 +2,8 @@
 
 The order of temperature and filters is that of transformers' `generate`, or another engine's, see
 FILTER_ORDERS; the penalties are first. transformers has no presence and no frequency penalty; they are
-OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the repetition
-penalty, over emitted tokens alone. Importing this module takes no torch.
+OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
+repetition penalty, over emitted tokens alone. Importing this module takes no torch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, reduce
-from itertools import combinations
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput
@@ -105,7 +105,7 @@ class Warp:
         """
 
         def decisive(steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
-            pairs = {(one, other) for first, then in combinations(steps, 2) for one in first for other in then}
+            pairs = {pair for groups in combinations(steps, 2) for pair in product(*groups)}
             return {pair for pair in pairs if pair[1] == "top_p" or pair == ("temperature", "min_p")}
 
         return self.temperature == 0 or decisive(self.steps) == decisive(self._steps(order))
@@ -216,6 +216,6 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),
     "presence_penalty": _ADDED,
     "frequency_penalty": _ADDED,
-    "filter_order": (lambda value: value in FILTER_ORDERS, ", ".join(FILTER_ORDERS)),
+    "filter_order": (lambda value: value in tuple(FILTER_ORDERS), ", ".join(FILTER_ORDERS)),
 }
 """The allowed values of each setting: a test, and the same in words."""
