@@ -78,9 +78,12 @@ def tokenizer_of(target: str, device: str, dtype: str) -> TransformersTokenizer:
     return TransformersTokenizer(read_tokenizer(target))
 
 
-def encoded(text: str, length: int, target: str, device: str, dtype: str) -> list[int]:
-    """The ids of a text's first tokens, `length` of them, within a chat if the pair is of chat models."""
-    tokenizer = tokenizer_of(target, device, dtype)
+def encoded(text: str, length: int, of: tuple[str, str, str]) -> list[int]:
+    """The ids of a text's first tokens, `length` of them, within a chat if the pair is of chat models.
+
+    of: the target, device and dtype, see `pair_of`.
+    """
+    target, tokenizer = of[0], tokenizer_of(*of)
     if is_pair(target) and _read("pair", target).get("prompt_template") == "chat":
         return tokenizer.encode_chat(tokenizer.beginning(text, length))
     return tokenizer.encode(text)[:length]
