@@ -136,8 +136,8 @@ audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRAN
 gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (installs the extra `engines`)
 	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[engines]')
-	@$(PY) -m referee.gallery --results $(RESULTS)
-	@$(PY) -m referee.gallery.page --results $(RESULTS)
+	@$(PY) -m referee.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
+	@$(PY) -m referee.gallery.page --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 
 # The faults are planted by the tests.
 .PHONY: faults

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from referee.transcripts import Transcript
-from resispec.data import json_lines, read_jsonl
-from resispec.embedded import NAMES, EmbeddedDataset
+from resispec.data import JsonlDataset, json_lines
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # they take torch
@@ -54,7 +53,9 @@ def pair_of(target: str, draft: str | None, device: str, dtype: str) -> Pair:
     if is_pair(target) and draft not in (None, target):
         raise InvalidInput(f"{target} is a pair of conf/pair, which has its own draft; found draft {draft}")
     device = found_device(device)
-    return _configured(target, device, dtype) if is_pair(target) else load_pair(target, draft, device, dtype)
+    if is_pair(target):
+        return _configured("pair", target, device, dtype)  # type: ignore[no-any-return]
+    return load_pair(target, draft, device, dtype)
 
 
 def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Scorer]:
@@ -77,45 +78,64 @@ def tokenizer_of(target: str, device: str, dtype: str) -> TransformersTokenizer:
     return TransformersTokenizer(read_tokenizer(target))
 
 
+def encoded(text: str, length: int, of: tuple[str, str, str]) -> list[int]:
+    """The ids of a text's first tokens, `length` of them, within a chat if the pair is of chat models.
+
+    of: the target, device and dtype, see `pair_of`.
+    """
+    target, tokenizer = of[0], tokenizer_of(*of)
+    if is_pair(target) and _read("pair", target).get("prompt_template") == "chat":
+        return tokenizer.encode_chat(tokenizer.beginning(text, length))
+    return tokenizer.encode(text)[:length]
+
+
 @cache
-def _configured(name: str, device: str, dtype: str) -> Pair:
+def _read(group: str, name: str) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
+    return found
+
+
+@cache
+def _configured(group: str, name: str, device: str, dtype: str) -> Any:
+    """What a file of conf/pair or conf/dataset makes."""
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
     from omegaconf import OmegaConf
 
-    node: Any = OmegaConf.to_container(OmegaConf.load(CONF / "pair" / f"{name}.yaml"))
-    for key in ("fingerprint", "label"):  # whichever pair this installation makes; how tables print it
-        node.pop(key, None)
-    config = OmegaConf.create({"pair": node, "device": device, "dtype": dtype})
+    config = _read(group, name)
+    config = config.get(group, config)  # a file for the whole configuration has a key of its group's name
+    # Whichever this installation makes, and how tables print it, are left out.
+    node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
+    whole: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
     try:
-        pair: Pair = instantiate(OmegaConf.to_container(config, resolve=True)["pair"])  # type: ignore[index, call-overload]
+        return instantiate(OmegaConf.to_container(whole, resolve=True)[group])
     except InstantiationException as error:
         raise (error.__cause__ if isinstance(error.__cause__, InvalidInput) else error) from error
-    return pair
 
 
-def token_prompts(
-    source: str, number: int, length: int, encode: Callable[[str], list[int]]
-) -> list[tuple[int, ...]]:
+def token_prompts(source: str, number: int, encode: Callable[[str], list[int]]) -> list[tuple[int, ...]]:
     """The first prompts of a source, so many.
 
-    source: an embedded data set or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a file
-    of transcripts gives its prompts to another engine. length: texts are cut to their first tokens, ids are
-    taken as they are. encode: a text's ids, for sources with texts.
+    source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a
+    file of transcripts gives its prompts to another engine. encode: a text's ids, for sources with texts.
     Raises InvalidInput, naming the file and the line, for what is none of these.
     """
-    path, is_file = Path(source), source not in NAMES and Path(source).is_file()
+    path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
+    is_file = not is_named and path.is_file()
     if is_file and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
         given = []
         for where, _, row in islice(json_lines(path), number):
             if not isinstance(row, dict) or not isinstance(row.get(IDS), list):
                 raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
             given.append((f"{path}, {where}", row[IDS]))
-    elif source in NAMES or source.endswith(".jsonl"):
-        documents = EmbeddedDataset(source).prompts(number) if source in NAMES else read_jsonl(path, number)
-        given = [(f"document {document.id}", encode(document.text)[:length]) for document in documents]
+    elif is_named or source.endswith(".jsonl"):
+        dataset = _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
+        given = [(f"document {prompt.id}", encode(prompt.text)) for prompt in dataset.prompts(number)]
     else:
-        raise InvalidInput(f"unknown prompts {source!r}; allowed: {', '.join(NAMES)}, or a .jsonl file")
+        names = ", ".join(sorted(found.stem for found in (CONF / "dataset").iterdir()))
+        raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")
     prompts = [Transcript(tuple(ids), (0,), place=place).prompt_token_ids for place, ids in given]
     if len(prompts) < number:
         raise InvalidInput(f"{number} prompts were asked for and {path} has {len(prompts)}")

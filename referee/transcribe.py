@@ -26,7 +26,7 @@ from referee.engines.base import MODES
 from referee.inputs import EMBEDDED, count
 from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
-from resispec.sampling import SETTINGS, Sampling
+from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 ENGINES = {
     "transformers": "generate:TransformersEngine",
@@ -42,6 +42,7 @@ def transcribe(options: argparse.Namespace) -> str:
 
     Raises InvalidInput, one line, for whatever keeps it from that.
     """
+    options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 
     def encode(text: str) -> list[int]:
@@ -51,9 +52,9 @@ def transcribe(options: argparse.Namespace) -> str:
                 "give --target, a folder or a hub name"
             )
         target = options.target or EMBEDDED
-        return inputs.tokenizer_of(target, options.device, options.dtype).encode(text)
+        return inputs.encoded(text, options.prompt_tokens, (target, options.device, options.dtype))
 
-    prompts = inputs.token_prompts(options.prompts, options.num_prompts, options.prompt_tokens, encode)
+    prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
         concurrency = options.concurrency if options.server else 1
@@ -116,13 +117,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
     )
-    made.add_argument("--prompts", default="embedded_reference", help="embedded data set or .jsonl file")
+    made.add_argument("--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file")
     made.add_argument("--num-prompts", type=count, default=100)
     made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
     made.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
     asked = made.add_argument_group("settings, all of which are always asked for")
-    for name, off in {**Sampling().by_name(), "max_new_tokens": 64}.items():
-        asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=f"default {off}")
+    for name, off in {**Sampling().by_name(), "filter_order": "", "max_new_tokens": 64}.items():
+        shown = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
+        asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=shown)
     server = made.add_argument_group("with --server")
     server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
     server.add_argument("--concurrency", type=count, default=8, help="requests at a time")

@@ -16,7 +16,7 @@ from typing import Any
 
 from resispec.data import json_lines
 from resispec.errors import InvalidInput, printable
-from resispec.sampling import SETTINGS, Warp
+from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
@@ -75,15 +75,18 @@ class Transcript(Warp):
     @property
     def setting(self) -> str:
         """The temperature and whatever else is on, in words that are the same for the same settings."""
-        named = ((name, getattr(self, name)) for name in SETTINGS[1:])
-        others = [f"{name}={float(value):g}" for name, value in named if value != getattr(Warp, name)]
+        named = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
+        others = [f"{name}={float(value):g}" for name, value in [*named][1:] if value != getattr(Warp, name)]
+        if not self.is_as_in(Warp.filter_order):
+            others.append(f"in the order of {self.filter_order}")
         return ", ".join([f"T={float(self.temperature):g}", *others])
 
 
 def read_transcripts(path: Path | str) -> list[Transcript]:
     """Every row of a JSON Lines file in UTF-8, in order.
 
-    A key that is null is absent; `top_k` of -1 is off, as some engines write it.
+    A key that is null is absent; `top_k` of -1 is off, as some engines write it. Without a `filter_order` it
+    is that of the engine, by its name.
     Raises InvalidInput, one line with the file and the line in it, when the file cannot be read or is empty,
     or for the first row that is not a transcript.
     """
@@ -104,6 +107,7 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
             given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
         if given.get("top_k") == -1:
             given["top_k"] = 0
+        given.setdefault("filter_order", filter_order_of(str(given.get("engine"))))
         extra = {name: value for name, value in row.items() if name not in _KEYS}
         found.append(Transcript(**given, extra=extra, place=place))
     if not found:

@@ -1,17 +1,19 @@
 """How tokens are drawn: the settings of sampling, and the law that they make of a model's logits.
 
-The order is that of transformers' `generate`: repetition penalty, temperature, top-k, top-p, min-p.
-transformers has no presence and no frequency penalty; they are OpenAI's, as vLLM applies them
-(`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the repetition penalty and before the
-temperature, over emitted tokens alone. Importing this module takes no torch.
+The order of temperature and filters is that of transformers' `generate`, or another engine's, see
+FILTER_ORDERS; the penalties are first. transformers has no presence and no frequency penalty; they are
+OpenAI's, as vLLM applies them (`vllm/model_executor/layers/utils.py`, `apply_penalties`): after the
+repetition penalty, over emitted tokens alone. Importing this module takes no torch.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 from resispec.errors import InvalidInput
@@ -22,14 +24,40 @@ if TYPE_CHECKING:
 PENALTIES = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 """The settings that look at the tokens before, so that every node of a tree has a law of its own."""
 
+FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "transformers": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
+    "llama.cpp": (("top_k",), ("top_p",), ("min_p",), ("temperature",)),
+    "vllm": (("temperature",), ("min_p",), ("top_k",), ("top_p",)),
+    "sglang": (("temperature",), ("top_k", "top_p"), ("min_p",)),
+    "openvino": (("top_k",), ("temperature",), ("min_p",), ("top_p",)),
+}
+"""The steps from scores to a law, in the order of each engine. Steps of one tuple see the same scores, and a
+token stays that all of them keep; after it the masses of what stays are those of a law again.
+
+Read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py); llama.cpp, the default chain
+`common_params_sampling::samplers` (common/common.h), of which the samplers that are off by default are left
+out; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler` (srt/layers/sampler.py), `filter_apply_order`
+"joint"; OpenVINO GenAI, `LogitProcessor` (src/cpp/src/sampling/logit_processor.hpp).
+"""
+
+
+def filter_order_of(engine: str) -> str:
+    """The key of FILTER_ORDERS with which an engine's name begins, however it is spelt, or "transformers"."""
+
+    def letters(name: str) -> str:
+        return re.sub("[^a-z]", "", name.lower())
+
+    known = (order for order in FILTER_ORDERS if letters(engine).startswith(letters(order)))
+    return next(known, "transformers")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Warp:
     """The settings that turn logits into a law; at temperature 0 the law is a point mass.
 
     top_p, top_k, min_p: 1, 0 and 0 mean off. repetition_penalty: as transformers defines it, 1 is off.
-    presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off.
-    Raises InvalidInput for a value that is not allowed.
+    presence_penalty, frequency_penalty: as OpenAI and vLLM define them, 0 is off. filter_order: a key of
+    FILTER_ORDERS. Raises InvalidInput for a value that is not allowed.
     """
 
     temperature: float = 1.0
@@ -39,6 +67,7 @@ class Warp:
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    filter_order: str = "transformers"
 
     def __post_init__(self) -> None:
         self.check("sampling")
@@ -58,6 +87,29 @@ class Warp:
         """The settings of the law alone, without what a subclass adds."""
         return Warp(**self.by_name())
 
+    @cached_property
+    def steps(self) -> tuple[tuple[str, ...], ...]:
+        """The steps of FILTER_ORDERS that are on."""
+        return self._steps(self.filter_order)
+
+    def _steps(self, order: str) -> tuple[tuple[str, ...], ...]:
+        groups = FILTER_ORDERS[order]
+        on = (tuple(one for one in group if getattr(self, one) != getattr(Warp, one)) for group in groups)
+        return tuple(filter(None, on))
+
+    def is_as_in(self, order: str) -> bool:
+        """Whether these settings give the same law in another order, a key of FILTER_ORDERS.
+
+        top-k looks at ranks, and min-p at ratios to the largest mass, which no filter changes. So it is
+        decided by the steps before top-p, and by whether the temperature is before min-p.
+        """
+
+        def decisive(steps: tuple[tuple[str, ...], ...]) -> set[tuple[str, str]]:
+            pairs = {pair for groups in combinations(steps, 2) for pair in product(*groups)}
+            return {pair for pair in pairs if pair[1] == "top_p" or pair == ("temperature", "min_p")}
+
+        return self.temperature == 0 or decisive(self.steps) == decisive(self._steps(order))
+
     @property
     def for_draft(self) -> Warp:
         """The warp of the draft's logits: the same, or temperature 1 where decoding is greedy.
@@ -76,7 +128,7 @@ class Warp:
         if self.temperature == 0:
             law = precise.new_zeros(precise.shape).scatter_(-1, precise.argmax(-1, keepdim=True), 1.0)
             return law.masked_fill(precise.isnan().any(-1, keepdim=True), math.nan)
-        return truncated(tempered(precise, self), self).softmax(-1)
+        return warped(precise, self).softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -112,25 +164,39 @@ SETTINGS = tuple(setting.name for setting in fields(Warp))
 """The names of the settings that decide which law the tokens have."""
 
 
-def tempered(scores: Tensor, warp: Warp) -> Tensor:
-    """Scores (K, V) divided by the temperature, which is not 0."""
-    return scores if warp.temperature == 1 else scores / warp.temperature
-
-
-def truncated(scores: Tensor, warp: Warp) -> Tensor:
-    """Scores (K, V) with -inf for every token that top-k, top-p or min-p leaves out, as transformers does."""
-    if warp.top_k:
-        least = scores.topk(min(warp.top_k, scores.shape[-1])).values[..., -1:]
-        scores = scores.masked_fill(scores < least, -math.inf)
-    if warp.top_p < 1:
-        ascending, order = scores.sort()
-        is_outside = ascending.softmax(-1).cumsum(-1) <= 1 - warp.top_p
-        is_outside[..., -1] = False
-        scores = scores.masked_fill(is_outside.scatter(-1, order, is_outside), -math.inf)
-    if warp.min_p:
-        probs = scores.softmax(-1)
-        scores = scores.masked_fill(probs < warp.min_p * probs.amax(-1, keepdim=True), -math.inf)
+def warped(scores: Tensor, warp: Warp) -> Tensor:
+    """Scores (K, V) after temperature, which is not 0, and filters; -inf for every token that is left out."""
+    for group in warp.steps:
+        kept = [_STEPS[step](scores, warp) for step in group]
+        scores = reduce(lambda some, others: some.minimum(others), kept)
     return scores
+
+
+def _tempered(scores: Tensor, warp: Warp) -> Tensor:
+    return scores / warp.temperature
+
+
+def _in_top_k(scores: Tensor, warp: Warp) -> Tensor:
+    least = scores.topk(min(warp.top_k, scores.shape[-1])).values[..., -1:]
+    return scores.masked_fill(scores < least, -math.inf)
+
+
+def _in_top_p(scores: Tensor, warp: Warp) -> Tensor:
+    ascending, order = scores.sort()
+    is_outside = ascending.softmax(-1).cumsum(-1) <= 1 - warp.top_p
+    is_outside[..., -1] = False
+    return scores.masked_fill(is_outside.scatter(-1, order, is_outside), -math.inf)
+
+
+def _above_min_p(scores: Tensor, warp: Warp) -> Tensor:
+    probs = scores.softmax(-1)
+    return scores.masked_fill(probs < warp.min_p * probs.amax(-1, keepdim=True), -math.inf)
+
+
+_STEPS: Mapping[str, Callable[[Tensor, Warp], Tensor]] = {
+    "temperature": _tempered, "top_k": _in_top_k, "top_p": _in_top_p, "min_p": _above_min_p,
+}  # fmt: skip
+"""The steps of FILTER_ORDERS, as transformers computes each."""
 
 
 def _is_within(least: float, most: float) -> Callable[[Any], bool]:
@@ -150,5 +216,6 @@ _ALLOWED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "repetition_penalty": (_is_within(1e-3, 1000), "from 0.001 to 1000, where 1 is off"),
     "presence_penalty": _ADDED,
     "frequency_penalty": _ADDED,
+    "filter_order": (lambda value: value in tuple(FILTER_ORDERS), ", ".join(FILTER_ORDERS)),
 }
 """The allowed values of each setting: a test, and the same in words."""

@@ -137,7 +137,9 @@ def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
     """The rows of all laws, the exact one last."""
     pair = inputs.pair_of("embedded", None, "cpu", "float32")
     scorers = inputs.scorers("embedded", None, "cpu", "float32")
-    texts = inputs.token_prompts("embedded_reference", num_prompts, PROMPT_TOKENS, pair.tokenizer.encode)
+    texts = inputs.token_prompts(
+        "embedded_reference", num_prompts, lambda text: pair.tokenizer.encode(text)[:PROMPT_TOKENS]
+    )
     prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
     generator = torch.Generator().manual_seed(0)
     for seed, (name, law) in enumerate(LAWS.items(), start=EXACT_DRAWS):

@@ -96,6 +96,11 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     sums = against_reference(terms, arm.is_shared)
     seen = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
     counts = zip(PLACES, seen, terms.chances.sum(0).tolist(), strict=True)
+    edge = int((terms.is_possible & ~terms.is_inside).sum())
+    at_edge = (
+        f"{edge} tokens lie at the edge of a filter: it leaves them out, and would not if logits were "
+        f"{NEAR_TIE:g} off; rounding decides there, so they count neither for nor against the engine"
+    )
     return Comparison(
         what,
         len(terms.row),
@@ -105,9 +110,10 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         impossible=tuple(arm.ruled_out()),
         without_eos=tuple(arm.without_eos()),
         sensitivity=_sensitivity(terms, sums),
+        facts=(at_edge,) if edge else (),
         details={
             "places": [dict(zip(("places", "observed", "expected"), one, strict=True)) for one in counts],
-            "edge_tokens": int((terms.is_possible & ~terms.is_inside).sum()),
+            "edge_tokens": edge,
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
         },
@@ -120,7 +126,7 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         terms, other = (side[name] for side in sides)
         prompts = _prompts((arm, terms), (control, other))
         sums[name] = against_control(terms, other, prompts, arm.is_shared or control.is_shared)
-        out = rate_difference(~terms.is_possible, ~other.is_possible, prompts)
+        out = rate_difference(~terms.is_inside, ~other.is_inside, prompts)
         groups[name] = {**sums[name].statistics(), "ruled out": out}
     terms, other = (side["all"] for side in sides)
     number = len({row.prompt_token_ids for side in (arm, control) for row in side.transcripts})

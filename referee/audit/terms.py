@@ -28,7 +28,7 @@ from torch import Generator, Tensor
 from referee.rescoring import Stretch, emitted_counts, penalised
 from referee.transcripts import Transcript
 from resispec.audit.z_score import rank_terms
-from resispec.sampling import tempered, truncated
+from resispec.sampling import warped
 
 EDGES = (1, 2, 3, 5, 10, 20, 50, 100, 300)
 """Last place of every bucket but the last, which is open; place 1 is the most probable token."""
@@ -149,7 +149,7 @@ def terms_of(
     on the CPU, for the random shares.
     """
     scores, tokens = penalised(stretch, transcript), stretch.tokens
-    kept = _warped(scores, transcript)
+    kept = warped(scores, transcript)
     is_inside = _at(kept, tokens).isfinite()
     probs = kept.double().softmax(-1)
     surprisal = -torch.where(probs > 0, probs, 1.0).log()
@@ -167,7 +167,7 @@ def terms_of(
     chance = _at(probs, suggested.clamp_min(0)) * (suggested >= 0)
     columns["lookup"] = _indicator((suggested == tokens).double(), chance)
     if draft is not None:
-        law = _warped(penalised(draft, transcript), transcript).double().softmax(-1)
+        law = warped(penalised(draft, transcript), transcript).double().softmax(-1)
         law = torch.nn.functional.pad(law, (0, probs.shape[-1] - law.shape[-1]))
         columns["overdraft"] = _event(law > probs, probs, tokens)
         ratio = (law.clamp_min(1e-300).log() + surprisal).clamp(-LARGEST_RATIO, LARGEST_RATIO)
@@ -204,10 +204,6 @@ def lookups(transcript: Transcript) -> Tensor:
     return torch.tensor(suggested)
 
 
-def _warped(scores: Tensor, transcript: Transcript) -> Tensor:
-    return truncated(tempered(scores, transcript), transcript)
-
-
 def _at(values: Tensor, tokens: Tensor) -> Tensor:
     """Values (K, V) at tokens (K,)."""
     return values.gather(-1, tokens[:, None])[:, 0]
@@ -217,7 +213,7 @@ def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) ->
     """Does a token (K,) survive when the scores (K, V) that are not below its own are NEAR_TIE lower?"""
     own = scores.gather(-1, tokens[:, None])
     lower = (scores - NEAR_TIE * (scores >= own)).scatter(-1, tokens[:, None], own)
-    return _at(_warped(lower, transcript), tokens).isfinite()
+    return _at(warped(lower, transcript), tokens).isfinite()
 
 
 def _function(values: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -63,15 +63,21 @@ def require_mode(mode: str) -> None:
         raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
 
 
-def require_off(engine: str, settings: Sampling, reasons: Mapping[str, str]) -> None:
-    """Raise InvalidInput unless settings are off which an engine has not, or applies in another way.
+def require_law(engine: str, settings: Sampling, apart: Mapping[str, str], orders: Iterable[str]) -> None:
+    """Raise InvalidInput unless an engine can give the law of the settings.
 
-    reasons: the names of those settings, and why each cannot be used.
+    apart: the names of settings that it has not, or applies in another way, and why each must be off. orders:
+    those of FILTER_ORDERS that it can apply.
     """
-    for name, reason in reasons.items():
+    for name, reason in apart.items():
         value, off = getattr(settings, name), getattr(Sampling, name)
         if value != off:
             raise InvalidInput(f"{engine}: {name} is {value}, and {reason}; allowed: {off:g}")
+    if not any(map(settings.is_as_in, orders)):
+        raise InvalidInput(
+            f"{engine}: filter_order is {settings.filter_order}, which is another law there; "
+            f"allowed: {', '.join(orders)}"
+        )
 
 
 def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, context: int) -> None:

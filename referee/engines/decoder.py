@@ -8,10 +8,10 @@ from importlib.metadata import version
 
 import torch
 
-from referee.engines.base import Answer, acceptance, require_off
+from referee.engines.base import Answer, acceptance, require_law
 from resispec.decode import Decoder
 from resispec.models import Pair
-from resispec.sampling import PENALTIES, Sampling
+from resispec.sampling import FILTER_ORDERS, PENALTIES, Sampling
 
 _ABSENT = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
 
@@ -28,7 +28,7 @@ class DecoderEngine:
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for penalties."""
-        require_off(self.name, settings, _ABSENT)
+        require_law(self.name, settings, _ABSENT, FILTER_ORDERS)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""

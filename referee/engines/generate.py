@@ -10,7 +10,7 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig
 
-from referee.engines.base import Answer, require_fit, require_mode, require_off
+from referee.engines.base import Answer, require_fit, require_law, require_mode
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
 from resispec.sampling import Sampling
@@ -51,8 +51,8 @@ class TransformersEngine:
         )
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for penalties that `generate` does not have."""
-        require_off("transformers", settings, _ABSENT)
+        """Raise InvalidInput for penalties that `generate` does not have, and for another order."""
+        require_law("transformers", settings, _ABSENT, ["transformers"])
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""

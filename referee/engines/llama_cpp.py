@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 import xllamacpp
 
 from referee.engines.base import require_mode
@@ -18,27 +19,35 @@ from resispec.models import Pair
 
 
 class LlamaCppEngine(LlamaCpp):
-    """llama.cpp on a pair's target, in float32 with one thread, for as long as this object lives.
+    """llama.cpp on a pair's target, in float32 with torch's threads, for as long as this object lives.
 
     folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
     by_ratio: a draft is accepted by the ratio of its probabilities, as in speculative sampling; llama.cpp's
-    default is to accept what the target draws too.
+    default is to accept what the target draws too. file: a GGUF of the target that is run in place of the
+    one that is written, say with quantised weights, whose products llama.cpp rounds in its own way.
     """
 
     def __init__(
-        self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5, by_ratio: bool = False
+        self,
+        pair: Pair,
+        folder: Path,
+        mode: str = "plain",
+        num_drafted: int = 5,
+        by_ratio: bool = False,
+        file: Path | None = None,
     ) -> None:
         require_mode(mode)
-        models: dict[str, Any] = {"target": pair.target}
+        target: Any = pair.target
+        models = {} if file else {"target": target}
         if mode == "assisted":
             models["draft"] = pair.draft_model()
         for name, model in models.items():
             if not (path := folder / f"{name}.gguf").is_file():
                 write_gguf(model, pair.tokenizer, path)
         params = xllamacpp.CommonParams()  # one request at a time, float32 everywhere, no accelerator
-        params.model.path = str(folder / "target.gguf")
-        params.n_ctx, params.n_parallel, params.n_gpu_layers = models["target"].context, 1, 0
-        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+        params.model.path = str(file or folder / "target.gguf")
+        params.n_ctx, params.n_parallel, params.n_gpu_layers = target.context, 1, 0
+        params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
         params.warmup, params.verbosity = False, 1  # errors alone
@@ -54,4 +63,5 @@ class LlamaCppEngine(LlamaCpp):
             lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
         self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
         super().__init__(Server(self._running.listening_address))
-        self.name, self.version = f"llama.cpp, {mode}", xllamacpp.__version__
+        named = f" of {file.name}" if file else ""
+        self.name, self.version = f"llama.cpp, {mode}{named}", xllamacpp.__version__

@@ -13,7 +13,7 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from referee.engines.base import Answer, require_fit, require_mode, require_off
+from referee.engines.base import Answer, require_fit, require_law, require_mode
 from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
 from resispec.sampling import Sampling
@@ -23,7 +23,7 @@ PRECISE = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CA
 _OTHERWISE = dict.fromkeys(
     ("presence_penalty", "frequency_penalty"),
     "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a transcript's subtracts",
-) | {"min_p": "OpenVINO GenAI's comes before top_p, a transcript's after it"}
+)
 
 
 class OpenVinoEngine:
@@ -56,7 +56,7 @@ class OpenVinoEngine:
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that OpenVINO GenAI defines in another way."""
-        require_off("OpenVINO GenAI", settings, _OTHERWISE)
+        require_law("OpenVINO GenAI", settings, _OTHERWISE, ["openvino"])
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""
@@ -69,6 +69,7 @@ class OpenVinoEngine:
         if asked.do_sample:
             asked.rng_seed = seed
             asked.temperature, asked.top_p = settings.temperature, settings.top_p
+            asked.min_p = settings.min_p
             if settings.top_k:
                 asked.top_k = settings.top_k
         if self._eos is not None:

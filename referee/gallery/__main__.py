@@ -1,8 +1,8 @@
 """Faults that shipped, and what finds them: `python -m referee.gallery`, see docs/gallery.md.
 
-Every engine of the gallery continues prompts with the embedded pair and writes transcripts to
-RESULTS/embedded/gallery/, which are kept: stopped, the same command goes on. Then the usual checks and the
-audit look at them, and RESULTS/embedded/gallery.csv has what they say. An engine that is not installed is
+Every engine of the gallery continues prompts with a pair, the embedded one or another, and writes transcripts
+to RESULTS/PAIR/gallery/, which are kept: stopped, the same command goes on. Then the usual checks and the
+audit look at them, and RESULTS/PAIR/gallery.csv has what they say. An engine that is not installed is
 skipped; `make gallery` installs all of them.
 """
 
@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,11 +22,11 @@ import pandas as pd
 import torch
 
 from referee import inputs
-from referee.audit import measure
+from referee.audit import Arm, measure
 from referee.engines.generate import TransformersEngine
-from referee.gallery.exhibits import EXHIBITS, Exhibit
+from referee.gallery.exhibits import GALLERIES, Exhibit
 from referee.gallery.measures import Questions, checks, curve, verdict, write, write_greedy
-from referee.inputs import count
+from referee.inputs import EMBEDDED, count
 from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript
 from resispec.errors import GOES_ON, InvalidInput, fail, first_line, in_one_line
@@ -34,32 +35,51 @@ from resispec.machine import processor_name
 from resispec.models import Pair
 from resispec.sampling import Sampling
 
-PROMPT_TOKENS = 48
-"""Texts are cut to their first tokens."""
 CODE = ("resispec", "referee", "conf", "pyproject.toml", "constraints.txt")
 """Paths on which the measurement depends."""
 
+NUMBERS = {
+    "prompts": "continued by every engine",
+    "tokens": "new ones a prompt, at most",
+    "greedy": "prompts that are also continued at T = 0",
+    "seeds": "prompts with the same seed again, and another",
+}
+"""Options that stand in place of a gallery's own numbers."""
+
 
 def rows_of(
-    exhibit: Exhibit, pair: Pair, questions: Questions, greedy: Sequence[Transcript], folder: Path
+    exhibit: Exhibit,
+    pair: Pair,
+    questions: Questions,
+    greedy: Sequence[Transcript],
+    folder: Path,
+    arms: dict[str, Arm],
 ) -> Iterator[dict[str, Any]]:
     """The rows of an engine: one for every number of tokens, or one that says why there are none.
 
-    greedy: the target's own continuations. folder: of the files.
+    greedy: the target's own continuations. folder: of the files. arms: of the exhibits before, by their
+    names, to which this one's is added.
     """
     about: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
     try:
         engine = exhibit.make(pair, folder / "models")
-        many = replace(questions, prompts=questions.prompts * exhibit.times)  # each time with other seeds
+        many = replace(
+            questions,
+            prompts=questions.prompts * exhibit.times,  # each time with other seeds
+            settings=replace(questions.settings, **exhibit.settings),
+            first_seed=exhibit.first_seed,
+        )
         answers = write(engine, many, folder / exhibit.stem)
     except (ModuleNotFoundError, InvalidInput) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}
         return
     scorers = pair_scorers(pair)
-    arm = measure(answers["sampled"], *scorers)
+    arm = arms[exhibit.name] = measure(answers["sampled"], *scorers)
+    has_control = exhibit.settings and exhibit.beside != exhibit.name
     about |= {"status": "done", "version": engine.version}
-    about |= checks(answers, greedy, scorers[0]) | verdict(arm)
+    about |= checks(answers, greedy, scorers[0])
+    about |= verdict(arm, arms.get(exhibit.beside) if has_control else None)
     yield from (about | point for point in curve(arm))
 
 
@@ -75,7 +95,7 @@ def gallery(exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folde
         else f"{processor_name()} ({os.cpu_count()} cores)",
     }
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
-    given = pair, questions, greedy, folder
+    given = pair, questions, greedy, folder, dict[str, Arm]()
     return pd.DataFrame([row | source for exhibit in exhibits for row in rows_of(exhibit, *given)])
 
 
@@ -91,16 +111,19 @@ def _git(*arguments: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line when an option or a file does not fit."""
     options = parser().parse_args(arguments)
-    torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
-    folder = options.results / "embedded"
+    given = {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
+    shown, name = replace(GALLERIES[options.pair], **given), (options.pair, options.device, "float32")
+    folder = options.results / options.pair
+    if options.pair == EMBEDDED:
+        torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
 
     def work() -> int:
-        pair = inputs.pair_of("embedded", None, options.device, "float32")
-        encode = pair.tokenizer.encode
-        prompts = inputs.token_prompts("embedded_reference", options.prompts, PROMPT_TOKENS, encode)
-        settings = Sampling(max_new_tokens=options.tokens)
-        questions = Questions(tuple(prompts), settings, options.greedy, options.seeds)
-        frame = gallery(EXHIBITS, pair, questions, folder / "gallery")
+        pair = inputs.pair_of(options.pair, None, *name[1:])
+        encode = partial(inputs.encoded, length=shown.prompt_tokens, of=name)
+        prompts = inputs.token_prompts(shown.dataset, shown.prompts, encode)
+        settings = Sampling(max_new_tokens=shown.tokens)
+        questions = Questions(tuple(prompts), settings, shown.greedy, shown.seeds)
+        frame = gallery(shown.exhibits, pair, questions, folder / "gallery")
         write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
         sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
         return 0
@@ -118,10 +141,9 @@ def parser() -> argparse.ArgumentParser:
     made = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--device", default="cpu", help="cpu, or cuda")
     made.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    made.add_argument("--prompts", type=count, default=80, help="continued at T = 1 by every engine")
-    made.add_argument("--tokens", type=count, default=64, help="new ones a prompt, at most")
-    made.add_argument("--greedy", type=count, default=16, help="prompts that are also continued at T = 0")
-    made.add_argument("--seeds", type=count, default=6, help="prompts with the same seed again, and another")
+    made.add_argument("--pair", choices=list(GALLERIES), default=EMBEDDED, help="of conf/pair")
+    for name, what in NUMBERS.items():
+        made.add_argument(f"--{name}", type=count, help=what)
     return made
 
 

@@ -1,22 +1,25 @@
-"""The engines that the gallery shows: exact ones, faults that shipped, and engines from the package index."""
+"""Engines that the galleries show: exact ones, faults that shipped, and engines from the package index."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from referee.engines import Answer, Engine
 from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
 from referee.gallery import bugs
+from referee.servers.formats import LlamaCpp
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel
+from resispec.drafters import DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.models import Pair
 from resispec.sampling import Sampling
+from resispec.smollm2.package import SMOLLM2, fetched
 from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Verifier, get_verifier
 
@@ -33,6 +36,8 @@ class Exhibit:
     models in other formats; it raises ModuleNotFoundError where a package is not installed. beside: the exact
     engine that its accepted length is compared with. thread: where its fault is told, "" for exact ones.
     times: how many times as many prompts as the others it continues, where a bias needs them to be seen.
+    settings: of its law, in place of the gallery's; with them `beside` is its control arm, which has the
+    same. first_seed: of its answers; arms that are compared draw apart.
     """
 
     name: str
@@ -40,6 +45,8 @@ class Exhibit:
     beside: str
     thread: str = ""
     times: int = 1
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    first_seed: int = 0
 
     @property
     def stem(self) -> str:
@@ -95,6 +102,37 @@ def other(name: str, module: str, engine: str, thread: str = "") -> Exhibit:
     return Exhibit(name, make, "transformers, assisted", thread)
 
 
+def with_defaults(temperature: float) -> Iterator[Exhibit]:
+    """Engines with their own default filters at a temperature; the target alone has each engine's, too."""
+
+    def llama(mode: str = "plain", by_ratio: bool = False, is_packaged: bool = False) -> Any:
+        def make(pair: Pair, folder: Path) -> Engine:
+            engine = import_module("referee.engines.llama_cpp").LlamaCppEngine
+            file = fetched(SMOLLM2) if is_packaged else None
+            return engine(pair, folder, mode, by_ratio=by_ratio, file=file)  # type: ignore[no-any-return]
+
+        return make
+
+    def generate(mode: str) -> Any:
+        return lambda pair, _: counting(TransformersEngine(pair, mode))
+
+    target, plain = "target alone, llama.cpp's filters", "llama.cpp, plain"
+    alone = Decoder(NoDraft(), _STANDARD)
+    cut, chained = {"top_k": bugs.KEPT}, LlamaCpp.DEFAULTS
+    arms: Sequence[tuple[str, Any, str, Mapping[str, Any]]] = (
+        ("transformers, plain", generate("plain"), "transformers, plain", cut),
+        ("transformers, assisted", generate("assisted"), "transformers, plain", cut),
+        (target, lambda pair, _: DecoderEngine(target, pair, alone), target, chained),
+        (plain, llama(), target, chained),
+        ("llama.cpp, draft model", llama("assisted"), plain, chained),
+        ("llama.cpp, draft model by ratio", llama("assisted", by_ratio=True), plain, chained),
+        ("llama.cpp, packaged Q4_1 weights", llama(is_packaged=True), plain, chained),
+    )
+    for number, (name, make, beside, filters) in enumerate(arms):
+        settings, at = {**filters, "temperature": temperature}, f", T = {temperature:g}"
+        yield Exhibit(name + at, make, beside + at, settings=settings, first_seed=10_000 * number)
+
+
 _STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
 _REUSING, _CUT, _ROUNDED = bugs.SharedNoise(_DRAFTS), bugs.CutDrafts(), bugs.RoundedDrafts()
 _WRONG_ROWS, _GREEDY = bugs.WrongRows(_STANDARD.rule), bugs.GreedyVerification(_STANDARD.rule)
@@ -120,3 +158,27 @@ EXHIBITS = (
     ),
     other("OpenVINO GenAI, draft model", "openvino_genai", "OpenVinoEngine", "openvino.md"),
 )
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Exhibits on a pair of conf/pair.
+
+    dataset: of conf/dataset, of which `prompts` are continued, cut to their first `prompt_tokens`, by
+    `tokens` new ones at most. greedy, seeds: number of prompts of the further checks, see `Questions`.
+    """
+
+    exhibits: Sequence[Exhibit]
+    dataset: str
+    prompt_tokens: int
+    prompts: int
+    tokens: int
+    greedy: int
+    seeds: int
+
+
+GALLERIES = {
+    "embedded": Gallery(EXHIBITS, "embedded_reference", 48, 80, 64, 16, 6),
+    "smollm2": Gallery((*with_defaults(0.7), *with_defaults(1.0)), "smollm2_explain", 256, 120, 96, 8, 4),
+}
+"""The galleries by the names of their pairs."""

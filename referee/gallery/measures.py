@@ -19,7 +19,7 @@ from referee.transcripts import Transcript
 from resispec.sampling import Sampling
 
 OTHER_SEED = 1000
-"""First seed where other seeds are asked for; prompt i uses it + i."""
+"""Added to the first seed where other seeds are asked for."""
 FIRST_TOKENS = 50
 PER_DECADE = 5
 """Numbers of tokens between one and ten times as many."""
@@ -30,14 +30,16 @@ NUM_RESAMPLES = 10_000
 class Questions:
     """Questions to every engine of the gallery.
 
-    settings: of the sampled answers. num_greedy: number of prompts that are also continued at temperature 0.
-    num_seeds: number of those sampled twice more, with the same seed and with another.
+    settings: of the sampled answers. first_seed: prompt i has this + i. num_greedy: number of prompts that
+    are also continued at temperature 0. num_seeds: number of those sampled twice more, with the same seed and
+    with another.
     """
 
     prompts: tuple[tuple[int, ...], ...]
     settings: Sampling
     num_greedy: int
     num_seeds: int
+    first_seed: int = 0
 
 
 def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Transcript]]:
@@ -45,12 +47,12 @@ def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Tr
 
     Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
     """
-    few, settings = questions.prompts[: questions.num_seeds], questions.settings
+    few, settings, seed = questions.prompts[: questions.num_seeds], questions.settings, questions.first_seed
     return {
-        "sampled": write_transcripts(engine, questions.prompts, settings, Path(f"{stem}.jsonl")),
+        "sampled": write_transcripts(engine, questions.prompts, settings, Path(f"{stem}.jsonl"), seed),
         "greedy": write_greedy(engine, questions, stem),
-        "again": write_transcripts(engine, few, settings, Path(f"{stem}.again.jsonl")),
-        "others": write_transcripts(engine, few, settings, Path(f"{stem}.others.jsonl"), OTHER_SEED),
+        "again": write_transcripts(engine, few, settings, Path(f"{stem}.again.jsonl"), seed),
+        "others": write_transcripts(engine, few, settings, Path(f"{stem}.others.jsonl"), seed + OTHER_SEED),
     }
 
 
@@ -110,11 +112,13 @@ def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> in
     return sum(row.output_token_ids == other.output_token_ids for row, other in pairs)
 
 
-def verdict(arm: Arm) -> dict[str, Any]:
-    """The audit of all tokens of an engine."""
+def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
+    """The audit of all tokens of an engine, and of their difference from a control arm where there is one."""
     report = audit_arms(arm)
     deciding = report.judgements[0]
-    return {
+    against = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
+    return against | {
+        "edge_tokens": deciding.comparison.details["edge_tokens"],
         "verdict": str(report.finding),
         "reason": deciding.reasons[0],
         "shares_random_numbers": arm.is_shared,

@@ -1,6 +1,6 @@
 """Table and figure of the gallery: what the usual checks and the audit say of every engine.
 
-Usage: python -m referee.gallery.page; it reads RESULTS/embedded/gallery.csv: its pair is the embedded one.
+Usage: python -m referee.gallery.page; it reads RESULTS/PAIR/gallery.csv.
 """
 
 from __future__ import annotations
@@ -61,6 +61,13 @@ NOTES = (
     "deviations out. TV: the total variation a token above which a bias would have shown, by another "
     "temperature or a shift to the draft.",
 )
+CONTROL_HEADER = ("Control", "Edges")
+CONTROL_NOTE = (
+    "Every engine has its own default filters, in its own order, at the temperature T. Control: the verdict "
+    "on the difference from an arm without speculation under the same settings: of drafting engines from the "
+    "plain ones, of llama.cpp's plain one from the target alone. Edges: tokens that a filter leaves out, and "
+    "would not if logits were a little off; rounding decides there, so they are counted and not judged."
+)
 
 
 def read(path: Path) -> pd.DataFrame:
@@ -70,6 +77,7 @@ def read(path: Path) -> pd.DataFrame:
     try:
         frame = pd.read_csv(path)
         texts = ["thread", "status", "verdict", "reason", "device", "git_commit"]
+        texts += [name for name in ("against_control",) if name in frame]
         return frame.assign(**{name: frame[name].fillna("") for name in texts})
     except (ValueError, KeyError) as error:
         raise InvalidInput(f"{path} is no gallery ({first_line(error)}); `make gallery` makes one") from error
@@ -108,23 +116,30 @@ def seeds(row: Mapping[str, Any]) -> str:
     return "obeyed" if row["other_seed_equal"] < row["seed_rows"] else "no effect"
 
 
-def markdown(frame: pd.DataFrame) -> str:
+def markdown(frame: pd.DataFrame, pair: str) -> str:
     """The page: a row for every engine, and the notes; one that did not run says why."""
-    rows = engines(frame)
+    rows, has_faults = engines(frame), bool((frame.thread != "").any())
+    shown = (
+        "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
+    )
+    header, notes = [*HEADER], [*NOTES]
+    if "against_control" in frame:
+        header, notes = [*HEADER, *CONTROL_HEADER], [*NOTES, CONTROL_NOTE]
     by_name = {row["engine"]: row for row in rows}
     cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
-    table = pd.DataFrame(cells, columns=list(HEADER)).replace(r"\|", r"\\|", regex=True)
+    table = pd.DataFrame(cells, columns=header).replace(r"\|", r"\\|", regex=True)
     allowed = _number(frame[frame.status == "done"].allowed_z.max(), ".1f")
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
     return "\n\n".join(
         [
-            "**The gallery: engines with faults that shipped, and exact ones, on the embedded pair.**",
+            f"**The gallery: {shown}, on the {pair} pair.**",
             table.to_markdown(
-                index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(HEADER) - 1)
+                index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(header) - 1)
             ),
-            *(note.format(slow=SLOW, allowed=allowed) for note in NOTES),
-            f"Profile: {EMBEDDED}. Device: {devices}. Commit: {commit}. Made by: make gallery.\n",
+            *(note.format(slow=SLOW, allowed=allowed) for note in notes),
+            f"Profile: {pair}. Device: {devices}. Commit: {commit}. "
+            f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}.\n",
         ]
     )
 
@@ -132,10 +147,11 @@ def markdown(frame: pd.DataFrame) -> str:
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
-        return [name, f"{row['status']}: {row['reason']}", *[ABSENT] * (len(HEADER) - 2)]
+        absent = len(HEADER) - 2 + len(CONTROL_HEADER) * ("against_control" in row)
+        return [name, f"{row['status']}: {row['reason']}", *[ABSENT] * absent]
     value, lower, upper = (_number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
     share = row["accepted_length"] / beside["accepted_length"]
-    length = f"{row['accepted_length']:.2f} ({share:.2f} ×)" if share == share else ABSENT
+    length = _number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
     smallest = max(row["smallest_temperature"], row["smallest_draft"])
     power = f" (TV {smallest:.2g})" if row["verdict"] == "no bias seen" else ""
     return [
@@ -148,6 +164,11 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
         f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
         _number(row["first_biased"], ",.0f"),
         f"**{row['verdict']}**{power}",
+        *(
+            [row["against_control"] or ABSENT, f"{row['edge_tokens']:.0f}"]
+            if "against_control" in row
+            else []
+        ),
     ]
 
 
@@ -163,6 +184,8 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
     )
     caught, wrong = faults.count("biased"), exact.count("biased")
     tokens = max((row["tokens"] for row in done), default=0)
+    if not faults:
+        return f"{wrong or 'none'} of {len(exact)} engines are called biased within {tokens:,.0f} tokens"
     return (
         f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
         f"and {wrong or 'none'} of {len(exact)} exact engines"
@@ -205,9 +228,10 @@ def _lines(
 ) -> Iterator[tuple[float, float, str, str]]:
     """Draw every engine's line; gives its end for `_label_ends`. every: see `engines`."""
     exact, faults = cycle((GREY, marker, "-") for marker in EXACT), cycle(FAULTS)
+    has_faults = any(row["thread"] for row in every)
     later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > done.tokens.max()}
     for name, rows in done.groupby("engine", sort=False):
-        colour, marker, dashes = next(faults if rows.thread.iloc[0] else exact)
+        colour, marker, dashes = next(exact if has_faults and not rows.thread.iloc[0] else faults)
         heights = np.log10(rows.normal_z)
         size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
         axes.plot(rows.tokens, heights, color=colour, marker=marker, linestyle=dashes, **size)
@@ -238,13 +262,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m referee.gallery.page", description=__doc__.splitlines()[0]
     )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of embedded/")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
+    parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")
     options = parser.parse_args(arguments)
-    stem = options.results / EMBEDDED / "gallery"
+    stem = options.results / options.pair / "gallery"
 
     def work() -> int:
         frame = read(stem.with_suffix(".csv"))
-        page, figure = markdown(frame), draw(frame)
+        page, figure = markdown(frame, options.pair), draw(frame)
         write_atomically(stem.with_suffix(".md"), page)
         mpl.rcParams["pdf.fonttype"] = 42  # text stays text
         for suffix, undated in ((".png", ("Software",)), (".pdf", ("CreationDate", "Producer"))):

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from referee.engines.base import Answer, Unanswered, acceptance, require_off
+from referee.engines.base import Answer, Unanswered, acceptance, require_law
 from resispec.errors import InvalidInput, printable
-from resispec.sampling import Sampling
+from resispec.sampling import FILTER_ORDERS, Sampling
 
 if TYPE_CHECKING:
     from referee.servers.client import Server
@@ -26,8 +27,7 @@ class ServedEngine:
     answer tells of it, see `referee.engines.base.acceptance`.
     path: of the endpoint. tokens, read, reason: keys of an answer to the emitted ids, to the prompt as it was
     read (ids or their number), and to why it ended; reasons: those that have another name in a transcript.
-    apart: settings that the engine applies in another way, and how. has_seeds: whether it uses the seed of a
-    request.
+    apart, orders: see `require_law`. has_seeds: whether it uses the seed of a request.
     """
 
     name: str
@@ -37,6 +37,7 @@ class ServedEngine:
     reason: tuple[str | int, ...]
     reasons: Mapping[str, str] = {}
     apart: Mapping[str, str] = {}
+    orders: Sequence[str]
     has_seeds = True
 
     def __init__(self, server: Server, version: str | None) -> None:
@@ -44,7 +45,7 @@ class ServedEngine:
 
     def check(self, settings: Sampling) -> None:
         """See `Engine.check`."""
-        require_off(self.name, settings, self.apart)
+        require_law(self.name, settings, self.apart, self.orders)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""
@@ -90,7 +91,7 @@ class Vllm(ServedEngine):
 
     name, path = "vllm", "/v1/completions"
     tokens, read = ("choices", 0, "token_ids"), ("choices", 0, "prompt_token_ids")
-    reason = ("choices", 0, "finish_reason")
+    reason, orders = ("choices", 0, "finish_reason"), ("vllm",)
     least_temperature = 0.01
     """vLLM raises lower ones to this, but for 0."""
 
@@ -99,7 +100,8 @@ class Vllm(ServedEngine):
         super().__init__(server, name_in(server.get("/version"), "version"))
 
     def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for a temperature that vLLM would change."""
+        """Raise InvalidInput for a temperature that vLLM would change, and for another order."""
+        super().check(settings)
         if 0 < settings.temperature < self.least_temperature:
             raise InvalidInput(
                 f"vllm: temperature is {settings.temperature}, and vLLM would apply "
@@ -108,7 +110,7 @@ class Vllm(ServedEngine):
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
-        return settings.by_name() | {
+        return _numbers(settings) | {
             "prompt": prompt,
             "max_tokens": settings.max_new_tokens,
             "top_k": settings.top_k or -1,  # every version takes -1 for off, only late ones 0
@@ -148,15 +150,25 @@ class Sglang(ServedEngine):
     tokens, read = ("output_ids",), ("meta_info", "prompt_tokens")
     reason = ("meta_info", "finish_reason", "type")
     apart = {"repetition_penalty": "SGLang's counts emitted tokens alone, a transcript's the prompt's too"}
+    orders = ("sglang",)
 
     def __init__(self, server: Server) -> None:
         info = server.get("/server_info") or server.get("/get_server_info")  # the later name first
         super().__init__(server, name_in(info, "version"))
         self.has_seeds = dig(info, "enable_deterministic_inference") is True
 
+    def check(self, settings: Sampling) -> None:
+        """Raise InvalidInput for what its backends do in two ways, too."""
+        super().check(settings)
+        if settings.min_p and settings.top_k and settings.top_p < 1:
+            raise InvalidInput(
+                "sglang: min_p, top_k and top_p are on, and with min_p one backend renormalises between the "
+                "other two and another does not; allowed: two of them"
+            )
+
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
-        sampling = settings.by_name() | {
+        sampling = _numbers(settings) | {
             "max_new_tokens": settings.max_new_tokens,
             "top_k": settings.top_k or -1,  # 0 is refused
             "n": 1,
@@ -180,8 +192,7 @@ class LlamaCpp(ServedEngine):
 
     Parameters and answers: tools/server/README.md (commit 00dc8057ab28c9cb4c79a6dd6dfce07fe779f63b) and
     tools/server/server-task.cpp (commit 00efb3e184262872916bf136b3df63c1822a19bd). Samplers are applied in
-    the order of the request, here that of transformers, which is a transcript's, and those that it does not
-    name are not applied; the server's defaults are top_k 40, top_p 0.95, min_p 0.05 and a temperature of 0.8.
+    the order of the request, and those that it does not name are not applied; see DEFAULTS.
     """
 
     name, path = "llama_cpp", "/completion"
@@ -192,18 +203,22 @@ class LlamaCpp(ServedEngine):
         "llama.cpp's counts the prompt's tokens as well, a transcript's emitted tokens alone",
     )
 
+    orders = tuple(order for order, groups in FILTER_ORDERS.items() if max(map(len, groups)) == 1)
+    DEFAULTS = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"}
+    """The server's own filters, beside which its temperature is 0.8."""
+
     def __init__(self, server: Server) -> None:
         super().__init__(server, name_in(server.get("/props"), "build_info"))
 
     def body(self, prompt: list[int], settings: Sampling, seed: int) -> dict[str, Any]:
         """See `ServedEngine`."""
-        law = settings.by_name()
+        law = _numbers(settings)
         return {
             "repeat_penalty": law.pop("repetition_penalty"),
             **law,
             "repeat_last_n": len(prompt) + settings.max_new_tokens,  # the whole prompt, as in transformers
             "seed": seed,
-            "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p"],
+            "samplers": ["penalties", *chain.from_iterable(FILTER_ORDERS[settings.filter_order])],
             "dynatemp_range": 0.0,
             "mirostat": 0,
             "ignore_eos": False,
@@ -251,6 +266,11 @@ class LlamaCpp(ServedEngine):
 
 FORMATS: Mapping[str, type[Any]] = {engine.name: engine for engine in (LlamaCpp, Sglang, Vllm)}
 """The formats by their names; each makes the engine behind a `Server`, or raises as its `get`."""
+
+
+def _numbers(settings: Sampling) -> dict[str, Any]:
+    """The settings of the law but their order, which is no parameter of a request."""
+    return {name: value for name, value in settings.by_name().items() if name != "filter_order"}
 
 
 def dig(content: Any, *keys: str | int) -> Any:

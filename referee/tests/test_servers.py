@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from toy_server import (
@@ -27,7 +28,7 @@ from referee.servers.client import Server
 from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
-from resispec.sampling import Sampling
+from resispec.sampling import Sampling, filter_order_of
 
 LAW = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 ASKED = {
@@ -75,7 +76,7 @@ def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
     path = tmp_path / "new" / "rows.jsonl"
     rows = write(toy, path)
     assert read_transcripts(path) == rows and list(FORMATS) == ENGINES
-    settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
+    settings = {"temperature": 0.7, "top_p": 1, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
     settings |= {"presence_penalty": 0, "frequency_penalty": 0}
     for index, (row, line) in enumerate(zip(rows, lines(path), strict=True)):
         expected = continuation(list(PROMPTS[index]), 6, 100 + index)
@@ -91,6 +92,25 @@ def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
 def test_no_setting_is_left_to_the_server(toy, tmp_path):
     write(toy, tmp_path / "rows.jsonl", PROMPTS[:1], Sampling(max_new_tokens=6))
     assert toy.posts == [ASKED[toy.engine]]
+
+
+FILTERS = Sampling(temperature=0.7, top_k=5, top_p=0.9, max_new_tokens=6)
+
+
+def test_filters_are_asked_for_in_an_order_that_the_engine_has(toy, tmp_path):
+    own = replace(FILTERS, filter_order=filter_order_of(toy.engine))
+    [row] = write(toy, tmp_path / "own.jsonl", PROMPTS[:1], own)
+    assert row.filter_order == own.filter_order and "filter_order" not in toy.posts[0]
+    if toy.engine == "llama_cpp":
+        assert toy.posts[0]["samplers"] == ["penalties", "top_k", "top_p", "min_p", "temperature"]
+        [row] = write(toy, tmp_path / "asked.jsonl", PROMPTS[:1], FILTERS)
+        assert row.filter_order == "transformers" and toy.posts[1]["samplers"][1] == "temperature"
+    others = {"llama_cpp": "sglang", "vllm": "llama.cpp", "sglang": "vllm"}
+    with pytest.raises(InvalidInput, match=f"filter_order is {others[toy.engine]}, which is another law"):
+        write(toy, tmp_path / "others.jsonl", settings=replace(FILTERS, filter_order=others[toy.engine]))
+    if toy.engine == "sglang":
+        with pytest.raises(InvalidInput, match="min_p, top_k and top_p are on, .* allowed: two of them"):
+            write(toy, tmp_path / "all.jsonl", settings=replace(own, min_p=0.1))
 
 
 def test_sglang_has_no_seed_unless_it_is_deterministic_and_older_ones_tell_it_elsewhere(

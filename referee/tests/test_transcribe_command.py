@@ -9,7 +9,7 @@ import pytest
 from toy_server import ToyServer, continuation
 from toys import save_prompts, save_tiny_pair
 
-from referee import transcribe
+from referee import inputs, transcribe
 from referee.transcripts import read_transcripts
 from resispec.models.checkpoint import read_tokenizer
 
@@ -89,6 +89,59 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
     assert len(read_transcripts(out)) == 2
 
 
+CHAT_PAIR = """# @package _global_
+pair: {{_target_: resispec.models.load_pair, target: {0}/target, draft: {0}/draft, device: "${{device}}",
+       dtype: "${{dtype}}", fingerprint: "${{nobody:}}", label: {{order: 1}}}}
+prompt_template: chat
+"""
+
+
+def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_read(
+    tmp_path, capsys, monkeypatch
+):
+    save_tiny_pair(tmp_path)
+    save_prompts(tmp_path, 3)
+    tokenizer = read_tokenizer(str(tmp_path / "target"))
+    tokenizer.chat_template = "gh{{ messages[0].content }}gh gh"
+    tokenizer.save_pretrained(tmp_path / "target")
+    for group, text in (
+        ("pair", CHAT_PAIR.format(tmp_path)),
+        ("dataset", f"_target_: resispec.data.JsonlDataset\npath: {tmp_path}/prompts.jsonl\n"),
+    ):
+        (tmp_path / "conf" / group).mkdir(parents=True)
+        (tmp_path / "conf" / group / f"toy_{group}.yaml").write_text(text)
+    monkeypatch.setattr(inputs, "CONF", tmp_path / "conf")
+    options = ["--engine", "transformers", "--mode", "assisted", "--target", "toy_pair", "--num-prompts", 3]
+    options += ["--prompts", "toy_dataset", "--prompt-tokens", 4, "--max-new-tokens", 3]
+    assert run(capsys, tmp_path / "rows.jsonl", *options)[0] == 0
+    texts = [json.loads(line)["text"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
+    cut = [tokenizer.decode(tokenizer.encode(text)[:4]) for text in texts]
+    rows = read_transcripts(tmp_path / "rows.jsonl")
+    assert [row.prompt_token_ids for row in rows] == [
+        tuple(tokenizer.encode(f"gh{text}gh gh")) for text in cut
+    ]
+
+
+def test_filters_are_in_the_engines_order_unless_another_one_is_named(tmp_path, capsys):
+    ids = ids_file(tmp_path / "ids.jsonl")
+    asked = ["--prompts", ids, "--num-prompts", 2, "--max-new-tokens", 5, "--temperature", 0.5]
+    with ToyServer("llama_cpp") as toy:
+        options = ["--server", toy.url, "--format", "llama_cpp", *asked, "--top-p", 0.9]
+        assert run(capsys, tmp_path / "own.jsonl", *options)[0] == 0
+        named = ["--filter-order", "transformers"]
+        assert run(capsys, tmp_path / "named.jsonl", *options, *named)[0] == 0
+        assert [post["samplers"][-1] for post in toy.posts] == ["temperature"] * 2 + ["min_p"] * 2
+    orders = [
+        {row.filter_order for row in read_transcripts(tmp_path / f"{name}.jsonl")}
+        for name in ("own", "named")
+    ]
+    assert orders == [{"llama.cpp"}, {"transformers"}]
+    with ToyServer("vllm") as toy:
+        options = ["--server", toy.url, "--format", "vllm", *asked, "--top-p", 0.9, "--min-p", 0.1, *named]
+        code, _, line = run(capsys, tmp_path / "refused.jsonl", *options)
+    assert code == 1 and "filter_order is transformers, which is another law there; allowed: vllm" in line
+
+
 NOBODY = ["--server", "http://127.0.0.1:1"]
 PROMPTS = {
     '{"prompt_token_ids": [1]}\n{"text": "a"}\n': "line 2 has no prompt_token_ids; all rows have",
@@ -108,7 +161,7 @@ OPTIONS = [
     (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
     (["--engine", "transformers", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
-    (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: embedded_"),
+    (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: c4, "),
 ]
 
 

@@ -60,6 +60,8 @@ BAD = {
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
     '{"repetition_penalty": 0}': "repetition_penalty is 0; allowed: from 0.001",
     '{"presence_penalty": "a"}': "presence_penalty is 'a'; allowed: from -1000",
+    '{"filter_order": ["vllm"]}': "filter_order is ['vllm']; allowed: transformers, llama.cpp, vllm",
+    '{"filter_order": "vLLM"}': "filter_order is 'vLLM'; allowed: transformers",
     '{"seed": "x"}': "seed is 'x'; allowed: whole numbers",
     '{"engine": 3}': "engine is 3; allowed: text",
 }

@@ -8,7 +8,7 @@ from referee import rescoring
 from referee.rescoring import Scorer, check_fit, check_numbers, penalised, rescore
 from referee.transcripts import Transcript
 from resispec.errors import InvalidInput, NoVerdict
-from resispec.sampling import tempered, truncated
+from resispec.sampling import warped
 
 PENALTIES = {"repetition_penalty": 1.3, "presence_penalty": 0.5, "frequency_penalty": 0.2}
 
@@ -58,7 +58,7 @@ def test_laws_are_those_that_transformers_generate_draws_from(settings):
     )  # fmt: skip
     row = Transcript(tuple(prompt[0].tolist()), tuple(out.sequences[0, 6:].tolist()), **settings)
     [[stretch]] = rescore([target()], [row])
-    law = truncated(tempered(penalised(stretch, row), row), row).softmax(-1)
+    law = warped(penalised(stretch, row), row).softmax(-1)
     assert len(law) == 24 or row.output_token_ids[-1] == EOS
     torch.testing.assert_close(law, torch.stack(out.scores)[:, 0].softmax(-1), atol=1e-5, rtol=1e-3)
 

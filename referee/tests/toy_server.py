@@ -192,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 PROMPTS = [(5, 6, 7 + index) for index in range(8)]
-SETTINGS = Sampling(temperature=0.7, top_p=0.9, top_k=5, min_p=0.01, max_new_tokens=6)
+SETTINGS = Sampling(temperature=0.7, top_k=5, min_p=0.01, max_new_tokens=6)
 QUICK = {"tries": 3, "first_wait_s": 0.01, "timeout_s": 60}
 ENGINES = sorted(POSTED)
 

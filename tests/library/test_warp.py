@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from itertools import combinations, product
+
 import pytest
 import torch
 from toys import table_pair, tiny_llama
@@ -15,6 +18,7 @@ from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
+from resispec.sampling import FILTER_ORDERS, filter_order_of
 from resispec.transformers import read_warp
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
@@ -49,6 +53,58 @@ def test_laws_are_those_of_transformers(settings):
     assert read_warp(made, do_sample=True) == Warp(**settings)
 
 
+BY_HAND = {
+    # p = (.4, .3, .2, .1), at T = 1/2 as (16, 9, 4, 1) / 30. The mass before a token decides about it.
+    ("temperature and top_p", "transformers"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9)),  # 0 .53 .83
+    ("temperature and top_p", "llama.cpp"): ({"temperature": 0.5, "top_p": 0.75}, (16, 9, 4)),  # 0 .4 .7 .9
+    # The ratios to the largest are 1 .75 .5 .25, and at T = 1/2 their squares.
+    ("temperature and min_p", "transformers"): ({"temperature": 0.5, "min_p": 0.4}, (16, 9)),
+    ("temperature and min_p", "llama.cpp"): ({"temperature": 0.5, "min_p": 0.4}, (16, 9, 4)),
+    # Without the last token the masses are those of (4, 3, 2) / 9.
+    ("top_p and min_p", "transformers"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3, 2)),  # 0 .4 .7
+    ("top_p and min_p", "vllm"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3)),  # 0 .44 .78
+    ("top_p and min_p", "openvino"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3)),
+    # The first two alone have the masses (4, 3) / 7.
+    ("top_k and top_p", "transformers"): ({"top_k": 2, "top_p": 0.5}, (4,)),  # 0 .57
+    ("top_k and top_p", "vllm"): ({"top_k": 2, "top_p": 0.5}, (4,)),
+    ("top_k and top_p", "sglang"): ({"top_k": 2, "top_p": 0.5}, (4, 3)),  # 0 .4
+}
+
+
+@pytest.mark.parametrize(("case", "expected"), BY_HAND.items(), ids=lambda case: "-".join(map(str, case[:2])))
+def test_laws_of_every_order_by_hand(case, expected):
+    settings, kept = expected
+    logits = torch.tensor([[0.2, 0.4, 0.1, 0.3]]).log()  # the tokens 1 3 0 2 by their masses
+    law = torch.zeros(1, 4)
+    law[0, torch.tensor([1, 3, 0, 2][: len(kept)])] = torch.tensor(kept) / sum(kept)
+    torch.testing.assert_close(Warp(**settings, filter_order=case[1]).law(logits), law)
+
+
+def test_two_orders_are_the_same_where_no_law_differs():
+    """For all settings that are on or off, against laws of many random logits."""
+    logits = 2 * torch.randn(200, 12, generator=torch.Generator().manual_seed(5))
+    values = {"temperature": 0.6, "top_k": 5, "top_p": 0.7, "min_p": 0.15}
+    every = [dict(part) for size in range(5) for part in combinations(values.items(), size)]
+    pairs = Counter()
+    for settings, first, other in product(every, FILTER_ORDERS, FILTER_ORDERS):
+        warps = [Warp(**settings, filter_order=order) for order in (first, other)]
+        laws = [warp.law(logits) for warp in warps]
+        is_same = warps[0].is_as_in(other)
+        assert is_same == torch.allclose(*laws, atol=1e-6), (settings, first, other)
+        pairs[is_same] += 1
+    assert min(pairs.values()) > 50
+    assert Warp(temperature=0, top_p=0.5, filter_order="sglang").is_as_in("llama.cpp")
+
+
+def test_an_order_is_named_by_an_engine():
+    names = {"llama_cpp": "llama.cpp", "llama.cpp, plain": "llama.cpp", "vLLM 0.11": "vllm"}
+    names |= {"OpenVINO GenAI, plain": "openvino", "transformers, assisted": "transformers"}
+    names |= {"sglang": "sglang", "mine": "transformers"}
+    assert {name: filter_order_of(name) for name in names} == names
+    with pytest.raises(InvalidInput, match=r"filter_order is 'mine'; allowed: transformers, llama.cpp, vllm"):
+        Warp(filter_order="mine")
+
+
 def test_a_temperature_alone_is_the_softmax_to_the_last_bit_and_greedy_takes_the_first_of_equals():
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         logits = torch.randn(4, 99, generator=torch.Generator().manual_seed(1)).to(dtype)
@@ -78,6 +134,11 @@ def p_value(pair: Pair, method: str, settings: dict[str, float], count: int = 60
 def test_decoding_has_the_warped_law(method, name):
     """Seeded; a fresh seed fails with rate 1e-4."""
     assert p_value(table_pair(vocab=5, seed=3, gap=2.0), method, WARPS[name]) > 1e-4
+
+
+def test_decoding_has_the_law_in_another_order():
+    settings = {"temperature": 0.6, "top_p": 0.7, "filter_order": "llama.cpp"}
+    assert p_value(table_pair(vocab=5, seed=3, gap=2.0), "independent", settings) > 1e-4
 
 
 @pytest.mark.parametrize(

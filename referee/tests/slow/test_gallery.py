@@ -1,6 +1,7 @@
 """The gallery on a tiny pair: what the audit finds, and what the usual checks say."""
 
 import math
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -12,10 +13,10 @@ from referee.audit import Statistic, audit_arms, measure
 from referee.audit.statistics import normal_z
 from referee.gallery import bugs, measures, page
 from referee.gallery.__main__ import gallery, main
-from referee.gallery.exhibits import EXHIBITS, Exhibit
+from referee.gallery.exhibits import EXHIBITS, GALLERIES, Exhibit, with_defaults
 from referee.gallery.measures import Questions, write
 from referee.rescoring import pair_scorers
-from referee.transcripts import Transcript
+from referee.transcripts import Transcript, read_transcripts
 from resispec.core import Tree
 from resispec.draws import Draws
 from resispec.models import Pair
@@ -26,6 +27,7 @@ from resispec.verifiers import Standard, TopDown
 VOCAB = 64
 PROMPTS = tuple((1 + index % 60, 2 + index % 50, 3) for index in range(30))
 ASKED = Questions(PROMPTS, Sampling(max_new_tokens=10), num_greedy=2, num_seeds=2)
+SHORT = Sampling(max_new_tokens=40)
 FEW = replace(ASKED, prompts=PROMPTS[:8], settings=Sampling(max_new_tokens=8))
 BY_NAME = {exhibit.name: exhibit for exhibit in EXHIBITS}
 HERE = [exhibit.name for exhibit in EXHIBITS if "draft model" not in exhibit.name]
@@ -174,10 +176,35 @@ def test_from_engines_to_the_page(pair, tmp_path):
     assert failed.status == "failed" and "prompt_index is None" in failed.reason
 
 
+def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
+    """Those of this process; each draws with seeds of its own, and the page shows what its arm says."""
+    shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
+    frame = gallery(shown, pair, replace(ASKED, settings=SHORT), tmp_path)
+    last = frame.groupby("engine", sort=False).last()
+    assert list(last.verdict) == ["no bias seen"] * 3, last.reason
+    assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]
+    rows = {one.name: read_transcripts(tmp_path / f"{one.stem}.jsonl") for one in shown}
+    settings = {name: {row.setting for row in of_engine} for name, of_engine in rows.items()}
+    cut, chained = "T=0.7, top_k=8", "T=0.7, top_p=0.95, top_k=40, min_p=0.05, in the order of llama.cpp"
+    assert [*settings.values()] == [{cut}, {cut}, {chained}]
+    assert [of_engine[0].seed for of_engine in rows.values()] == [0, 10_000, 20_000]
+    frame.to_csv(tmp_path / "gallery.csv", index=False)
+    text = page.markdown(page.read(tmp_path / "gallery.csv"), "smollm2")
+    assert (
+        "| Control | Edges |" in re.sub(" +", " ", text) and "Made by: make gallery PROFILE=smollm2." in text
+    )
+    [line] = [line for line in text.splitlines() if "assisted, T = 0.7" in line]
+    assert [cell.strip() for cell in line.split("|")[-3:-1]] == ["no bias seen", "0"]
+
+
 def test_every_engine_has_its_files_and_an_exact_one_beside_it_and_a_wrong_option_is_one_line(capsys):
-    assert len({exhibit.stem for exhibit in EXHIBITS}) == len(EXHIBITS)
-    for beside in (BY_NAME[exhibit.beside] for exhibit in EXHIBITS):
-        assert not beside.thread and beside.beside == beside.name
+    for shown in GALLERIES.values():
+        by_name = {exhibit.name: exhibit for exhibit in shown.exhibits}
+        assert len({exhibit.stem for exhibit in by_name.values()}) == len(by_name)
+        for exhibit in by_name.values():
+            beside = by_name[exhibit.beside]
+            assert not beside.thread and beside.settings == exhibit.settings
+    assert all(BY_NAME[exhibit.beside].beside == exhibit.beside for exhibit in EXHIBITS)
     with pytest.raises(SystemExit):
         main(["--prompts", "0"])
     assert (

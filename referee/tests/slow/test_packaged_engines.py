@@ -82,6 +82,37 @@ def test_settings_and_seeds_are_applied(engine, pair, folder, tmp_path):
     assert plain.answer((1, 2), SAMPLED, seed=4).tokens != first.tokens
 
 
+OWN_FILTERS = {
+    "llama_cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"},
+    "openvino_genai": {"top_k": 40, "top_p": 0.8, "min_p": 0.1, "filter_order": "openvino"},
+}
+"""llama.cpp's defaults, and filters that OpenVINO GenAI applies in an order that matters."""
+
+
+def test_filters_are_applied_in_the_engines_own_order_and_another_one_is_a_bias(engine, pair, tmp_path):
+    settings = Sampling(temperature=0.6, max_new_tokens=30, **OWN_FILTERS[engine.package])
+    many = PROMPTS * 3
+    rows = write_transcripts(engine(), many, settings, tmp_path / "rows.jsonl")
+    assert audit_transcripts(rows, pair_scorers(pair)[0]).finding is Finding.NO_BIAS_SEEN
+    others = [replace(row, filter_order="transformers") for row in rows]
+    assert audit_transcripts(others, pair_scorers(pair)[0]).finding is Finding.BIASED
+
+
+def test_a_file_that_is_given_is_run(pair, folder, tmp_path):
+    """It holds the draft, whose law the rows have then, and not the target's."""
+    pytest.importorskip("xllamacpp", reason=EXTRA)
+    from referee.engines.gguf_file import write_gguf
+    from referee.engines.llama_cpp import LlamaCppEngine
+
+    write_gguf(pair.draft_model(), pair.tokenizer, tmp_path / "given.gguf")
+    engine = LlamaCppEngine(pair, tmp_path, file=tmp_path / "given.gguf")
+    rows = write_transcripts(engine, PROMPTS, SAMPLED, tmp_path / "rows.jsonl")
+    target, draft = pair_scorers(pair)
+    assert audit_transcripts(rows, draft).finding is Finding.NO_BIAS_SEEN
+    assert audit_transcripts(rows, target).finding is Finding.BIASED
+    assert not (tmp_path / "target.gguf").exists() and engine.name == "llama.cpp, plain of given.gguf"
+
+
 def test_greedy_decoding_is_that_of_the_model(engine, pair):
     settings, reference = Sampling(temperature=0, max_new_tokens=40), TransformersEngine(pair)
     for mode in ("plain", "assisted"):
@@ -97,8 +128,8 @@ def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair):
     with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
         engine().check(Sampling(presence_penalty=1.0))
     if engine.package == "openvino_genai":
-        with pytest.raises(InvalidInput, match="min_p is 0.1, and OpenVINO GenAI's comes before top_p"):
-            engine().check(Sampling(min_p=0.1))
+        with pytest.raises(InvalidInput, match="filter_order is transformers, which is another law there"):
+            engine().check(Sampling(min_p=0.1, top_p=0.9))
         with pytest.raises(
             InvalidInput, match="the prompt holds token 64; the model's vocabulary ends at 63"
         ):

@@ -1,0 +1,107 @@
+"""Filters in an engine's own order: the right one is not accused, a wrong one is; edges are counted alone."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from toy_engine import hot, target, write
+
+from referee.audit import Finding, audit_arms, measure, report_lines
+from referee.audit import audit_transcripts as audit
+from referee.transcripts import Transcript, line_of, read_transcripts
+from resispec.errors import InvalidInput
+from resispec.sampling import FILTER_ORDERS, Warp
+
+SETTINGS = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.15}
+"""Laws differ between the orders at most tokens of the toy's law."""
+DISTINCT = ("transformers", "llama.cpp", "vllm", "sglang")
+"""The fifth order makes the laws of vLLM's."""
+CUT = {"temperature": 0.7, "top_p": 0.9}
+
+
+def drawing(**settings):
+    """The law of an engine that applies these settings."""
+    return lambda logits, _: Warp(**settings).law(logits)
+
+
+@pytest.fixture(scope="module")
+def wrote():
+    """Rows that an engine of each order wrote, as long as no order is told."""
+    return {order: write(drawing(**SETTINGS, filter_order=order), **SETTINGS) for order in DISTINCT}
+
+
+@pytest.mark.parametrize("order", DISTINCT)
+def test_a_wrong_order_is_found_and_the_right_one_is_not_accused(wrote, order):
+    for told in FILTER_ORDERS:
+        rows = [replace(row, filter_order=told) for row in wrote[order]]
+        is_right = Warp(**SETTINGS, filter_order=order).is_as_in(told)
+        report = audit_arms(measure(rows, target()))
+        assert report.finding is (Finding.NO_BIAS_SEEN if is_right else Finding.BIASED), (order, told)
+
+
+def test_the_name_of_an_engine_is_enough(wrote, tmp_path):
+    path = tmp_path / "rows.jsonl"
+    silent = {"filter_order": "transformers", "engine": "llama.cpp, assisted"}
+    lines = [line_of(replace(row, **silent)) for row in wrote["llama.cpp"]]
+    path.write_text("".join(line.replace('"filter_order":"transformers",', "") for line in lines))
+    rows = read_transcripts(path)
+    assert {row.filter_order for row in rows} == {"llama.cpp"}
+    assert audit(rows, target()).finding is Finding.NO_BIAS_SEEN
+    path.write_text("".join(lines))  # what a row says counts, whoever wrote it
+    assert audit(read_transcripts(path), target()).finding is Finding.BIASED
+
+
+def test_a_setting_names_the_order_where_it_matters():
+    def setting(**values):
+        return Transcript((1,), (2,), **values).setting
+
+    assert setting(**CUT, filter_order="vllm") == "T=0.7, top_p=0.9"
+    assert setting(**CUT, filter_order="llama.cpp") == "T=0.7, top_p=0.9, in the order of llama.cpp"
+    assert setting(top_k=5, temperature=0.5, filter_order="llama.cpp") == "T=0.5, top_k=5"
+    rows = write(rows=4, **CUT)
+    with pytest.raises(InvalidInput, match=r"settings T=0.7, top_p=0.9, in the order of llama.cpp and T=0.7"):
+        audit([replace(row, filter_order="llama.cpp", seed=1) for row in rows], target(), control=rows)
+
+
+def edged(shift: float):
+    """The law of an engine whose nucleus is cut by logits that are off by so much at random."""
+    noise = torch.Generator().manual_seed(1)
+
+    def law(logits, _):
+        scores = logits / CUT["temperature"]
+        off = scores + shift * torch.randn(scores.shape, generator=noise, dtype=scores.dtype)
+        is_kept = Warp(top_p=CUT["top_p"]).law(off) > 0
+        return scores.masked_fill(~is_kept, -math.inf).softmax(-1)
+
+    return law
+
+
+def test_tokens_at_the_edge_of_a_nucleus_are_counted_and_not_accused():
+    report = audit_arms(measure(write(edged(0.02), **CUT), target()))
+    comparison = report.judgements[0].comparison
+    assert report.finding is Finding.NO_BIAS_SEEN and comparison.details["edge_tokens"] > 0
+    edge = f"{comparison.details['edge_tokens']} tokens lie at the edge of a filter"
+    assert sum(edge in line for line in report_lines(report)) == 1
+    exact = audit_arms(measure(write(edged(0.0), **CUT), target()))
+    assert exact.judgements[0].comparison.facts == () and exact.finding is Finding.NO_BIAS_SEEN
+
+
+def test_tokens_far_from_the_edge_are_accused():
+    report = audit_arms(measure(write(hot(0.7), **CUT), target()))
+    assert report.finding is Finding.BIASED
+    assert "which T=0.7, top_p=0.9 rules out" in report.judgements[0].reasons[0]
+
+
+def test_a_nucleus_that_is_a_little_larger_than_the_controls_is_a_difference():
+    """Its tokens are all at the edge, so the target alone cannot tell them from rounding."""
+    settings = {"temperature": 1.0, "top_p": 0.9}
+    arms = [
+        measure(write(drawing(top_p=size), seed=seed, **settings), target())
+        for seed, size in enumerate((0.925, 0.9))
+    ]
+    assert all(bool(arm.terms.is_possible.all()) for arm in arms)
+    report = audit_arms(*arms)
+    assert report.finding is Finding.BIASED and report.judgements[0].reasons[0].startswith("ruled out z = ")
