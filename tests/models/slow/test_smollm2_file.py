@@ -68,7 +68,9 @@ def test_greedy_answers_are_llama_cpps_but_where_two_tokens_are_nearly_as_good(p
         margins.append(margins_of(pair, prompt, engine.answer(prompt, settings, 0).tokens))
     differing = torch.cat([row[row > 0] for row in margins])
     num_places, same = sum(map(len, margins)), sum(not bool((row > 0).any()) for row in margins)
-    print(f"{engine.name}: {same} of {len(NAMES)} answers are the same; {len(differing)} of {num_places} tokens")
+    print(
+        f"{engine.name}: {same} of {len(NAMES)} answers are the same; {len(differing)} of {num_places} tokens"
+    )
     print("differ, by margins of", [round(margin, 4) for margin in sorted(differing.tolist())])
     if engine.is_quantised:
         assert differing.max(initial=0) if False else True
