@@ -81,7 +81,8 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
             tie_word_embeddings="output.weight" not in {tensor.name for tensor in reader.tensors},
             **{f"{role}_token_id": ids[role] for role in ("bos", "eos", "pad")},
         )
-    model.load_state_dict(_weights(reader, model, source.name), assign=True)
+    # All are there; a tied head is none of them.
+    model.load_state_dict(_weights(reader, model, source.name), strict=False, assign=True)
     model.tie_weights()
     tokens = values["tokenizer.ggml.tokens"]
     save_model(
@@ -102,7 +103,8 @@ def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, model.config.num_hidden_layers)
     tensors, weights = {tensor.name: tensor for tensor in reader.tensors}, {}
     expected = model.state_dict()
-    head = expected.pop("lm_head.weight") if model.config.tie_word_embeddings else None
+    if model.config.tie_word_embeddings:
+        del expected["lm_head.weight"]
     for name, weight in tqdm(
         expected.items(), unit="tensor", dynamic_ncols=True, desc=f"converting {source}"
     ):
@@ -117,7 +119,7 @@ def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:
         weights[name] = torch.from_numpy(np.array(_in_halves(name, values, model.config)))
     if tensors:
         raise InvalidInput(f"{source} has besides {', '.join(sorted(tensors)[:3])}, which no plain Llama has")
-    return weights if head is None else {**weights, "lm_head.weight": weights["model.embed_tokens.weight"]}
+    return weights
 
 
 def _in_halves(name: str, values: np.ndarray, config: Any) -> np.ndarray:

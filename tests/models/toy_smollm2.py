@@ -11,16 +11,16 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from referee.engines import gguf_file
 from resispec.models import Pair, build_llama, load_pair, save_model
 
-SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<file_sep>")
 TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
     " + '<|im_end|>\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-TEXT = "def add(a, b): return a + b  # the sum of 12 and 345\nIt adds what it is given, says the docstring. "
+TEXT = "def add(a, b): return a + b  # the sum of 12,    3 and 456\nIt adds what it is given, says the docstring. "
 
 
 def toy_tokenizer() -> Tokenizer:
-    """A byte-level BPE tokenizer of 320 tokens, the first three of them special, that keeps digits apart."""
+    """A byte-level BPE tokenizer of 320 tokens, the first four of them special, that keeps digits apart."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
         pre_tokenizers.Digits(individual_digits=True),
@@ -55,7 +55,7 @@ def toy_pair(folder: Path, is_tied: bool = True) -> Pair:
             weight.data = torch.from_numpy(rounded.copy())
         else:
             weight.data.uniform_(0.5, 1.5)
-    unk, bos, eos = SPECIAL
+    unk, bos, eos, _ = SPECIAL
     roles = {"bos_token": bos, "eos_token": eos, "unk_token": unk, "pad_token": eos}
     save_model(model, toy_tokenizer(), folder, **roles, chat_template=TEMPLATE)
     return load_pair(str(folder), None)
