@@ -1,4 +1,4 @@
-"""The questions that this installation's text gives: what training asks shares nothing with what is measured."""
+"""The questions that this installation gives: what training asks shares nothing with what is measured."""
 
 import gzip
 import json
