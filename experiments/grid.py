@@ -38,7 +38,7 @@ NEUTRAL = ("profile=", "results=", "name=", "jobs=", "wandb.", "hydra/launcher",
 """How overrides begin that leave an artefact the cells of its profile; of others the cells are compared."""
 _OF_PROFILE = ("axes.", "prompt_counts.", "artefacts.")  # what experiments refer to
 LEFT_OUT = "place to them"
-"""What a profile does not give to artefacts and parts that its `artefacts` leave out."""
+"""The thing that a profile does not give to artefacts and parts which its `artefacts` leave out."""
 SYNTAX = "a,b, choice(a,b), range(start,stop,step) and, for options of a group, glob(pattern)"
 
 

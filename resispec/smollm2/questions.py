@@ -64,7 +64,7 @@ About = TypeVar("About", Function, Document)
 
 
 @dataclass(frozen=True)
-class Kind:
+class QuestionKind:
     """A kind of question. weight: share of the documents that are asked about so, relative to other kinds.
 
     ask: makes the text of a document; "" where there is nothing to ask.
@@ -84,20 +84,20 @@ def _page(instruction: str) -> Callable[[Document], str]:
 
 # The kinds that are measured have the most weight; "complete" gives a head alone, as HumanEval does.
 FUNCTION_KINDS = {
-    EXPLAIN: Kind(5, _code("Explain what this function does.")),
-    "complete": Kind(6, lambda function: function.head),
-    "docstring": Kind(2, _code("Write a docstring for this function.", "bare")),
-    "lines": Kind(1, _code("Go through this function line by line.")),
-    "usage": Kind(1, _code("Show an example of how to use this function.")),
-    "test": Kind(1, _code("Write a test for this function.")),
-    "improve": Kind(1, _code("How could this function be improved?")),
+    EXPLAIN: QuestionKind(5, _code("Explain what this function does.")),
+    "complete": QuestionKind(9, lambda function: function.head),
+    "docstring": QuestionKind(2, _code("Write a docstring for this function.", "bare")),
+    "lines": QuestionKind(1, _code("Go through this function line by line.")),
+    "usage": QuestionKind(1, _code("Show an example of how to use this function.")),
+    "test": QuestionKind(1, _code("Write a test for this function.")),
+    "improve": QuestionKind(1, _code("How could this function be improved?")),
 }
 PAGE_KINDS = {
-    SUMMARISE: Kind(6, _page("Summarise this page of the documentation.")),
-    "beginner": Kind(1, _page("Explain this to somebody who is new to Python.")),
-    "points": Kind(1, _page("List the most important points of this text.")),
-    "quiz": Kind(1, _page("Write three questions that this text answers, with their answers.")),
-    "example": Kind(1, _page("Give a short example in Python for what this text says.")),
+    SUMMARISE: QuestionKind(6, _page("Summarise this page of the documentation.")),
+    "beginner": QuestionKind(1, _page("Explain this to somebody who is new to Python.")),
+    "points": QuestionKind(1, _page("List the most important points of this text.")),
+    "quiz": QuestionKind(1, _page("Write three questions that this text answers, with their answers.")),
+    "example": QuestionKind(1, _page("Give a short example in Python for what this text says.")),
 }
 
 
@@ -162,8 +162,10 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
         measured += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
     for name in tqdm(training, unit="file", dynamic_ncols=True, desc="questions: training files"):
         module = parsed(sources[name])
-        functions += _functions(name, sources[name], module, recipe.max_chars)
-        pages += docstrings(name, module)
+        of_file = list(_functions(name, sources[name], module, recipe.max_chars))
+        asked_about = {function.id for function in of_file}
+        functions += of_file
+        pages += [page for page in docstrings(name, module) if page.id not in asked_about]
     chunks = [
         Document(f"{run.id}#{number}", chunk)
         for run in reference.training
@@ -232,7 +234,7 @@ def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
 
 
 def _ask(
-    name: str, documents: Iterable[Function | Document], kinds: Mapping[str, Kind], count: int
+    name: str, documents: Iterable[Function | Document], kinds: Mapping[str, QuestionKind], count: int
 ) -> list[Prompt]:
     """Questions about the first documents, one each; a document's name decides its kind.
 

@@ -16,13 +16,16 @@ from resispec.files import cache_root
 from resispec.smollm2 import SmolLM2Dataset, questions
 from resispec.smollm2.questions import FUNCTION_KINDS, PAGE_KINDS, QuestionsRecipe, make_questions
 
-RECIPE = QuestionsRecipe(num_functions=60, num_pages=60, num_prompts=12, max_chars=480)
+RECIPE = QuestionsRecipe(num_functions=60, num_pages=60, num_prompts=12, max_chars=600)
 SHARED = "    # A remark that a function of both sides has, and long enough to be content.\n    shared = 1\n"
 
 
 def function(number, docstring):
     lines = [f"    value_{number}_{line} = argument * {number} + {line}\n" for line in range(6)]
-    about = f"Return a number of module {number}.\n\n    It is made of {number} and the argument."
+    # Long enough to be a page, were its function not asked about.
+    about = (
+        f"Return a number of module {number}.\n\n    It is made of {number} and the argument" + ", again" * 20
+    )
     text = f'    """{about}\n    """\n'
     return f"def make_{number}(argument):\n{text * docstring}{''.join(lines)}\n    return argument\n\n\n"
 
@@ -110,7 +113,7 @@ def test_a_function_and_a_page_with_a_held_out_paragraph_are_not_asked_about(sou
     )[0]
     for name in (*held_out, copied):
         changed[name] = sources[name].replace(returned, SHARED.encode() + returned)
-    again = make_questions(dataclasses.replace(RECIPE, max_chars=600), changed)
+    again = make_questions(dataclasses.replace(RECIPE, max_chars=800), changed)
     assert all("A remark that" in prompt.text for prompt in again["explain"])
     assert "A remark that" not in "".join(prompt.text for prompt in again["training"])
     assert not any(
@@ -134,7 +137,7 @@ def test_the_order_is_that_of_every_machine(sources, made):
     shuffled = dict(sorted(sources.items(), reverse=True))
     assert make_questions(RECIPE, shuffled) == made
     lines = [f"{name} {prompt.id} {prompt.text}" for name, prompts in made.items() for prompt in prompts]
-    assert hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] == "330e556b3c15d6d1"
+    assert hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16] == "550d0ba32156ecbd"
     more = make_questions(dataclasses.replace(RECIPE, num_prompts=15), sources)
     assert more["explain"][:12] == made["explain"] and more["summarise"][:12] == made["summarise"]
 

@@ -236,6 +236,11 @@ def test_a_plan_older_than_its_configuration_says_so(
     write_plan(tmp_path, "table2", cells[:1], part="chain")
     absent = [line.split(" that ")[0] for line in read_plan("table2", "embedded", tmp_path).stale]
     assert absent == [f"table2 has a part {part}" for part in ("eagle", "sampled", "sequoia")]
+    names = {"artefacts": {"table2/eagle": None, "table2/sampled": {"tree": "chain"}, "table3": None}}
+    (tmp_path / "conf" / "profile").mkdir(parents=True)
+    (tmp_path / "conf" / "profile" / "embedded.yaml").write_text(json.dumps(names))
+    absent = [line.split(" that ")[0] for line in read_plan("table2", "embedded", tmp_path).stale]
+    assert absent == [f"table2 has a part {part}" for part in ("sampled", "sequoia")]  # one is left out
 
 
 def test_an_artefact_is_made_by_make_and_a_slice_by_its_own_command(
