@@ -29,7 +29,7 @@ FILTER_ORDERS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "llama.cpp": (("top_k",), ("top_p",), ("min_p",), ("temperature",)),
     "vllm": (("temperature",), ("min_p",), ("top_k",), ("top_p",)),
     "sglang": (("temperature",), ("top_k", "top_p"), ("min_p",)),
-    "openvino": (("top_k",), ("temperature",), ("min_p",), ("top_p",)),
+    "openvino": (("temperature",), ("top_k",), ("top_p",), ("min_p",)),
 }
 """The steps from scores to a law, in the order of each engine. Steps of one tuple see the same scores, and a
 token stays that all of them keep; after it the masses of what stays are those of a law again.
@@ -37,7 +37,8 @@ token stays that all of them keep; after it the masses of what stays are those o
 Read in 2026: transformers 5.23.0, `_get_logits_processor` (generation/utils.py); llama.cpp, the default chain
 `common_params_sampling::samplers` (common/common.h), of which the samplers that are off by default are left
 out; vLLM, `Sampler` (v1/sample/sampler.py); SGLang, `Sampler` (srt/layers/sampler.py), `filter_apply_order`
-"joint"; OpenVINO GenAI, `LogitProcessor` (src/cpp/src/sampling/logit_processor.hpp).
+"joint". OpenVINO GenAI's is measured: of all orders only those with this law explain what the wheel 2026.4.1
+emits (0 or 1 of 4,000 tokens outside of the filters). Its source at commit 0731d8ec has min-p before top-p.
 """
 
 

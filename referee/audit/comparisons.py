@@ -45,6 +45,7 @@ class Comparison:
     the settings that have enough tokens. impossible: events that cannot happen and did, a line each. open:
     why the statistics are not to be trusted, a line each; nothing is biased then. without_eos: as `open`, but
     only where `eos` deviates. sensitivity: for kinds of bias, the total variation that one standard error is.
+    excused: the share of tokens at the edge of a filter, which is a total variation that no statistic sees.
     smallest_share: of rows at temperature 0, the share of tokens which are not greedy that would have been
     found with probability POWER. facts: other lines for a reader. details: numbers alone.
     """
@@ -58,6 +59,7 @@ class Comparison:
     open: tuple[str, ...] = ()
     without_eos: tuple[str, ...] = ()
     sensitivity: Mapping[str, float] = field(default_factory=dict)
+    excused: float = 0.0
     smallest_share: float | None = None
     facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
@@ -110,6 +112,7 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         impossible=tuple(arm.ruled_out()),
         without_eos=tuple(arm.without_eos()),
         sensitivity=_sensitivity(terms, sums),
+        excused=edge / len(terms.row),
         facts=(at_edge,) if edge else (),
         details={
             "places": [dict(zip(("places", "observed", "expected"), one, strict=True)) for one in counts],
@@ -260,7 +263,8 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     """Judge a comparison.
 
     undecided: the statistics are doubtful. biased: otherwise, when something impossible happened or a
-    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens.
+    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens, or
+    where more of them are excused than the least bias that would have been seen.
     no bias seen: otherwise.
     """
     every = [(group, *named) for group, part in comparison.groups.items() for named in part.items()]
@@ -279,6 +283,11 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
         smallest["tokens that are not greedy"] = comparison.smallest_share
     is_short = comparison.effective < MIN_TOKENS
     few = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
+    seen = max(smallest.values(), default=1.0)
+    edges = (
+        f"{comparison.excused:.2g} of the tokens lie at the edge of a filter, where a total variation above "
+        f"{seen:.2g} is to be seen: other arithmetic, or filters or an order that the rows do not say"
+    )
     nothing = f"no deviation ({comparison.tokens} tokens)"
     if every:
         largest = max(abs(statistic.z) for *_, statistic in every)
@@ -290,6 +299,7 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
         (Finding.BIASED, deviations),
         (Finding.UNDECIDED, (few,) if is_short else ()),
+        (Finding.UNDECIDED, (edges,) if comparison.excused > seen else ()),
         (Finding.NO_BIAS_SEEN, (nothing,)),
     )
     return JudgedComparison(judgement.finding, judgement.reasons, comparison, smallest)

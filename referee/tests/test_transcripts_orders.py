@@ -18,7 +18,7 @@ from resispec.sampling import FILTER_ORDERS, Warp
 SETTINGS = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.15}
 """Laws differ between the orders at most tokens of the toy's law."""
 DISTINCT = ("transformers", "llama.cpp", "vllm", "sglang")
-"""The fifth order makes the laws of vLLM's."""
+"""The fifth order makes the laws of transformers'."""
 CUT = {"temperature": 0.7, "top_p": 0.9}
 
 
@@ -87,6 +87,19 @@ def test_tokens_at_the_edge_of_a_nucleus_are_counted_and_not_accused():
     assert sum(edge in line for line in report_lines(report)) == 1
     exact = audit_arms(measure(write(edged(0.0), **CUT), target()))
     assert exact.judgements[0].comparison.facts == () and exact.finding is Finding.NO_BIAS_SEEN
+
+
+def test_no_verdict_is_good_where_more_tokens_are_excused_than_the_bias_that_would_have_been_seen():
+    """At a low temperature a nucleus of .82 has only tokens inside one of .7, or at its edge."""
+    settings = {"temperature": 0.3, "top_p": 0.7}
+    arm = measure(write(drawing(temperature=0.3, top_p=0.82), **settings), target())
+    assert bool(arm.terms.is_possible.all())
+    report = audit_arms(arm)
+    assert report.finding is Finding.UNDECIDED, report.judgements[0]
+    assert (
+        "of the tokens lie at the edge of a filter, where a total variation"
+        in report.judgements[0].reasons[0]
+    )
 
 
 def test_tokens_far_from_the_edge_are_accused():

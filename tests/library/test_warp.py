@@ -63,7 +63,7 @@ BY_HAND = {
     # Without the last token the masses are those of (4, 3, 2) / 9.
     ("top_p and min_p", "transformers"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3, 2)),  # 0 .4 .7
     ("top_p and min_p", "vllm"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3)),  # 0 .44 .78
-    ("top_p and min_p", "openvino"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3)),
+    ("top_p and min_p", "openvino"): ({"top_p": 0.72, "min_p": 0.3}, (4, 3, 2)),
     # The first two alone have the masses (4, 3) / 7.
     ("top_k and top_p", "transformers"): ({"top_k": 2, "top_p": 0.5}, (4,)),  # 0 .57
     ("top_k and top_p", "vllm"): ({"top_k": 2, "top_p": 0.5}, (4,)),

@@ -8,7 +8,7 @@ from importlib import import_module
 import pytest
 from toys import save_tiny_pair
 
-from referee.audit import Finding, audit_transcripts
+from referee.audit import Finding, audit_arms, audit_transcripts, measure
 from referee.engines import write_transcripts
 from referee.engines.generate import TransformersEngine
 from referee.rescoring import pair_scorers
@@ -84,18 +84,20 @@ def test_settings_and_seeds_are_applied(engine, pair, folder, tmp_path):
 
 OWN_FILTERS = {
     "llama_cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"},
-    "openvino_genai": {"top_k": 40, "top_p": 0.8, "min_p": 0.1, "filter_order": "openvino"},
+    "openvino_genai": {"top_p": 0.7, "min_p": 0.3, "filter_order": "openvino"},
 }
-"""llama.cpp's defaults, and filters that OpenVINO GenAI applies in an order that matters."""
+"""llama.cpp's defaults, and filters whose order matters in OpenVINO GenAI."""
+OTHER_ORDERS = {"llama_cpp": "transformers", "openvino_genai": "vllm"}
 
 
-def test_filters_are_applied_in_the_engines_own_order_and_another_one_is_a_bias(engine, pair, tmp_path):
+def test_filters_are_applied_in_the_engines_own_order_and_another_one_does_not_pass(engine, pair, tmp_path):
     settings = Sampling(temperature=0.6, max_new_tokens=30, **OWN_FILTERS[engine.package])
     many = PROMPTS * 3
     rows = write_transcripts(engine(), many, settings, tmp_path / "rows.jsonl")
-    assert audit_transcripts(rows, pair_scorers(pair)[0]).finding is Finding.NO_BIAS_SEEN
-    others = [replace(row, filter_order="transformers") for row in rows]
-    assert audit_transcripts(others, pair_scorers(pair)[0]).finding is Finding.BIASED
+    arm = measure(rows, pair_scorers(pair)[0])
+    assert audit_arms(arm).finding is Finding.NO_BIAS_SEEN and int((~arm.terms.is_inside).sum()) <= 4
+    others = [replace(row, filter_order=OTHER_ORDERS[engine.package]) for row in rows]
+    assert audit_arms(measure(others, pair_scorers(pair)[0])).finding is not Finding.NO_BIAS_SEEN
 
 
 def test_a_file_that_is_given_is_run(pair, folder, tmp_path):
@@ -128,8 +130,8 @@ def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair):
     with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
         engine().check(Sampling(presence_penalty=1.0))
     if engine.package == "openvino_genai":
-        with pytest.raises(InvalidInput, match="filter_order is transformers, which is another law there"):
-            engine().check(Sampling(min_p=0.1, top_p=0.9))
+        with pytest.raises(InvalidInput, match="filter_order is vllm, which is another law there"):
+            engine().check(Sampling(min_p=0.1, top_p=0.9, filter_order="vllm"))
         with pytest.raises(
             InvalidInput, match="the prompt holds token 64; the model's vocabulary ends at 63"
         ):
