@@ -73,8 +73,8 @@ ANSWERS = AnswersRecipe()
 
 
 @dataclass(frozen=True)
-class DrafterRecipe(Kept):
-    """The target's answers, and the settings by which a drafter learns from them."""
+class LearntRecipe(Kept):
+    """Settings by which a drafter learns from the target's answers."""
 
     training: DistillationRecipe | Eagle3Recipe
     answers: AnswersRecipe = ANSWERS
@@ -97,7 +97,7 @@ EAGLE3_RECIPE = Eagle3Recipe(
     num_draftable=8192, depth=4, steps=500, batch_size=8, learning_rate=5e-4, warmup_steps=50
 )
 DISTILLED, EAGLE3 = "distilled", "eagle3"
-DRAFTERS = {DISTILLED: DrafterRecipe(DISTILLATION), EAGLE3: DrafterRecipe(EAGLE3_RECIPE)}
+DRAFTERS = {DISTILLED: LearntRecipe(DISTILLATION), EAGLE3: LearntRecipe(EAGLE3_RECIPE)}
 """Drafters by name: an independent draft model, and one on the target's features."""
 
 

@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from resispec.models import Eagle3Module, load_pair, save_eagle
 from resispec.smollm2.answers import read_answers
-from resispec.smollm2.recipe import DrafterRecipe
+from resispec.smollm2.recipe import LearntRecipe
 from resispec.training import CHECKPOINT
 from resispec.training.drafters import new_training
 
 TOKEN_IDS = "token_ids.safetensors"
 
 
-def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
+def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
     """Write the drafter into `folder`, going on from the checkpoint there; return facts for the manifest."""
     sequences = read_answers(recipe.answers.folder())
     pair = load_pair(str(recipe.answers.target.folder()), None)

@@ -16,7 +16,7 @@ from resispec.models import load_pair
 from resispec.smollm2 import __main__ as command
 from resispec.smollm2 import answers, recipe
 from resispec.smollm2.questions import QuestionsRecipe
-from resispec.smollm2.recipe import AnswersRecipe, DrafterRecipe, TargetRecipe
+from resispec.smollm2.recipe import AnswersRecipe, LearntRecipe, TargetRecipe
 from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
@@ -47,8 +47,8 @@ class ToyQuestions(QuestionsRecipe):
 TARGET = ToyTarget()
 ANSWERS = AnswersRecipe(TARGET, ToyQuestions(), count=20, max_new_tokens=6, batch_size=4)
 DRAFTERS = {
-    "distilled": DrafterRecipe(DistillationRecipe((0, 3), 24, **LEARNING), ANSWERS),
-    "eagle3": DrafterRecipe(Eagle3Recipe(24, depth=2, **LEARNING), ANSWERS),
+    "distilled": LearntRecipe(DistillationRecipe((0, 3), 24, **LEARNING), ANSWERS),
+    "eagle3": LearntRecipe(Eagle3Recipe(24, depth=2, **LEARNING), ANSWERS),
 }
 
 
