@@ -193,7 +193,7 @@ def test_the_tokenizer_its_template_and_the_end_token_come_along(tmp_path, monke
         TEXT,
         "12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600",
         "<|im_start|>user\nhi<|im_end|>",
-        " <|im_end|> x",
+        " <|im_end|> x <file_sep>",
         "",
     ]
     for text in texts:

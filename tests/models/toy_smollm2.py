@@ -16,7 +16,7 @@ TEMPLATE = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content']"
     " + '<|im_end|>\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
-TEXT = "def add(a, b): return a + b  # the sum of 12,    3 and 456\nIt adds what it is given, says the docstring. "
+TEXT = "def add(a, b): return a + b  # the sum of 12,    3 and 456\nIt adds them, says the docstring. "
 
 
 def toy_tokenizer() -> Tokenizer:
