@@ -90,7 +90,7 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     assert not any(asked[name].cells for name in left)
     assert {cell.config["num_prompts"] for cell in asked["table4"].cells} == {12}
     verifiers = {cell.labels["verifier"] for cell in asked["frontier/d5b3"].cells}
-    assert verifiers == {"standard", "traversal", "traversal_optimal", "resispec"}
+    assert verifiers == {"standard", "traversal_optimal", "resispec"}
     assert {cell.config["num_prompts"] for cell in asked["frontier/d5b3"].cells} == {18}
     assert {cell.labels["tree"] for cell in asked["frontier/best"].cells} == {"best_121"}
     [kseq] = cells_of(["experiment=frontier/d5b3", "profile=smollm2", "verifier=kseq", "audit=true",
