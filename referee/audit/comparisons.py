@@ -263,8 +263,8 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     """Judge a comparison.
 
     undecided: the statistics are doubtful. biased: otherwise, when something impossible happened or a
-    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens, or
-    where more of them are excused than the least bias that would have been seen.
+    statistic has a chance below `limit`. undecided: otherwise, with fewer than MIN_TOKENS effective tokens,
+    or where more of them are excused than the least bias that would have been seen.
     no bias seen: otherwise.
     """
     every = [(group, *named) for group, part in comparison.groups.items() for named in part.items()]
