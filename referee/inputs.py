@@ -99,7 +99,7 @@ def _read(group: str, name: str) -> dict[str, Any]:
 
 @cache
 def _configured(group: str, name: str, device: str, dtype: str) -> Any:
-    """What a file of conf/pair or conf/dataset makes."""
+    """The object that a file of conf/pair or conf/dataset makes."""
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
     from omegaconf import OmegaConf

@@ -177,7 +177,7 @@ def test_from_engines_to_the_page(pair, tmp_path):
 
 
 def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
-    """Those of this process; each draws with seeds of its own, and the page shows what its arm says."""
+    """The arms of this process draw with seeds of their own, and the page shows what each says."""
     shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
     frame = gallery(shown, pair, replace(ASKED, settings=SHORT), tmp_path)
     last = frame.groupby("engine", sort=False).last()
