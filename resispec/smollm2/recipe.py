@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resispec.kept import Kept, entry, make_key
-from resispec.smollm2.package import SMOLLM2, Package, fetched
+from resispec.packages import SMOLLM2, Package, fetched
 from resispec.smollm2.questions import QUESTIONS_RECIPE, QuestionsRecipe
 from resispec.training.recipe import DistillationRecipe, Eagle3Recipe
 

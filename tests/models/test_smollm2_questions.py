@@ -132,9 +132,10 @@ def test_a_function_and_a_page_with_a_held_out_paragraph_are_not_asked_about(sou
     small = dataclasses.replace(RECIPE, num_functions=5, num_pages=86)  # all pages, its own among them
     few[training[50]] = f'class Copy:\n    """Begins.\n\n    {"Other words. " * 20}\n    """\n'.encode()
     assert own in {prompt.id for prompt in make_questions(small, few)["training"]}
-    few[training[50]] = f'class Copy:\n    """Begins.\n\n    {rule}\n    """\n'.encode()
-    with pytest.raises(InvalidInput, match="gives 85; 86 are needed"):
-        make_questions(small, few)
+    for copy in (f"Begins.\n\n    {rule}", f"Begins. {rule} Goes on."):  # in other paragraphs, too
+        few[training[50]] = f'class Copy:\n    """{copy}\n    """\n'.encode()
+        with pytest.raises(InvalidInput, match="gives 85; 86 are needed"):
+            make_questions(small, few)
 
 
 def test_the_order_is_that_of_every_machine(sources, made):

