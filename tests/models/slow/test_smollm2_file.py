@@ -65,20 +65,18 @@ def margins_of(pair, prompt, answer):
 
 
 def test_greedy_answers_are_llama_cpps_but_where_two_tokens_are_nearly_as_good(pair, engine):
-    """It multiplies quantised weights with activations that it rounds to 8 bits; in float32 it does not."""
+    """In float32 they are the same. On the quantised file it rounds activations to 8 bits, which decides
+    few tokens: measured were 25 of 875, where our best token's logit was at most 0.28 above theirs.
+    """
     settings = Sampling(temperature=0, max_new_tokens=NUM_TOKENS)
     margins = []
     for name in NAMES:
         prompt = pair.tokenizer.encode_chat(f"Explain what {name}() does in Python, in two sentences.")
         margins.append(margins_of(pair, prompt, engine.answer(prompt, settings, 0).tokens))
-    differing = torch.cat([row[row > 0] for row in margins])
-    num_places, same = sum(map(len, margins)), sum(not bool((row > 0).any()) for row in margins)
-    print(
-        f"{engine.name}: {same} of {len(NAMES)} answers are the same; {len(differing)} of {num_places} tokens"
-    )
-    print("differ, by margins of", [round(margin, 4) for margin in sorted(differing.tolist())])
-    if engine.is_quantised:
-        assert differing.max(initial=0) if False else True
+    every = torch.cat(margins)
+    assert len(NAMES) == 20 and len(every) > 600
+    most, share = (0.6, 0.06) if engine.is_quantised else (2e-3, 0.003)
+    assert every.max() < most and (every > 0).float().mean() < share
 
 
 def test_texts_are_cut_into_llama_cpps_tokens(pair, engine):
