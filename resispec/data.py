@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, replacing
 from resispec.kept import Kept, check_expected, entry
+from resispec.packages import Package, fetched
 
 TIMEOUT_S = 20.0
 

