@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -54,9 +55,13 @@ class Sequences:
         if not self.tokens or min(map(len, self.tokens)) < 3:
             raise InvalidInput("training needs sequences of at least three tokens; found fewer")
 
-    def draw(self, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-        """`count` sequences, padded with zeros, and where they are learnt: (count, T) int64 and bool."""
-        places = torch.multinomial(self.weights, count, True, generator=generator).tolist()
+    def draw(self, count: int, generator: Generator) -> list[int]:
+        """The places of `count` sequences."""
+        places: list[int] = torch.multinomial(self.weights, count, True, generator=generator).tolist()
+        return places
+
+    def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Sequences padded with zeros, and where they are learnt: (count, T) int64 and bool."""
         rows = [torch.tensor(self.tokens[place]) for place in places]
         padded = pad_sequence(rows, batch_first=True)
         numbers, firsts = torch.arange(padded.shape[1]), self.learnt_from or [0] * len(self.tokens)
@@ -101,11 +106,13 @@ class DrafterTraining(Training):
         super().__init__(module, recipe, [self._optimizer], {"target": target.state_dict(), "data": data})
 
     @abstractmethod
-    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The loss that is minimised, and the two that are measured.
+    def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss of the sequences at these places that is minimised, and the two that are measured."""
 
-        tokens: (B, T) int64. is_learnt: (B, T) bool, where a token's next law counts.
-        """
+    def _padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """See `Sequences.padded`, on the device."""
+        tokens, is_learnt = self._sequences.padded(places)
+        return tokens.to(self._head.device), is_learnt.to(self._head.device)
 
     @property
     def _seed(self) -> int:
@@ -114,8 +121,7 @@ class DrafterTraining(Training):
 
     def _update(self) -> tuple[float, float]:
         generator = Generator().manual_seed(self._seed)
-        drawn = self._sequences.draw(self.recipe.batch_size, generator)
-        loss, (first, second) = self._losses(*(part.to(self._head.device) for part in drawn))
+        loss, (first, second) = self._losses(self._sequences.draw(self.recipe.batch_size, generator))
         self._optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_value_(self._trained, self.recipe.clip)
@@ -150,7 +156,8 @@ class EagleTraining(DrafterTraining):
 
     measured = ("feature_loss", "law_loss_nats")
 
-    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        tokens, is_learnt = self._padded(places)
         recipe, device = self.recipe, tokens.device
         with torch.no_grad():
             features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
@@ -225,7 +232,8 @@ class Eagle3Training(DrafterTraining):
 
     measured = ("first_loss_nats", "last_loss_nats")
 
-    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        tokens, is_learnt = self._padded(places)
         recipe, module = self.recipe, self.module
         with torch.no_grad():
             states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
@@ -297,11 +305,19 @@ class DistillationTraining(DrafterTraining):
 
     measured = ("law_loss_nats", "overlap")
 
-    def _losses(self, tokens: Tensor, is_learnt: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        with torch.no_grad():
-            features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-            wanted = (features[is_learnt].float() @ self._head.T).softmax(-1)[:, self.module.token_ids]
+    def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        tokens, is_learnt = self._padded(places)
+        features = torch.cat([self._features(place) for place in places])
+        wanted = (features @ self._head.T).softmax(-1)[:, self.module.token_ids]
         hidden = self.module.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         law = self.module.lm_head(hidden[is_learnt]).log_softmax(-1)
         loss = -(wanted * law).sum(-1).mean()
         return loss, (loss, torch.minimum(wanted, law.detach().exp()).sum(-1).mean())
+
+    @cache  # noqa: B019 - as long as the training; the target costs more than the draft, and stays as it is
+    @torch.no_grad()
+    def _features(self, place: int) -> Tensor:
+        """The target's features (n, H) where the sequence at a place is learnt."""
+        tokens, is_learnt = self._padded([place])
+        features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        return features[is_learnt].float()

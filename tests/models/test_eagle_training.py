@@ -100,7 +100,8 @@ def test_the_loss_of_a_distilled_draft_is_of_the_targets_whole_law_where_it_is_l
     sequences = Sequences(TOKENS, torch.ones(30), [start % 5 for start in range(30)])
     target = tiny_llama(layers=4).module
     under_way = new_training(target, sequences, DISTILLED)
-    tokens, is_learnt = sequences.draw(3, torch.Generator().manual_seed(1))
+    places = sequences.draw(3, torch.Generator().manual_seed(1))
+    tokens, is_learnt = sequences.padded(places)
     losses, overlaps, draft = [], [], under_way.module
     for row, learnt in zip(tokens, is_learnt, strict=True):
         first = sequences.learnt_from[[sequence[0] for sequence in TOKENS].index(int(row[0]))]
@@ -110,7 +111,8 @@ def test_the_loss_of_a_distilled_draft_is_of_the_targets_whole_law_where_it_is_l
         law = draft(row[None, :length]).logits[0, first:].softmax(-1)
         losses += (-(wanted * law.log()).sum(-1)).tolist()
         overlaps += torch.minimum(wanted, law).sum(-1).tolist()
-    loss, measured = under_way._losses(tokens, is_learnt)
+    loss, measured = under_way._losses(places)
+    assert torch.equal(under_way._losses(places)[0], loss)  # from what is remembered
     assert measured[0] == loss
     expected = torch.tensor([sum(losses), sum(overlaps)]) / len(losses)
     assert torch.allclose(torch.stack(measured), expected, rtol=1e-4)
