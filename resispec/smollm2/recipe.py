@@ -99,7 +99,7 @@ class LearntRecipe(Kept):
 
 
 DISTILLATION = DistillationRecipe(
-    (0, 1, 29), num_draftable=4096, steps=600, batch_size=8, learning_rate=5e-4, warmup_steps=50
+    (0, 1, 29), num_draftable=6144, steps=600, batch_size=8, learning_rate=1.5e-3, warmup_steps=40
 )
 EAGLE3_RECIPE = Eagle3Recipe(
     num_draftable=8192, depth=4, steps=500, batch_size=8, learning_rate=5e-4, warmup_steps=50
