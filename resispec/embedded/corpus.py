@@ -16,9 +16,11 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from resispec.errors import InvalidInput
+from resispec.kept import make_key
 
 NAMES = ("embedded_reference", "embedded_docstrings", "embedded_code")
 
@@ -73,6 +75,12 @@ def read_sources() -> dict[str, bytes]:
             f"the embedded pair needs the language reference at {files[TOPICS]}; this Python lacks it"
         )
     return {name: files[name].read_bytes() for name in sorted(files)}
+
+
+@cache  # it reads the whole standard library
+def text_key(recipe: object) -> str:
+    """The key of a recipe that this installation's text decides, see `make_key`. Raises as `read_sources`."""
+    return make_key(recipe, read_sources())
 
 
 def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | None = None) -> dict[str, Split]:

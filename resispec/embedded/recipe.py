@@ -8,12 +8,11 @@ takes no torch, and nothing is made.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from resispec.data import PromptsRecipe
-from resispec.embedded.corpus import read_sources
+from resispec.embedded.corpus import text_key
 from resispec.kept import Kept, entry, make_key
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
@@ -54,18 +53,13 @@ class TextRecipe(PromptsRecipe):
 
     def key(self) -> str:
         """See `Kept.key`."""
-        return _text_key(self)
+        return text_key(self)
 
     def make(self, folder: Path) -> dict[str, Any]:
         """Write the tokenizer, the training streams and the prompt files."""
         from resispec.embedded.text import make_text
 
         return make_text(self, folder)
-
-
-@cache  # it reads the whole standard library
-def _text_key(recipe: TextRecipe) -> str:
-    return make_key(recipe, read_sources())
 
 
 TEXT_RECIPE = TextRecipe()

@@ -16,7 +16,6 @@ import json
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -37,9 +36,9 @@ from resispec.embedded.corpus import (
     share,
     split_files,
     stable_rank,
+    text_key,
 )
 from resispec.errors import InvalidInput
-from resispec.kept import make_key
 
 TRAINING, EXPLAIN, SUMMARISE = "training", "explain", "summarise"
 """Files of the recipe's folder, without their suffix; the last two are the data sets."""
@@ -121,7 +120,7 @@ class QuestionsRecipe(PromptsRecipe):
 
     def key(self) -> str:
         """See `Kept.key`."""
-        return _key(self)
+        return text_key(self)
 
     def make(self, folder: Path) -> dict[str, Any]:
         """Write the training questions and both data sets, each as `{"id", "text", "category"}` a line."""
@@ -130,11 +129,6 @@ class QuestionsRecipe(PromptsRecipe):
             lines = [json.dumps(asdict(prompt), ensure_ascii=False) + "\n" for prompt in prompts]
             (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         return {"questions": {name: len(prompts) for name, prompts in questions.items()}}
-
-
-@cache  # it reads the whole standard library
-def _key(recipe: QuestionsRecipe) -> str:
-    return make_key(recipe, read_sources())
 
 
 QUESTIONS_RECIPE = QuestionsRecipe()

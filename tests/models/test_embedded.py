@@ -35,7 +35,7 @@ DRAFT = dataclasses.replace(TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=
 def plain(monkeypatch):
     """Keys of another source text and of other libraries, the same on every machine."""
     monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
-    monkeypatch.setattr(recipe, "_text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
+    monkeypatch.setattr(recipe, "text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
 
 
 @pytest.mark.usefixtures("plain")

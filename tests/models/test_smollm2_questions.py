@@ -158,11 +158,12 @@ def test_too_little_text_is_refused(sources):
 def small(monkeypatch, tmp_path, sources):
     """The data sets of a small recipe over toy sources, in a cache of its own."""
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
-    monkeypatch.setattr(questions, "read_sources", lambda: sources)
-    questions._key.cache_clear()
+    for module in (questions, corpus):  # which write the questions, and name them
+        monkeypatch.setattr(module, "read_sources", lambda: sources)
+    corpus.text_key.cache_clear()
     monkeypatch.setattr(SmolLM2Dataset, "recipe", RECIPE)
     yield SmolLM2Dataset
-    questions._key.cache_clear()
+    corpus.text_key.cache_clear()
 
 
 def test_the_data_sets_are_the_recipe_s_files(small, made, tmp_path):
@@ -203,8 +204,8 @@ def test_a_key_depends_on_every_field_and_the_sources_and_takes_no_torch(monkeyp
         object.__setattr__(changed, field.name, (getattr(RECIPE, field.name) or 0) + 1)
         keys.add(changed.key())
     assert len(keys) == 1 + len(dataclasses.fields(RECIPE))
-    questions._key.cache_clear()
-    monkeypatch.setattr(questions, "read_sources", lambda: {"a.py": b"other"})
+    corpus.text_key.cache_clear()
+    monkeypatch.setattr(corpus, "read_sources", lambda: {"a.py": b"other"})
     assert RECIPE.key() not in keys
     code = "import sys, resispec.smollm2; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
