@@ -16,13 +16,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from resispec.embedded.corpus import NAMES
-from resispec.embedded.muon import Muon
 from resispec.embedded.recipe import DrafterRecipe, ModelRecipe
 from resispec.embedded.text import EOS, EOS_ID, read_text
 from resispec.models import build_llama, load_pair, save_eagle, save_model
 from resispec.training import CHECKPOINT
 from resispec.training.checkpoints import BETAS, Training
 from resispec.training.drafters import Sequences, new_training
+from resispec.training.muon import Muon
 
 _CLIP = 1.0
 

@@ -1,7 +1,8 @@
 """Training of drafters for their targets: EAGLE, EAGLE-3, and drafts that are distilled.
 
-AdamW, gradients clipped by value, a linear warm-up and a cosine; in float32 whatever the target's precision,
-with the embeddings frozen. Every step's randomness follows from the seed and the step's number.
+AdamW, or Muon for all matrices but the head's, gradients clipped by value, a linear warm-up and a cosine; in
+float32 whatever the target's precision, with the embeddings frozen. Every step's randomness follows from the
+seed and the step's number.
 """
 
 from __future__ import annotations
@@ -9,13 +10,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
+from torch.optim import AdamW
 
 from resispec.errors import InvalidInput
 from resispec.models import (
@@ -29,13 +30,16 @@ from resispec.models import (
 )
 from resispec.models.eagle3 import NUM_TAPS
 from resispec.training.checkpoints import BETAS, Training
-from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
+from resispec.training.muon import Muon
+from resispec.training.recipe import MUON, DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 _SIZES = (
     "vocab_size", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
     "hidden_act", "rms_norm_eps", "max_position_embeddings", "bos_token_id", "eos_token_id",
     "rope_parameters",
 )  # fmt: skip
+
+_REMEMBERED_BYTES = 4 << 30  # of a target's readings, all of a short training's
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,19 @@ def new_training(target: Any, sequences: Sequences, recipe: Recipe) -> DrafterTr
     return EagleTraining(target, new_eagle(target, recipe.seed), sequences, recipe)
 
 
+class Reading(NamedTuple):
+    """What a target computes for a sequence of T tokens, of which n are learnt.
+
+    taps: (T, F), what enters the layers that the drafter taps. features: (n, H), after the last norm.
+    log_norms: (n,), of the laws behind the tokens. is_draftable: (n,) bool, of the likeliest token there.
+    """
+
+    taps: Tensor
+    features: Tensor
+    log_norms: Tensor
+    is_draftable: Tensor
+
+
 class DrafterTraining(Training):
     """A training under way of a drafter.
 
@@ -94,8 +111,16 @@ class DrafterTraining(Training):
         self._target, self._sequences = target, sequences
         # Precise and apart from the target's own, whose gradients nobody needs.
         self._head = target.get_output_embeddings().weight.detach().float()
-        self._trained = [weight for weight in module.parameters() if weight.requires_grad]
-        self._optimizer = torch.optim.AdamW(self._trained, lr=recipe.learning_rate, betas=BETAS)
+        self._readings: dict[int, Reading] = {}
+        self._room = _REMEMBERED_BYTES
+        trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+        matrices = {name for name, weight in trained.items() if weight.dim() == 2} - {"lm_head.weight"}
+        of_muon = matrices if recipe.optimizer == MUON else set()
+        others = [weight for name, weight in trained.items() if name not in of_muon]
+        optimizers: list[torch.optim.Optimizer] = [AdamW(others, lr=recipe.learning_rate, betas=BETAS)]
+        if of_muon:
+            optimizers.append(Muon([trained[name] for name in sorted(of_muon)], recipe.learning_rate, 0.0))
+        self._trained = list(trained.values())
         data = {
             "tokens": torch.tensor([token for sequence in sequences.tokens for token in sequence]),
             "lengths": torch.tensor(list(map(len, sequences.tokens))),
@@ -103,7 +128,7 @@ class DrafterTraining(Training):
         }
         if sequences.learnt_from is not None:
             data["learnt_from"] = torch.tensor(sequences.learnt_from)
-        super().__init__(module, recipe, [self._optimizer], {"target": target.state_dict(), "data": data})
+        super().__init__(module, recipe, optimizers, {"target": target.state_dict(), "data": data})
 
     @abstractmethod
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -114,6 +139,27 @@ class DrafterTraining(Training):
         tokens, is_learnt = self._sequences.padded(places)
         return tokens.to(self._head.device), is_learnt.to(self._head.device)
 
+    @torch.no_grad()
+    def _reading(self, place: int) -> Reading:
+        """The target's reading of the sequence at a place.
+
+        It stays as it is and costs more than the drafter, so it is remembered as long as there is room.
+        """
+        if place in self._readings:
+            return self._readings[place]
+        tokens, is_learnt = self._padded([place])
+        states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
+        features = states.last_hidden_state[is_learnt].float()
+        logits = features @ self._head.T
+        taps = [states.hidden_states[layer][0].float() for layer in getattr(self.module, "taps", ())]
+        is_draftable = torch.isin(logits.argmax(-1), self.module.token_ids)
+        joined = torch.cat(taps, -1) if taps else features[:, :0]
+        reading = Reading(joined, features, logits.logsumexp(-1), is_draftable)
+        self._room -= sum(tensor.nbytes for tensor in reading)
+        if self._room >= 0:
+            self._readings[place] = reading
+        return reading
+
     @property
     def _seed(self) -> int:
         """The seed of the next step's randomness."""
@@ -122,10 +168,11 @@ class DrafterTraining(Training):
     def _update(self) -> tuple[float, float]:
         generator = Generator().manual_seed(self._seed)
         loss, (first, second) = self._losses(self._sequences.draw(self.recipe.batch_size, generator))
-        self._optimizer.zero_grad()
+        self.module.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_value_(self._trained, self.recipe.clip)
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
         return float(first.detach()), float(second.detach())
 
 
@@ -233,32 +280,31 @@ class Eagle3Training(DrafterTraining):
     measured = ("first_loss_nats", "last_loss_nats")
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        tokens, is_learnt = self._padded(places)
-        recipe, module = self.recipe, self.module
-        with torch.no_grad():
-            states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
-            logits = states.last_hidden_state.float() @ self._head.T
-            features = torch.cat([states.hidden_states[layer] for layer in module.taps], -1).float()
-        steps = eagle3_losses(module, tokens, features, logits, is_learnt, recipe.depth)
-        loss = torch.stack([recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
+        tokens, counts = self._padded(places)
+        readings, module = [self._reading(place) for place in places], self.module
+        is_draftable = torch.cat([reading.is_draftable for reading in readings])
+        features = torch.cat([reading.features for reading in readings])[is_draftable]
+        counts[counts.clone()] = is_draftable
+        wanted = (features @ self._head[module.token_ids].T).softmax(-1)
+        taps = pad_sequence([reading.taps for reading in readings], batch_first=True)
+        steps = eagle3_losses(module, tokens, taps, wanted, counts, self.recipe.depth)
+        loss = torch.stack([self.recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
         return loss, (steps[0], steps[-1])
 
 
 def eagle3_losses(
-    module: Eagle3Module, tokens: Tensor, features: Tensor, logits: Tensor, is_learnt: Tensor, depth: int
+    module: Eagle3Module, tokens: Tensor, features: Tensor, wanted: Tensor, counts: Tensor, depth: int
 ) -> list[Tensor]:
     """The cross-entropy of every step's laws in nats, a mean over the tokens that count.
 
-    tokens: (B, T) int64. features: (B, T, F) and logits: (B, T, V), the target's. is_learnt: (B, T) bool.
+    tokens: (B, T) int64. features: (B, T, F), the target's. counts: (B, T) bool. wanted: (n, D), the target's
+    laws behind the n tokens that count.
     """
-    losses = []
-    counts = is_learnt & module.t2d[logits.argmax(-1)]
-    wanted = logits[..., module.token_ids].softmax(-1)
+    losses, places = [], counts.nonzero()[:, 1]
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
-        law_at = slice(1 + step, None)  # the law behind the token that a row reads
-        mask = counts[:, law_at]
+        mask = counts[:, 1 + step :]  # the law behind the token that a row reads
         drafted = module.draft_logits(hidden[mask])
-        total = functional.cross_entropy(drafted, wanted[:, law_at][mask], reduction="sum")
+        total = functional.cross_entropy(drafted, wanted[places > step], reduction="sum")
         losses.append(total / mask.sum().clamp_min(1))
     return losses
 
@@ -307,17 +353,10 @@ class DistillationTraining(DrafterTraining):
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         tokens, is_learnt = self._padded(places)
-        features = torch.cat([self._features(place) for place in places])
-        wanted = (features @ self._head.T).softmax(-1)[:, self.module.token_ids]
-        hidden = self.module.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        law = self.module.lm_head(hidden[is_learnt]).log_softmax(-1)
+        readings, draft = [self._reading(place) for place in places], self.module
+        logits = torch.cat([reading.features for reading in readings]) @ self._head[draft.token_ids].T
+        wanted = (logits - torch.cat([reading.log_norms for reading in readings])[:, None]).exp()
+        hidden = draft.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+        law = draft.lm_head(hidden[is_learnt]).log_softmax(-1)
         loss = -(wanted * law).sum(-1).mean()
         return loss, (loss, torch.minimum(wanted, law.detach().exp()).sum(-1).mean())
-
-    @cache  # noqa: B019 - as long as the training; the target costs more than the draft, and stays as it is
-    @torch.no_grad()
-    def _features(self, place: int) -> Tensor:
-        """The target's features (n, H) where the sequence at a place is learnt."""
-        tokens, is_learnt = self._padded([place])
-        features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state
-        return features[is_learnt].float()

@@ -15,7 +15,7 @@ from resispec.embedded.pairs import pair_fingerprint
 from resispec.embedded.recipe import ModelRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
-from resispec.training import CHECKPOINT, checkpoints
+from resispec.training import CHECKPOINT, checkpoints, drafters
 from resispec.training.drafters import (
     Sequences,
     eagle3_losses,
@@ -89,7 +89,8 @@ def test_the_loss_of_eagle3_is_the_papers():
                     read.append(int(tokens[row, place + 1]))
                     fused = torch.cat((fused, out))
     assert [len(of_step) > 1 for of_step in expected] == [True] * 3
-    losses = eagle3_losses(module, tokens, features, logits, is_real, 3)
+    counts = is_real & (logits.argmax(-1) % 2 == 0)
+    losses = eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
     for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
@@ -112,10 +113,41 @@ def test_the_loss_of_a_distilled_draft_is_of_the_targets_whole_law_where_it_is_l
         losses += (-(wanted * law.log()).sum(-1)).tolist()
         overlaps += torch.minimum(wanted, law).sum(-1).tolist()
     loss, measured = under_way._losses(places)
-    assert torch.equal(under_way._losses(places)[0], loss)  # from what is remembered
     assert measured[0] == loss
     expected = torch.tensor([sum(losses), sum(overlaps)]) / len(losses)
     assert torch.allclose(torch.stack(measured), expected, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_an_eagle3_drafter_learns_from_what_enters_its_targets_layers():
+    """Where the text is learnt and the likeliest token can be drafted; a sequence is as without a batch."""
+    sequences = Sequences(TOKENS, torch.ones(30), [start % 5 for start in range(30)])
+    target = tiny_llama(layers=4).module
+    under_way = new_training(target, sequences, EAGLE3)
+    module, places = under_way.module, [3, 9, 7]
+    tokens, counts = sequences.padded(places)
+    states = target(tokens, output_hidden_states=True)
+    counts &= module.t2d[states.logits.argmax(-1)]
+    wanted = states.logits[counts][:, module.token_ids].softmax(-1)
+    taps = torch.cat([states.hidden_states[layer] for layer in module.taps], -1)
+    steps = eagle3_losses(module, tokens, taps, wanted, counts, 2)
+    loss, measured = under_way._losses(places)
+    assert 0 < len(wanted) < int(sequences.padded(places)[1].sum())
+    assert torch.allclose(torch.stack(measured), torch.stack(steps), rtol=1e-4)
+    assert torch.isclose(loss, steps[0] + EAGLE3.decay * steps[1])
+
+
+@pytest.mark.parametrize("recipe", [EAGLE3, DISTILLED])
+def test_the_target_reads_a_sequence_once_while_there_is_room(recipe, monkeypatch):
+    read = []
+    for room in (1 << 20, 0):
+        monkeypatch.setattr(drafters, "_REMEMBERED_BYTES", room)
+        under_way = training(recipe)
+        hook = under_way._target.base_model.register_forward_hook(lambda *_: read.append(room))  # noqa: B023
+        losses = [under_way._losses([4, 2, 4])[0] for _ in range(2)]
+        assert torch.equal(*losses)
+        hook.remove()
+    assert [read.count(room) for room in (1 << 20, 0)] == [2, 6]
 
 
 @torch.no_grad()
