@@ -26,6 +26,7 @@ from resispec.training.drafters import (
     new_eagle3,
     new_training,
 )
+from resispec.training.muon import Muon
 from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
@@ -150,6 +151,23 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(recipe, monkeypatc
     assert [read.count(room) for room in (1 << 20, 0)] == [2, 6]
 
 
+@pytest.mark.parametrize("recipe", [dataclasses.replace(EAGLE3, optimizer="muon"), DISTILLED])
+def test_muon_trains_every_matrix_but_the_heads(recipe):
+    under_way = training(recipe)
+    names = {id(weight): name for name, weight in under_way.module.named_parameters()}
+    of = {
+        type(optimizer): {names[id(weight)] for weight in optimizer.param_groups[0]["params"]}
+        for optimizer in under_way._optimizers
+    }
+    assert len(of[Muon]) > 6 and all(name.endswith(("proj.weight", "fc.weight")) for name in of[Muon])
+    assert "lm_head.weight" in of[torch.optim.AdamW]
+    trained = {name: weight for name, weight in under_way.module.named_parameters() if weight.requires_grad}
+    assert of[Muon] | of[torch.optim.AdamW] == set(trained) and not of[Muon] & of[torch.optim.AdamW]
+    before = {name: weight.detach().clone() for name, weight in trained.items()}
+    under_way.step()
+    assert not any(torch.equal(weight, before[name]) for name, weight in trained.items())
+
+
 @torch.no_grad()
 def test_a_draft_begins_as_layers_of_its_target():
     target = tiny_llama(layers=3).module
@@ -204,7 +222,7 @@ def stopped_at(number, recipe):
     return under_way
 
 
-@pytest.mark.parametrize("recipe", [EAGLE, EAGLE3])
+@pytest.mark.parametrize("recipe", [EAGLE, EAGLE3, dataclasses.replace(EAGLE3, optimizer="muon")])
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, monkeypatch):
     whole = training(recipe)
     train_eagle.train(whole, tmp_path / "whole")
@@ -295,6 +313,10 @@ def test_a_recipes_file_has_its_defaults(name, kind):
         ({"recipe": recipe("eagle3", depth=0)}, "depth is 0; allowed: positive and finite"),
         ({"recipe": recipe("eagle", learning_rate=float("nan"))}, "learning_rate is nan; allowed: positive"),
         ({"recipe": recipe("eagle", noise=float("inf"))}, "noise is inf; allowed: not negative and finite"),
+        (
+            {"recipe": recipe("eagle3", optimizer="sgd")},
+            "recipe.optimizer: .* 'adamw' or 'muon'; found 'sgd'",
+        ),
         ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: .*EagleRecipe, .*Eagle3Rec"),
         ({"device": "abacus"}, "device is 'abacus'"),
     ],
