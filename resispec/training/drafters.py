@@ -39,7 +39,7 @@ _SIZES = (
     "rope_parameters",
 )  # fmt: skip
 
-_REMEMBERED_BYTES = 4 << 30  # of a target's readings, all of a short training's
+_REMEMBERED_BYTES = 4 << 30  # of a target's outputs, all of a short training's
 
 
 @dataclass(frozen=True)
@@ -88,8 +88,8 @@ def new_training(target: Any, sequences: Sequences, recipe: Recipe) -> DrafterTr
     return EagleTraining(target, new_eagle(target, recipe.seed), sequences, recipe)
 
 
-class Reading(NamedTuple):
-    """What a target computes for a sequence of T tokens, of which n are learnt.
+class TargetOutput(NamedTuple):
+    """Outputs of a target for a sequence of T tokens, of which n are learnt.
 
     taps: (T, F), what enters the layers that the drafter taps. features: (n, H), after the last norm.
     log_norms: (n,), of the laws behind the tokens. is_draftable: (n,) bool, of the likeliest token there.
@@ -111,7 +111,7 @@ class DrafterTraining(Training):
         self._target, self._sequences = target, sequences
         # Precise and apart from the target's own, whose gradients nobody needs.
         self._head = target.get_output_embeddings().weight.detach().float()
-        self._readings: dict[int, Reading] = {}
+        self._outputs: dict[int, TargetOutput] = {}
         self._room = _REMEMBERED_BYTES
         trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
         matrices = {name for name, weight in trained.items() if weight.dim() == 2} - {"lm_head.weight"}
@@ -140,13 +140,13 @@ class DrafterTraining(Training):
         return tokens.to(self._head.device), is_learnt.to(self._head.device)
 
     @torch.no_grad()
-    def _reading(self, place: int) -> Reading:
-        """The target's reading of the sequence at a place.
+    def _output(self, place: int) -> TargetOutput:
+        """Outputs of the target for the sequence at a place.
 
         It stays as it is and costs more than the drafter, so it is remembered as long as there is room.
         """
-        if place in self._readings:
-            return self._readings[place]
+        if place in self._outputs:
+            return self._outputs[place]
         tokens, is_learnt = self._padded([place])
         states = self._target.base_model(input_ids=tokens, use_cache=False, output_hidden_states=True)
         features = states.last_hidden_state[is_learnt].float()
@@ -154,11 +154,11 @@ class DrafterTraining(Training):
         taps = [states.hidden_states[layer][0].float() for layer in getattr(self.module, "taps", ())]
         is_draftable = torch.isin(logits.argmax(-1), self.module.token_ids)
         joined = torch.cat(taps, -1) if taps else features[:, :0]
-        reading = Reading(joined, features, logits.logsumexp(-1), is_draftable)
-        self._room -= sum(tensor.nbytes for tensor in reading)
+        output = TargetOutput(joined, features, logits.logsumexp(-1), is_draftable)
+        self._room -= sum(tensor.nbytes for tensor in output)
         if self._room >= 0:
-            self._readings[place] = reading
-        return reading
+            self._outputs[place] = output
+        return output
 
     @property
     def _seed(self) -> int:
@@ -281,12 +281,12 @@ class Eagle3Training(DrafterTraining):
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         tokens, counts = self._padded(places)
-        readings, module = [self._reading(place) for place in places], self.module
-        is_draftable = torch.cat([reading.is_draftable for reading in readings])
-        features = torch.cat([reading.features for reading in readings])[is_draftable]
+        outputs, module = [self._output(place) for place in places], self.module
+        is_draftable = torch.cat([output.is_draftable for output in outputs])
+        features = torch.cat([output.features for output in outputs])[is_draftable]
         counts[counts.clone()] = is_draftable
         wanted = (features @ self._head[module.token_ids].T).softmax(-1)
-        taps = pad_sequence([reading.taps for reading in readings], batch_first=True)
+        taps = pad_sequence([output.taps for output in outputs], batch_first=True)
         steps = eagle3_losses(module, tokens, taps, wanted, counts, self.recipe.depth)
         loss = torch.stack([self.recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
         return loss, (steps[0], steps[-1])
@@ -353,9 +353,9 @@ class DistillationTraining(DrafterTraining):
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         tokens, is_learnt = self._padded(places)
-        readings, draft = [self._reading(place) for place in places], self.module
-        logits = torch.cat([reading.features for reading in readings]) @ self._head[draft.token_ids].T
-        wanted = (logits - torch.cat([reading.log_norms for reading in readings])[:, None]).exp()
+        outputs, draft = [self._output(place) for place in places], self.module
+        logits = torch.cat([output.features for output in outputs]) @ self._head[draft.token_ids].T
+        wanted = (logits - torch.cat([output.log_norms for output in outputs])[:, None]).exp()
         hidden = draft.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         law = draft.lm_head(hidden[is_learnt]).log_softmax(-1)
         loss = -(wanted * law).sum(-1).mean()
