@@ -80,7 +80,7 @@ def _try(cell: Cell) -> None:
             return
         config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), json.dumps(STAND_IN)))
     task, decoder = build(config["task"]), build(config["decoder"])
-    _check_pair(config["pair"], decoder.drafter)
+    check_pair(config["pair"], decoder.drafter)
     if config["prompt_template"] == CHAT:
         _check_chat(config["pair"])
     try:
@@ -91,7 +91,7 @@ def _try(cell: Cell) -> None:
         pass
 
 
-def _check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
+def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
     """Raise InvalidInput unless a pair's loader takes its values, and its draft is of the drafter's kind."""
     from resispec.drafters import DraftModel, Eagle
 

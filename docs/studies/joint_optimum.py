@@ -58,7 +58,7 @@ from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, Verifier, available, get_verifier
 
 OPTIMUM, DRAFTED, COMPARED = "joint optimum", "joint optimum, drafted knowledge", "traversal_optimal"
-EXACT = [name for name in available() if name != "resispec"]
+EXACT = [name for name in available() if name not in ("resispec", "hsd")]
 DRAWN = ("standard", "traversal", "optimal", "traversal_optimal", "level_optimal")
 """Verifiers of the figure: they take every tree with i.i.d. draws. `naive` does too, and leaves too much."""
 ONE, ALL = (Draws.IID,), tuple(Draws)

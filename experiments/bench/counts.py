@@ -104,7 +104,7 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
     d5b3, standard = complete(5, 3), get_verifier("standard")
     yield "one token at a time", "embedded", Decoder(NoDraft(), standard)
     for name in available():
-        title, shape = ("chain of 4", chain(4)) if name == "block" else ("d5b3", d5b3)
+        title, shape = ("chain of 4", chain(4)) if name in ("block", "hsd") else ("d5b3", d5b3)
         draws = Draws.GREEDY if name == "greedy" else Draws.IID
         yield f"{draws}, {title}, {name}", "embedded", Decoder(DraftModel(shape, draws), get_verifier(name))
     for name in ("standard", "traversal"):

@@ -156,25 +156,32 @@ def worst_of(rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool
 def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     """A sentence that says how far a verifier is from the target's law on three tokens; None if it is not.
 
-    One and two siblings are enumerated, as far as the verifier is defined for them; it takes milliseconds. A
-    verifier without bias here may have one elsewhere: that takes an audit.
+    One and two siblings are enumerated, as far as the verifier is defined for them, and of tree verifiers two
+    levels; it takes milliseconds. A verifier without bias here may have one elsewhere: that takes an audit.
     """
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
+    name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
+    known = f"where the target's law is {SHOWN_LAWS[0]} and the draft's {SHOWN_LAWS[1]}, it emits"
     for num_siblings in (1, 2):
         if not is_defined(rule, draws, num_siblings):
             continue
         law = emitted_law(rule, p, q, num_siblings, draws)
         error = total_variation(law, p)
         if not error <= TOLERANCE:
-            name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
-            shown = ", ".join(f"{chance:.3f}" for chance in law.tolist())
-            return (
-                f"{name} is biased with draws {draws}: where the target's law is {SHOWN_LAWS[0]} and the "
-                f"draft's {SHOWN_LAWS[1]}, it emits the tokens with probabilities ({shown}), a total "
-                f"variation of {error:.3f} from the target; see docs/exactness.md"
-            )
-    return None
+            shown = f"the tokens with probabilities ({', '.join(f'{chance:.3f}' for chance in law.tolist())})"
+            break
+    else:
+        if isinstance(verifier, TopDown) or not is_defined(rule, draws, 1):
+            return None
+        rows, shown = (p.expand(3, 3), q.expand(3, 3)), "three tokens after a chain of two"
+        error = total_variation(tree_law(verifier, chain(2), *rows, draws), chain_law(rows[0], 3))
+        if error <= TOLERANCE:
+            return None
+    return (
+        f"{name} is biased with draws {draws}: {known} {shown}, a total variation of {error:.3f} from the "
+        "target; see docs/exactness.md"
+    )
 
 
 def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resispec.errors import InvalidInput
 from resispec.kept import check_expected
-from resispec.smollm2.recipe import EAGLE3, recipes
+from resispec.smollm2.recipe import DISTILLED, EAGLE3, recipes
 
 if TYPE_CHECKING:
     from resispec.models import Pair
@@ -23,22 +25,33 @@ def load_pair(
     dtype: str = "float32",
     fingerprint: str | None = None,
 ) -> Pair:
-    """SmolLM2-135M-Instruct with a draft of `DRAFTERS`, or none; each is made first where it is absent.
+    """SmolLM2-135M-Instruct with the distilled draft, or none; each is made first where it is absent.
 
     device, dtype: as for `resispec.models.load_pair`. fingerprint: the pair that is expected, any when None.
-    Raises InvalidInput for an unknown name, when this installation would make another pair than expected, and
+    Raises InvalidInput for another draft, when this installation would make another pair than expected, and
     when the target's package cannot be had.
     """
-    from resispec.models import load_eagle_pair
     from resispec.models import load_pair as load_models
     from resispec.smollm2.train import read_token_ids
 
-    check_expected("SmolLM2 models", fingerprint, pair_fingerprint(draft))
-    folders = [recipe.folder() for recipe in recipes(draft)]
-    target, drafter = str(folders[0]), str(folders[1]) if draft else None
-    if draft == EAGLE3:
-        return load_eagle_pair(target, drafter, device=device, dtype=dtype)
-    pair: Any = load_models(target, drafter, device=device, dtype=dtype)
-    if draft is None:
+    if draft not in (None, DISTILLED):
+        raise InvalidInput(f"unknown SmolLM2 draft {draft!r}; allowed: {DISTILLED}, or none")
+    target, *drafts = _folders(draft, fingerprint)
+    pair: Any = load_models(str(target), str(drafts[0]) if drafts else None, device=device, dtype=dtype)
+    if not drafts:
         return pair
-    return replace(pair, draft=pair.draft.drafting(read_token_ids(folders[1]).to(pair.target.device)))
+    return replace(pair, draft=pair.draft.drafting(read_token_ids(drafts[0]).to(pair.target.device)))
+
+
+def load_eagle_pair(device: str = "cpu", dtype: str = "float32", fingerprint: str | None = None) -> Pair:
+    """SmolLM2-135M-Instruct with its EAGLE-3 drafter; otherwise as `load_pair`."""
+    from resispec.models import load_eagle_pair as load_models
+
+    target, drafter = _folders(EAGLE3, fingerprint)
+    return load_models(str(target), str(drafter), device=device, dtype=dtype)
+
+
+def _folders(draft: str | None, fingerprint: str | None) -> list[Path]:
+    """The folders of the pair's models, which are made first where they are absent."""
+    check_expected("SmolLM2 models", fingerprint, pair_fingerprint(draft))
+    return [recipe.folder() for recipe in recipes(draft)]

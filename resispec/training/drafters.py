@@ -39,7 +39,7 @@ _SIZES = (
     "rope_parameters",
 )  # fmt: skip
 
-_REMEMBERED_BYTES = 4 << 30  # of a target's outputs, all of a short training's
+_REMEMBERED_BYTES = 5 << 30  # of a target's outputs, all of a short training's
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from resispec.verifiers.greedy import Greedy
 from resispec.verifiers.optimal import Optimal
 from resispec.verifiers.traversal import Traversal
 from resispec.verifiers.block import Block
+from resispec.verifiers.hsd import Hsd
 from resispec.verifiers.level_optimal import LevelOptimal
 # isort: on
 
@@ -31,6 +32,7 @@ __all__ = [
     "Block",
     "Draws",
     "Greedy",
+    "Hsd",
     "KSeq",
     "Law",
     "LevelOptimal",

@@ -33,7 +33,7 @@ class Block:
 
         Raises InvalidInput for a tree that is no chain, FloatingPointError for a law that is NaN or empty.
         """
-        accept, final = _prefixes(tree, target_probs, draft_probs)
+        accept, final = self.prefixes(tree, target_probs, draft_probs)
         coins = torch.rand(accept.shape, generator=generator, device=accept.device, dtype=torch.float64)
         chances, shares, tokens = torch.stack((accept, coins, tree.tokens.double())).tolist()
         if not all(0 <= chance <= 1 for chance in chances):
@@ -44,13 +44,32 @@ class Block:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
-        accept, final = _prefixes(tree, target_probs, draft_probs)
+        accept, final = self.prefixes(tree, target_probs, draft_probs)
         longer_fail = torch.cat((1 - accept[1:], accept.new_ones(1))).flip(0).cumprod(0).flip(0)
         return Outcomes((accept * longer_fail).to(final.dtype), normalise(final, target_probs))
 
+    def prefixes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
+        """h (N,) float64 of every prefix, and the unnormalised law (N, V) of the final token behind it."""
+        ratios, draft = chain_ratios(tree, target_probs, draft_probs)
+        weights = [ratios.new_ones(1)]
+        for ratio in ratios:
+            weights.append((weights[-1] * ratio).clamp_max(1))
+        weight = torch.cat(weights)
+        final = target_probs.clone()
+        final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
+        kept = final.sum(-1).double()
+        # With w = 1 nothing is lacking, even where p = q and nothing is kept.
+        accept = torch.where(weight == 1, 1.0, kept / (kept + 1 - weight))
+        accept[-1] = weight[-1]
+        # Rounding alone can lead to a prefix that leaves no residual.
+        return accept, torch.where(kept[:, None] > 0, final, target_probs)
 
-def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
-    """h (N,) float64 of every prefix, and the unnormalised law (N, V) of the final token behind it."""
+
+def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """p(x) / q(x) of every drafted token of a chain, (N-1, 1) float64, and the draft's laws (N-1, V).
+
+    Raises InvalidInput for another tree.
+    """
     widest = max(map(len, tree.topology.children))
     if widest > 1:
         raise InvalidInput(
@@ -61,16 +80,4 @@ def _prefixes(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Te
     # Of a root alone there are no rows, and its draft may have no columns either: no law of it is ever read.
     draft = next(tree.draws.laws(draft_probs[:-1], token)) if len(token) else target_probs[:-1]
     tiny = torch.finfo(draft.dtype).tiny
-    ratios = (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double()
-    weights = [ratios.new_ones(1)]
-    for ratio in ratios:
-        weights.append((weights[-1] * ratio).clamp_max(1))
-    weight = torch.cat(weights)
-    final = target_probs.clone()
-    final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
-    kept = final.sum(-1).double()
-    # With w = 1 nothing is lacking, even where p = q and nothing is kept.
-    accept = torch.where(weight == 1, 1.0, kept / (kept + 1 - weight))
-    accept[-1] = weight[-1]
-    # Rounding alone can lead to a prefix that leaves no residual.
-    return accept, torch.where(kept[:, None] > 0, final, target_probs)
+    return (target_probs[:-1].gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).double(), draft

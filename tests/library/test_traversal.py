@@ -8,6 +8,7 @@ from accounts import accepted_tokens, drafted, rng
 from test_exact import DEEP
 
 from resispec.audit.battery import KINDS, pair_of_laws
+from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
@@ -34,6 +35,17 @@ def test_accepted_tokens_by_hand():
     ):
         accepted = [accepted_tokens(get_verifier(name), topology, rows) for name in ("traversal", "standard")]
         assert accepted == pytest.approx(wanted, abs=1e-12)
+
+
+def test_hsd_gains_what_it_is_biased_by_on_chains_of_two_and_more():
+    """12/9 of two, where no exact verifier accepts more than 11/9; the second token is 1 too rarely."""
+    target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
+    hsd, rows = get_verifier("hsd"), (target, target.flip(-1))
+    assert accepted_tokens(hsd, chain(2), rows) == pytest.approx(12 / 9, abs=1e-12)
+    pairs = tree_law(hsd, chain(2), *rows, Draws.IID).sum(-1)
+    wanted = torch.tensor([[1, 2], [3, 3]], dtype=torch.float64) / 9
+    assert torch.allclose(pairs, wanted, rtol=0, atol=1e-12)
+    assert torch.allclose(tree_law(hsd, chain(1), *rows, Draws.IID), chain_law(target, 2), rtol=0, atol=1e-12)
 
 
 # Subtrees that are skipped

@@ -39,6 +39,7 @@ WALKS = [
     ("traversal_optimal", Draws.IID, complete(3, 2)),
     ("level_optimal", Draws.IID, UNEVEN),
     ("block", Draws.IID, chain(3)),
+    ("hsd", Draws.IID, chain(3)),
 ]
 
 

@@ -22,11 +22,11 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     lines = [[cell.strip() for cell in line.split("|")] for line in page.splitlines() if " **" in line]
     verdicts = {(row[1], row[2]): row[-2].strip("*") for row in lines}
     every = {"iid", "without_replacement", "point_mass", "greedy"}
-    supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec"), every)
+    supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec", "hsd"), every)
     supported |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
     supported |= {"greedy": {"greedy"}}
     assert set(verdicts) == {(name, draws) for name, kinds in supported.items() for draws in kinds}
-    biased = {("resispec", draws) for draws in every - {"point_mass"}}
+    biased = {(name, draws) for name in ("resispec", "hsd") for draws in every - {"point_mass"}}
     assert {row for row, verdict in verdicts.items() if verdict == "biased"} == biased
     assert {verdict for row, verdict in verdicts.items() if row not in biased} == {"no bias seen"}
     assert (tmp_path / "embedded" / "audit.csv").read_text().count("\n") == 1 + len(lines)
