@@ -10,7 +10,7 @@ RESULTS ?= results
 # As the shell reads it: a path may hold a space.
 QUOTED = '$(subst ','\'',$(1))'
 override RESULTS := $(call QUOTED,$(RESULTS))
-VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME CELL PROMPT part PY TRANSCRIPTS CONTROL TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
+VARIABLES := PROFILE RESULTS VERIFIER WANDB NAME CELL PROMPT part PY TRANSCRIPTS CONTROL EVIDENCE TARGET DRAFT ENGINE MODE SERVER FORMAT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY ARGS
 # Those of the command line; a variable of the environment that happens to have such a name is none of them.
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out $(VARIABLES),$(GIVEN))
@@ -40,7 +40,7 @@ SWEEP = sweep() { $(PY) -m experiments.run "$$@" $(OWN) $(SENT_AS) & child=$$!; 
 PUBLISH = $(if $(WANDB),$(PY) -m experiments.publish experiment=$(1) report_only=true $(OWN) $(SENT_AS) || true;)
 PLANS = $(RESULTS)/$(PROFILE)/plans
 WRITE := ENGINE MODE SERVER FORMAT TARGET DRAFT OUT PROMPTS NUM_PROMPTS PROMPT_TOKENS SEED TEMPERATURE CONCURRENCY
-READ := TARGET DRAFT CONTROL
+READ := TARGET DRAFT CONTROL EVIDENCE
 # --num-prompts '40' for NUM_PROMPTS=40, and so on for each of these names that is given.
 FLAGS = $(foreach name,$(filter $(1),$(GIVEN)),--$(shell echo $(name) | tr A-Z_ a-z-) $(call QUOTED,$($(name)))) $(ARGS)
 
@@ -129,7 +129,7 @@ transcripts: .venv/installed ## let an engine write token ids: ENGINE=name, or S
 	@$(PY) -m referee.transcribe $(call FLAGS,$(WRITE))
 
 .PHONY: audit-transcripts
-audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file]
+audit-transcripts: .venv/installed ## is an engine exact? by what it wrote: TRANSCRIPTS=file TARGET=model [CONTROL=file] [EVIDENCE=file]
 	@$(PY) -m referee.audit $(call QUOTED,$(TRANSCRIPTS)) $(call FLAGS,$(READ))
 
 .PHONY: gallery

@@ -4,7 +4,7 @@
     for line in report_lines(audit_transcripts(read_transcripts("spec.jsonl"), target, draft)):
         print(line)
 
-The way: `arm` (rescored transcripts) of `terms` -> `statistics` -> `comparisons` -> `report`.
+The way: `arm` (rescored transcripts) of `terms` -> `statistics` -> `comparisons` -> `report` -> `evidence`.
 `python -m referee.audit` is the command.
 """
 

@@ -19,21 +19,24 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
 from referee import inputs
-from referee.audit import audit_transcripts, read_transcripts, report_json, report_lines
+from referee.audit import audit_transcripts, read_transcripts, report_lines
+from referee.audit.evidence import evidence, markdown
 from resispec.errors import InvalidInput, NoVerdict, in_one_line
-from resispec.files import write_json
+from resispec.files import sealed, write_json
 
 EXIT_CODES = {"no bias seen": 0, "biased": 3, "undecided": 4}
 NO_VERDICT = 5
 """The exit code when rescoring cannot be trusted."""
 
 
-def run(options: argparse.Namespace) -> int:
-    """Audit, print the report, and write its numbers if asked; returns the exit code. Raises InvalidInput."""
+def run(arguments: Sequence[str]) -> int:
+    """Audit, print the report, write the evidence if asked; returns the exit code. Raises InvalidInput."""
+    options = parser().parse_args(arguments)
     transcripts = read_transcripts(options.transcripts)
     control = None if options.control is None else read_transcripts(options.control)
     if control is not None and options.control.samefile(options.transcripts):
@@ -47,11 +50,20 @@ def run(options: argparse.Namespace) -> int:
     except NoVerdict as error:
         sys.stderr.write(f"no verdict: {error}\n")
         return NO_VERDICT
-    sys.stdout.writelines(f"{line}\n" for line in report_lines(report))
-    if options.json:
-        path = options.transcripts.with_suffix(".audit.json")
-        write_json(path, report_json(report) | {"options": vars(options)})
-        sys.stdout.write(f"written: {path}\n")
+    found: dict[str, Any] = {}
+    if options.evidence or options.markdown:
+        arms = {"transcripts": (options.transcripts, transcripts)}
+        if control is not None:
+            arms["control"] = (options.control, control)
+        models = {"target": (options.target, target)}
+        if drafts:
+            models["draft"] = (options.draft or options.target, drafts[0])
+        found = evidence(report, arms, models, arguments)
+    lines = markdown(found) if options.markdown else report_lines(report)
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    if options.evidence:
+        write_json(options.evidence, sealed(found))
+        sys.stderr.write(f"written: {options.evidence}\n")
     return EXIT_CODES[report.finding]
 
 
@@ -67,13 +79,15 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
     made.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
     inputs.add_model_options(made)
-    made.add_argument("--json", action="store_true", help="also write every number to FILE.audit.json")
+    made.add_argument("--evidence", type=Path, metavar="FILE", help="write every number, hashes and versions")
+    made.add_argument("--markdown", action="store_true", help="print a text for an issue, not the report")
     return made
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    return in_one_line(lambda: run(parser().parse_args(arguments)), "stopped; nothing was judged")
+    given = sys.argv[1:] if arguments is None else arguments
+    return in_one_line(lambda: run(given), "stopped; nothing was judged")
 
 
 if __name__ == "__main__":

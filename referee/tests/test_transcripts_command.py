@@ -1,8 +1,11 @@
 """The command that audits transcripts, from the outside: what it prints, writes and returns."""
 
 import copy
+import hashlib
 import json
+import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from referee import inputs
 from referee.audit.__main__ import main
 from referee.rescoring import Scorer, load_scorers
 from referee.transcripts import line_of
+from resispec.files import read_sealed
 
 
 @pytest.fixture(scope="module")
@@ -51,25 +55,47 @@ def test_the_exit_code_says_the_verdict(desk, capsys):
         assert code == expected and printed.out.startswith(f"verdict: {finding}")
         assert "log(q/p)" in printed.out and "more tokens an arm" in printed.out
         assert "An exact engine is called biased with probability below 0.001" in printed.out
-    assert not list(desk.glob("*.json"))
 
 
-def test_a_control_and_every_number_in_a_file(desk, capsys):
-    code, printed = run(desk, capsys, "hot", "--control", str(desk / "plain.jsonl"), "--json")
-    assert code == 3 and "speculation differs from the engine without it" in printed.out
-    content = json.loads((desk / "hot.audit.json").read_text())
-    assert content["finding"] == "biased" and content["options"]["control"] == str(desk / "plain.jsonl")
-    assert [one["finding"] for one in content["judgements"]] == ["biased", "biased", "no bias seen"]
-    (desk / "hot.audit.json").unlink()
+def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(desk, capsys, tmp_path):
+    file, control = tmp_path / "hot.json", str(desk / "plain.jsonl")
+    code, printed = run(desk, capsys, "hot", "--control", control, "--evidence", str(file), "--markdown")
+    found = read_sealed(file)
+    assert code == 3 and found["finding"] == found["verdict"] == "biased"
+    assert [one["finding"] for one in found["judgements"]] == ["biased", "biased", "no bias seen"]
+    assert found["files"]["transcripts"] | {"rows": 0, "tokens": 0} == {
+        "name": "hot.jsonl", "rows": 0, "tokens": 0,
+        "sha256": hashlib.sha256((desk / "hot.jsonl").read_bytes()).hexdigest(),
+    }  # fmt: skip
+    assert set(found["files"]) == {"transcripts", "control"} and set(found["models"]) == {"target"}
+    assert "a small bias toward the draft" in " ".join(found["not_tested"])
+    lines = printed.out.splitlines()
+    assert lines[0] == "**Audit of what the engine wrote: biased**" and len(lines) <= 20
+    assert "speculation differs from the engine without it" in printed.out
+    program, *again = shlex.split(lines[-1].split("`")[1])[2:]
+    assert program == "referee.audit" and main(again) == 3  # what it names can be run as it is
+    assert read_sealed(file) == found
+
+
+def test_evidence_knows_other_weights_and_what_was_not_tested(desk, capsys, tmp_path):
+    found = {}
+    for name in ("target", "large"):
+        file = tmp_path / f"{name}.json"
+        run(desk, capsys, "exact", "--target", str(desk / name), "--evidence", str(file))
+        found[name] = read_sealed(file)
+    assert found["target"]["models"]["target"]["weights"] != found["large"]["models"]["target"]["weights"]
+    unknown = found["target"]["not_tested"]
+    assert unknown[0].startswith("a bias below 0.0")
+    assert "whether it is the speculation: there is no control arm without it" in unknown
 
 
 @pytest.mark.parametrize(("role", "name"), [("target", "large"), ("draft", "plain")])
 def test_a_model_that_the_precision_cannot_hold_gives_no_verdict(desk, capsys, role, name):
     options = [str(desk / f"{name}.jsonl"), "--target", str(desk / "target"), "--device", "cpu"]
     options += [f"--{role}", str(desk / "large")]  # the last --target counts
-    assert main([*options, "--dtype", "float16", "--json"]) == 5
+    assert main([*options, "--dtype", "float16", "--evidence", "here.json"]) == 5
     printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("\n") == 1 and not list(desk.glob("*.json"))
+    assert printed.out == "" and printed.err.count("\n") == 1 and not Path("here.json").exists()
     assert f"the {role} in float16 gives NaN or infinite logits for" in printed.err
     assert printed.err.startswith(f"no verdict: {desk / name}.jsonl, line ")
     assert main([*options, "--dtype", "bfloat16"]) == 0

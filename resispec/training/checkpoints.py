@@ -87,7 +87,7 @@ class Training(ABC):
         """
         kind = type(self.recipe).__name__
         identity = {f"{kind}.{name}": repr(value) for name, value in vars(self.recipe).items()}
-        identity |= {name: _digest(tensors) for name, tensors in self._sources.items()}
+        identity |= {name: digest_of(tensors) for name, tensors in self._sources.items()}
         for leftover in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # half written, when it was killed
             leftover.unlink()
         if checkpoint.exists():
@@ -128,7 +128,7 @@ class Training(ABC):
             optimizer.load_state_dict(values)
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
+def digest_of(tensors: Mapping[str, Tensor]) -> str:
     """16 hexadecimal digits of the names, the types, the shapes and the bytes of tensors."""
     digest = hashlib.sha256()
     for name, tensor in tensors.items():

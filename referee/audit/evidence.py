@@ -1,0 +1,96 @@
+"""Evidence of an audit: a file that says all that was found and how to repeat it, and a text for an issue."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from referee.audit.comparisons import POWER
+from referee.audit.report import TranscriptsReport, report_json
+from referee.transcripts import Transcript
+from resispec.files import checksums
+from resispec.machine import processor_name
+from resispec.training.checkpoints import digest_of
+
+if TYPE_CHECKING:
+    from referee.rescoring import Scorer
+
+LIBRARIES = ("resispec", "torch", "transformers")
+MOST_REASONS = 4
+"""Reasons of a comparison that the text for an issue names."""
+
+
+def evidence(
+    report: TranscriptsReport,
+    arms: Mapping[str, tuple[Path, Sequence[Transcript]]],
+    models: Mapping[str, tuple[str, Scorer]],
+    arguments: Sequence[str],
+) -> dict[str, Any]:
+    """All that an audit found, of what and with what, of plain types.
+
+    arms: transcripts, and the control where there is one, with their files. models: the target, and the draft
+    where there is one, with their names. arguments: of the command.
+    """
+    rows = arms["transcripts"][1]
+    return report_json(report) | {
+        "verdict": report.verdict,
+        "command": shlex.join(["python", "-m", "referee.audit", *arguments]),
+        "engines": sorted({f"{row.engine or 'unnamed'} {row.engine_version or ''}".strip() for row in rows}),
+        "settings": sorted({row.setting for row in rows}),
+        "files": {
+            arm: {
+                "name": path.name,
+                "sha256": checksums(path.parent, [path.name])[path.name],
+                "rows": len(written),
+                "tokens": sum(len(row.output_token_ids) for row in written),
+            }
+            for arm, (path, written) in arms.items()
+        },
+        "models": {
+            role: {"name": name, "weights": digest_of(scorer.module.state_dict()), "dtype": scorer.precision}
+            for role, (name, scorer) in models.items()
+        },
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}},
+        "device": f"{models['target'][1].device.type}, {processor_name()}",
+        "not_tested": list(not_tested(report, set(arms), set(models))),
+    }
+
+
+def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> Iterator[str]:
+    """What the audit says nothing about, a line each."""
+    for judgement in report.judgements:
+        if judgement.smallest_bias:
+            size, what = max(judgement.smallest_bias.values()), judgement.comparison.what
+            yield f"a bias below {size:.2g} of {what} (found {POWER:.0%} of the time)"
+    if "control" not in arms:
+        yield "whether it is the speculation: there is no control arm without it"
+    if "draft" not in models:
+        yield "a small bias toward the draft: its model was not given"
+    yield "other prompts, settings and loads than those of the rows; text, stop strings, log-probabilities"
+
+
+def markdown(found: Mapping[str, Any]) -> Iterator[str]:
+    """The lines of an issue about what `evidence` found: at most 20, for at most three comparisons."""
+    yield f"**Audit of what the engine wrote: {found['verdict']}**"
+    yield ""
+    yield from found["summary"]
+    yield ""
+    for judgement in found["judgements"]:
+        comparison = judgement["comparison"]
+        size = f"{comparison['tokens']} tokens in {comparison['rows']} rows"
+        reasons = "; ".join(judgement["reasons"][:MOST_REASONS])
+        yield f"- {comparison['what']} ({size}): {judgement['finding']}{': ' * bool(reasons)}{reasons}"
+    yield f"- engine: {', '.join(found['engines'])}; settings: {'; '.join(found['settings'])}"
+    for role, model in found["models"].items():
+        yield f"- {role}: {model['name']} in {model['dtype']}, weights {model['weights']}"
+    for arm, file in found["files"].items():
+        yield f"- {arm}: {file['name']}, SHA-256 {file['sha256']}"
+    versions = ", ".join(f"{name} {number}" for name, number in found["versions"].items())
+    yield f"- with {versions} on {found['device']}"
+    yield f"- not tested: {'; '.join(found['not_tested'])}"
+    yield ""
+    yield f"Repeat it with `{found['command']}`."
