@@ -61,7 +61,7 @@ def evidence(
 
 
 def not_tested(report: TranscriptsReport, arms: set[str], models: set[str]) -> Iterator[str]:
-    """What the audit says nothing about, a line each."""
+    """Lines about what the audit says nothing of."""
     for judgement in report.judgements:
         if judgement.smallest_bias:
             size, what = max(judgement.smallest_bias.values()), judgement.comparison.what

@@ -38,6 +38,7 @@ GIVEN = {
     "verifier=custom": "tree=d4b4 verifier.name=standard",
     "verifier=greedy": "tree=d4b4 decoder=greedy",
     "verifier=block": "tree=chain",
+    "verifier=hsd": "tree=chain",
     "decoder=fastest": "tree=fastest",
 }
 """What an option needs beside it."""
