@@ -55,6 +55,8 @@ def _by_category(results: Results) -> pd.DataFrame:
     """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
     fields = {*metrics.fields(), FIELD}
     rows = {cell_id: own for cell_id, own in results.rows.items() if fields <= set(own)}
+    # A race's rows hold lists, a number for every one that ran.
+    rows = {cell_id: own for cell_id, own in rows.items() if own.num_emitted.dtype != object}
     found = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
     if not found:
         return pd.DataFrame()
