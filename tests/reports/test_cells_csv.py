@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import toy_artefacts
 from toy_cells import (
     METHODS,
     STANDARD,
@@ -124,6 +125,12 @@ def test_a_category_is_its_prompts_alone(tmp_path: Path) -> None:
     assert found.value["resispec", "qa", "accepted_length_gain"] == pytest.approx(3 / (5 / 3))
     assert found.value["resispec", "rag", "speedup"] == pytest.approx((10 / 0.5) / (8 / 1.0))
     assert found.num_prompts["resispec", "qa", "speedup"] == 1
+
+
+def test_a_race_whose_rows_hold_lists_has_no_table_of_categories(tmp_path: Path) -> None:
+    race = make_cell(tmp_path, "autoregressive", decoder="fastest", tree="fastest")
+    rows = [row | {"category": "qa"} for row in toy_artefacts.speed_rows()]
+    assert categories.of(planned(tmp_path, "speed", [save(race, rows)])) is None
 
 
 def test_only_data_sets_with_categories_have_lines_and_gaps_are_shown(tmp_path: Path) -> None:
