@@ -7,7 +7,7 @@
     ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / --> tokens
 
 The second form is numbers in a sentence: an artefact, a quantity, and labels that choose rows of its CSV
-(pair, data set, temperature, decoder, tree, verifier), with commas where each of several gives a text of its
+(pair, data set, temperature, decoder, tree, verifier, part, ...), with commas where each of several gives a text of its
 own. Several rows give the range of their values, with the word `bounds` that of their intervals; a single row
 gives its value with its interval. The quantity `verdict` counts what the audits found. An artefact of another
 profile than embedded is called PROFILE/ARTEFACT.
@@ -22,7 +22,6 @@ from pathlib import Path
 import pandas as pd
 
 from analysis import audits
-from analysis.load import LABELS
 from analysis.metrics import ACCEPTED_LENGTH, METRICS
 from analysis.table import Number, Paper
 from resispec.errors import InvalidInput, first_line
@@ -97,12 +96,13 @@ def numbers(query: str, published: Path) -> str:
         frame = pd.read_csv(_path(artefact, "csv", published), dtype=str, keep_default_na=False)
     except (OSError, ValueError) as error:
         raise InvalidInput(f"{artefact!r}, whose CSV cannot be read ({first_line(error)})") from error
+    labels = frame.columns[: frame.columns.get_loc("quantity")]
     frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
     texts = []
     for chosen in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
         rows = frame[frame.value != ""]
         for label in chosen:
-            rows = rows[(rows[[name for name in LABELS if name in rows]] == label).any(axis=1)]
+            rows = rows[(rows[labels] == label).any(axis=1)]
         if rows.empty:
             raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
         values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
