@@ -7,10 +7,10 @@
     ... <!-- levels accepted_length level_optimal d5b3 1.0,0.6 -->4.1–4.2 and 3.5–3.8<!-- / --> tokens
 
 The second form is numbers in a sentence: an artefact, a quantity, and labels that choose rows of its CSV
-(pair, data set, temperature, decoder, tree, verifier, part, ...), with commas where each of several gives a text of its
-own. Several rows give the range of their values, with the word `bounds` that of their intervals; a single row
-gives its value with its interval. The quantity `verdict` counts what the audits found. An artefact of another
-profile than embedded is called PROFILE/ARTEFACT.
+(pair, data set, temperature, decoder, tree, verifier, part, ...), with commas where each of several gives a
+text of its own. Several rows give the range of their values, with the word `bounds` that of their intervals;
+a single row gives its value with its interval. The quantity `verdict` counts what the audits found. An
+artefact of another profile than embedded is called PROFILE/ARTEFACT.
 """
 
 from __future__ import annotations
