@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from itertools import chain
@@ -10,9 +11,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import labels
 from analysis.load import Results
 from analysis.table import ABSENT, Audit
-from resispec.audit.verdict import MIN_VARIANCE, Evidence, judge, z_scores
+from resispec.audit.verdict import (
+    LIMIT,
+    MIN_VARIANCE,
+    Evidence,
+    Finding,
+    Statistic,
+    holm,
+    is_weighty,
+    judge,
+    z_scores,
+)
 from resispec.errors import InvalidInput
 
 QUANTITIES = ("z_surprisal", "z_overdraft", "audited_tokens")
@@ -24,6 +36,8 @@ DEFINITION = (
     "are undecided. Samples see only a bias that is large enough, so they say no bias seen; exact is said of "
     "enumeration and proof alone."
 )
+RATE = 0.01
+"""Probability of a false alarm in any row of a table of exact verifiers, by Holm's rule."""
 
 
 def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
@@ -59,13 +73,54 @@ def of_cell(cell: Mapping[str, Any], rows: pd.DataFrame | None) -> dict[str, Any
 
 def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
     """QUANTITIES and "verdict" of a finished audit. Raises InvalidInput when a statistic is missing."""
-    if missing := [name for name in TERMS if name not in rows]:
-        raise InvalidInput(f"cell {cell_id}: its rows lack the statistics {', '.join(missing)}")
-    scores = z_scores({name: list(chain.from_iterable(rows[name])) for name in TERMS})
-    verdict = judge(Evidence(z_scores={"": scores}), required=("z_scores",)).finding
+    scores = _scores(cell_id, rows)
     tokens = scores["surprisal"].n if "surprisal" in scores else 0
     z = {f"z_{name}": scores[name].z if name in scores else np.nan for name in ("surprisal", "overdraft")}
-    return z | {"audited_tokens": tokens, "verdict": str(verdict)}
+    return z | {"audited_tokens": tokens, "verdict": str(_finding(scores))}
+
+
+def of_many(results: Results) -> list[str]:
+    """The note of a table with several finished audits: false alarms to expect, and what Holm's rule says."""
+    audited = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
+    cells = {cell["cell_id"]: cell for cell in audited.to_dict("records")}
+    scores = {cell_id: _scores(cell_id, results.rows[cell_id]) for cell_id in cells}
+    statistics = pd.DataFrame(
+        [
+            (cell_id, score.p_value)
+            for cell_id, by_name in scores.items()
+            for name, score in by_name.items()
+            if is_weighty(name, score)
+        ],
+        columns=["cell_id", "p_value"],
+    )
+    if len(cells) < 2 or statistics.empty:
+        return []
+    by_holm = {*statistics.cell_id[holm(statistics.p_value, RATE)]}
+    by_limit = {cell_id for cell_id in cells if _finding(scores[cell_id]) is Finding.BIASED}
+    expected = len(statistics) * math.erfc(LIMIT / math.sqrt(2))
+    differing = [
+        f"{'also' if cell_id in by_holm else 'not'} "
+        + ", ".join(labels.text(key, cell[key]) for key in results.keys)
+        for cell_id, cell in cells.items()
+        if (cell_id in by_holm) is not (cell_id in by_limit)
+    ]
+    by_rule = "; ".join(differing) + " are" if differing else f"the same rows ({len(by_limit)}) are"
+    return [
+        f"{len(cells)} audits have {len(statistics)} statistics; {expected:.1g} of them are expected beyond "
+        f"{LIMIT:g} where all verifiers are exact. By Holm's rule, with a false alarm in {RATE:.0%} of such "
+        f"tables, {by_rule} biased."
+    ]
+
+
+def _scores(cell_id: str, rows: pd.DataFrame) -> dict[str, Statistic]:
+    """The z-scores of a finished audit, by name. Raises InvalidInput when a statistic is missing."""
+    if missing := [name for name in TERMS if name not in rows]:
+        raise InvalidInput(f"cell {cell_id}: its rows lack the statistics {', '.join(missing)}")
+    return z_scores({name: list(chain.from_iterable(rows[name])) for name in TERMS})
+
+
+def _finding(scores: Mapping[str, Statistic]) -> Finding:
+    return judge(Evidence(z_scores={"": scores}), required=("z_scores",)).finding
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:

@@ -194,7 +194,8 @@ def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]
     columns = list(columns)
     meanings = {metric.label: metric.definition for metric in columns}
     of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
-    return (meanings, BRACKETS, *of_times, *([audits.DEFINITION] if results.cells.is_audit.any() else []))
+    of_audits = [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
+    return (meanings, BRACKETS, *of_times, *of_audits)
 
 
 def _notes_of_times(results: Results) -> list[Note]:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 TOLERANCE = 1e-5
 """Enumerated errors above this are bias: a rule in float32 stays below it, one in float64 below 1e-12."""
@@ -204,6 +204,25 @@ def equal_share(rate: float, num_statistics: int) -> float:
     return rate / max(1, num_statistics)
 
 
+def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
+    """Which of many p-values (K,) are bias, by Holm's rule (Holm 1979): (K,).
+
+    However they depend on each other, exact verifiers raise a false alarm anywhere among them at `rate` at
+    most: the smallest must pass the equal share of K, the next that of K - 1, up to the first that does not.
+    """
+    p_values = np.asarray(p_values, np.float64)
+    order = np.argsort(p_values)
+    shares = [equal_share(rate, left) for left in range(len(order), 0, -1)]
+    is_bias = np.zeros(len(order), bool)
+    is_bias[order] = np.logical_and.accumulate(p_values[order] <= shares)
+    return is_bias
+
+
+def is_weighty(name: str, score: Statistic) -> bool:
+    """Whether a z-score rests on enough to be judged: on MIN_VARIANCE, unless it is infinite."""
+    return math.isinf(score.z) or score.error**2 >= MIN_VARIANCE[name]
+
+
 def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement:
     """Judge a verifier by what was measured; how often an exact one is accused: `Evidence.false_alarm_rate`.
 
@@ -284,10 +303,10 @@ def _scored(evidence: Evidence, weak: bool) -> Iterator[str]:
     """The z-scores that rest on too little to be judged, or the others that are too far out."""
     for decoding, scores in evidence.z_scores.items():
         for name, score in scores.items():
-            variance, least = score.error**2, MIN_VARIANCE[name]
-            is_biased = math.isinf(score.z) or (variance >= least and not abs(score.z) <= LIMIT)
-            if variance < least if weak else is_biased:
+            is_out = not abs(score.z) <= LIMIT
+            if not is_weighty(name, score) if weak else is_weighty(name, score) and is_out:
                 yield (
                     f"{name}{decoding and f': {decoding}'} z = {score.z:.1f} over {score.n} tokens, variance "
-                    f"{variance:.3g}; allowed: |z| up to {LIMIT:g}, variance at least {least:g}"
+                    f"{score.error**2:.3g}; allowed: |z| up to {LIMIT:g}, variance at least "
+                    f"{MIN_VARIANCE[name]:g}"
                 )

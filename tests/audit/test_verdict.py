@@ -24,6 +24,7 @@ from resispec.audit.verdict import (
     Evidence,
     Finding,
     deviation,
+    holm,
     judge,
     remeasured,
     z_score,
@@ -197,6 +198,13 @@ def test_what_is_required_can_be_less_and_the_false_alarm_rate_adds_up():
     assert together.false_alarm_rate == pytest.approx(2 * CERTAIN_P + 4 * SUSPICIOUS_P * LEAST_P)
     assert Evidence().false_alarm_rate == 0 and math.isnan(Evidence().smallest_seen)
     assert norm.sf(SUSPICIOUS) == pytest.approx(SUSPICIOUS_P, rel=0.01)
+
+
+def test_holms_rule_stops_at_the_first_p_value_above_its_share():
+    """Shares of .01 among five: .002, .0025, .0033, .005, .01."""
+    p_values = [0.004, 1e-9, 0.0024, 0.9, 0.0049]
+    assert holm(p_values, 0.01).tolist() == [False, True, True, False, False]
+    assert holm(p_values[:3], 0.01).tolist() == [True, True, True]
 
 
 def test_what_looks_suspicious_is_measured_again_and_only_that_counts():

@@ -145,6 +145,12 @@ def test_audit_cells_become_a_verdict_on_the_row_that_they_audit(cells: list[Toy
     assert value(frame, cells[2].cell_id, "z_overdraft") == pytest.approx(0.2 * 1198**0.5)
     verdicts = ["–", "no bias seen (z 3.5, 3.5; 1,200 tokens)", "biased (z 6.9, 6.9; 1,200 tokens)"]
     assert shown(table_of(table1, both))["Audit"].tolist()[3:] == verdicts
+    # six statistics, of which three are out at 6.9: a share of .01 / 3 is left for those at 3.5
+    assert audits.of_many(load(planned(cells[0].results, "table1", both), metrics.fields())) == [
+        "2 audits have 6 statistics; 0.0004 of them are expected beyond 4 where all verifiers are exact. By "
+        "Holm's rule, with a false alarm in 1% of such tables, also embedded 2M + 80k, Python code, 1, "
+        "SpecInfer, d5b3, standard are biased."
+    ]
     lost = ToyCell(cells[2].results, "lost", cells[2].labels | {"audit": True})
     verdict = frame_of([*cells, make_audit(cells[1], 300, 0.0), lost]).groupby("cell_id").verdict.first()
     assert verdict[cells[1].cell_id] == "undecided" and verdict[cells[2].cell_id] == "audit missing"
