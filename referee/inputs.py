@@ -30,6 +30,11 @@ def count(text: str, least: int = 1) -> int:
     return int(text)
 
 
+def counts(text: str) -> tuple[int, ...]:
+    """Different numbers from 1, with commas between them. Raises as `count`."""
+    return tuple(dict.fromkeys(count(part) for part in text.split(",")))
+
+
 def add_model_options(group: Any) -> None:
     """Add --device and --dtype to a parser."""
     group.add_argument("--device", default="auto", help="auto (CUDA if there is a device), cpu, cuda, ...")

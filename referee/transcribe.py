@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import MODES
-from referee.inputs import EMBEDDED, count
+from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
@@ -57,7 +57,7 @@ def transcribe(options: argparse.Namespace) -> str:
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
         engine = _server(options) if options.server else _in_process(options, Path(folder))
-        concurrency = options.concurrency if options.server else 1
+        concurrency = options.concurrency or ((8,) if options.server else ())
         try:
             rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
         except Unanswered as error:
@@ -98,7 +98,12 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     draft = options.draft if options.mode == "assisted" else None
     pair = inputs.pair_of(target, draft, options.device, options.dtype)
     folders = () if options.engine == "transformers" else (folder,)
-    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted)
+    slots = {"slots": max(options.concurrency)} if options.concurrency else {}
+    if slots and options.engine != "llama_cpp":
+        raise InvalidInput(
+            f"--engine {options.engine} has one request at a time; --concurrency is not for it"
+        )
+    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
     return made
 
 
@@ -121,13 +126,19 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--num-prompts", type=count, default=100)
     made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
     made.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
+    made.add_argument(
+        "--concurrency",
+        type=counts,
+        default=(),
+        help="requests at a time, of a server (8 by default) or llama_cpp; 1,16 asks for everything under "
+        "either load, for the audit to compare",
+    )
     asked = made.add_argument_group("settings, all of which are always asked for")
     for name, off in {**Sampling().by_name(), "filter_order": "", "max_new_tokens": 64}.items():
         shown = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
         asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=shown)
     server = made.add_argument_group("with --server")
     server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
-    server.add_argument("--concurrency", type=count, default=8, help="requests at a time")
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=count, default=600, help="seconds of a request with all its tries")
     server.add_argument("--plain-key", action="store_true", help=f"send {KEY} over http to another machine")

@@ -20,7 +20,8 @@ from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
-_KEYS = (*TOKENS, *SETTINGS, "seed", "finish_reason", "engine", "engine_version")
+_TYPES = {"seed": int, "concurrency": int, "finish_reason": str, "engine": str, "engine_version": str}
+_KEYS = (*TOKENS, *SETTINGS, *_TYPES)
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Transcript(Warp):
 
     prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
     emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
-    that applied.
+    that applied. concurrency: requests that the engine was given at a time, where it is known.
     extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
@@ -38,6 +39,7 @@ class Transcript(Warp):
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
     seed: int | None = None
+    concurrency: int | None = None
     finish_reason: str | None = None
     engine: str | None = None
     engine_version: str | None = None
@@ -48,9 +50,9 @@ class Transcript(Warp):
         for name in TOKENS:
             self._check_tokens(name)
         self.check(self.place)
-        for name in ("seed", "finish_reason", "engine", "engine_version"):
-            kind, allowed = (int, "whole numbers") if name == "seed" else (str, "text")
+        for name, kind in _TYPES.items():
             if (value := getattr(self, name)) is not None and type(value) is not kind:
+                allowed = "whole numbers" if kind is int else "text"
                 raise InvalidInput(f"{self.place}: {name} is {ascii(value)[:60]}; allowed: {allowed}")
             if kind is str and value is not None:
                 object.__setattr__(self, name, printable(value))

@@ -59,6 +59,20 @@ class Arm:
         terms, gaps = (part if part is not None and len(part.row) else None for part in parts)
         return Arm([self.transcripts[row] for row in rows], self.target, terms, gaps)
 
+    @property
+    def by_load(self) -> dict[str, Arm]:
+        """The arm of each number of requests at a time, fewest first, by words for it; one number has "".
+
+        Loads repeat prompts and may repeat seeds, so no statistic is taken over several of them.
+        """
+        rows: dict[int, list[int]] = {}
+        for row, transcript in enumerate(self.transcripts):
+            rows.setdefault(transcript.concurrency or 0, []).append(row)
+        if len(rows) == 1:
+            return {"": self}
+        words = {load: f"{load or 'an unknown number'} at a time" for load in sorted(rows)}
+        return {words[load]: self.of_rows(rows[load]) for load in words}
+
     @cached_property
     def sharing(self) -> Statistic | None:
         """Do sampled rows draw with the same random numbers? See `statistics.sharing`."""

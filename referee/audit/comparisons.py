@@ -80,9 +80,9 @@ def with_target(what: str, arm: Arm) -> list[Comparison]:
     return comparisons
 
 
-def with_control(arm: Arm, control: Arm) -> list[Comparison]:
-    """An arm against a control arm that has the same settings."""
-    comparisons, what = [], "transcripts against the control"
+def with_control(what: str, arm: Arm, control: Arm) -> list[Comparison]:
+    """An arm against a control arm that has the same settings. what: the two of them, in words."""
+    comparisons = []
     if arm.terms is not None and control.terms is not None:
         comparisons.append(_difference(what, arm, control))
     if arm.gaps is not None and control.gaps is not None:

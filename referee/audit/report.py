@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import partial
@@ -16,6 +16,7 @@ from referee.audit.arm import Arm, measure
 from referee.audit.comparisons import (
     FALSE_ALARM_RATE,
     POWER,
+    Comparison,
     JudgedComparison,
     judge_comparison,
     limit_of,
@@ -50,6 +51,11 @@ _CONTROL = {
     Finding.BIASED: "without speculation, too, the engine differs from the reference model: other kernels, "
     "precision or weights, or settings that the rows do not say",
     Finding.UNDECIDED: "whether the engine without speculation differs from the reference model is undecided",
+}
+_LOADS = {
+    Finding.NO_BIAS_SEEN: "between its loads, the requests at a time, no difference was found",
+    Finding.BIASED: "what the engine emits depends on its load, the requests that it has at a time",
+    Finding.UNDECIDED: "whether what it emits depends on its load, the requests at a time, is undecided",
 }
 _ALONE = (
     "the transcripts deviate from the target and the control was not found to, but the difference of the "
@@ -115,11 +121,15 @@ def audit_transcripts(
     arms = [transcripts] if control is None else [transcripts, control]
     for rows in arms:  # before the first is rescored, which takes long
         check_fit([target] if draft is None else [target, draft], rows)
-    settings = [sorted({row.setting for row in rows}) for rows in arms]
-    if settings[0] != settings[-1]:
-        lists = " and ".join("; ".join(names) for names in settings)
+    settings: dict[tuple[int, int | None], set[str]] = {}
+    for side, rows in enumerate(arms):
+        for row in rows:
+            settings.setdefault((side, row.concurrency), set()).add(row.setting)
+    lists = dict.fromkeys("; ".join(sorted(names)) for names in settings.values())
+    if len(lists) > 1:
         raise InvalidInput(
-            f"the transcripts and the control have the settings {lists}; allowed: the same in both"
+            f"the transcripts and the control, under every load, have the settings {' and '.join(lists)}; "
+            "allowed: the same in all"
         )
     num_tokens = sum(len(row.output_token_ids) for rows in arms for row in rows)
     with progress(desc="rescoring", total=num_tokens) as bar:
@@ -130,24 +140,42 @@ def audit_transcripts(
 
 
 def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
-    """The audit of rescored transcripts, without `own_check`; control: under the same settings."""
-    groups = {"transcripts": with_target("transcripts", arm)}
-    if control is not None:
-        groups = {"difference": with_control(arm, control), **groups}
-        groups["control"] = with_target("control", control)
+    """The audit of rescored transcripts, without `own_check`; control: under the same settings.
+
+    Where rows say that the engine had several numbers of requests at a time, each is judged against the
+    target, the others against the fewest, and each against the control under its own load, if there is one.
+    """
+    loads, controls = arm.by_load, {} if control is None else control.by_load
+    (fewest, alone), *others = loads.items()
+    groups = {
+        "difference": [
+            one
+            for load, part in loads.items()
+            if control is not None
+            for one in with_control(
+                f"{_named('transcripts', load)} against the control", part, controls.get(load, control)
+            )
+        ],
+        "loads": [
+            one
+            for load, part in others
+            for one in with_control(f"{_named('transcripts', load)} against {fewest}", part, alone)
+        ],
+        "transcripts": _with_target("transcripts", loads),
+        "control": _with_target("control", controls),
+    }
     limit = limit_of(comparison for group in groups.values() for comparison in group)
     judged = {name: [judge_comparison(one, limit) for one in group] for name, group in groups.items()}
-    worst = (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN)
-    findings = {
-        name: next(finding for finding in worst if any(one.finding is finding for one in group))
-        for name, group in judged.items()
-    }
+    findings = {name: _worst(one.finding for one in group) for name, group in judged.items() if group}
     finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
     if control is not None:
-        difference, alone = findings["difference"], findings["control"]
-        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, alone)
+        difference, without = findings["difference"], findings["control"]
+        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, without)
         finding = Finding.UNDECIDED if is_open else difference
-        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[alone]]
+        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[without]]
+    if others:
+        finding = _worst((finding, findings["loads"]))
+        sentences.append(_LOADS[findings["loads"]])
     return TranscriptsReport(
         finding,
         tuple(sentences if arm.gaps is None else (*sentences, _GREEDY)),
@@ -157,12 +185,26 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     )
 
 
+def _named(name: str, load: str) -> str:
+    return f"{name}, {load}" if load else name
+
+
+def _with_target(name: str, loads: Mapping[str, Arm]) -> list[Comparison]:
+    return [one for load, arm in loads.items() for one in with_target(_named(name, load), arm)]
+
+
+def _worst(findings: Iterable[Finding]) -> Finding:
+    given = {*findings}
+    return next(one for one in (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN) if one in given)
+
+
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
     """The notes on a report, a line each. findings: of the arms against the target, by their names."""
     arms = {"transcripts": arm} if control is None else {"transcripts": arm, "control": control}
     for name, side in arms.items():
-        settings = _about_settings(side) if findings[name] is not Finding.NO_BIAS_SEEN else ()
-        yield from (f"{name}: {line}" for line in (*_about_rows(side), *settings))
+        for load, part in side.by_load.items():
+            settings = _about_settings(part) if findings[name] is not Finding.NO_BIAS_SEEN else ()
+            yield from (f"{_named(name, load)}: {line}" for line in (*_about_rows(part), *settings))
     if control is not None:
         prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
         if apart := len(prompts ^ others):

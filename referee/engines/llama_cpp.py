@@ -24,10 +24,11 @@ class LlamaCppEngine(LlamaCpp):
     folder: where the models are written as GGUF, unless they are there. mode, num_drafted: see MODES.
     by_ratio: a draft is accepted by the ratio of its probabilities, as in speculative sampling; llama.cpp's
     default is to accept what the target draws too. file: a GGUF of the target that is run in place of the
-    one that is written, say with quantised weights, whose products llama.cpp rounds in its own way.
+    one that is written, say with quantised weights, whose products llama.cpp rounds in its own way. slots:
+    requests that it can have at a time.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of llama.cpp's own
         self,
         pair: Pair,
         folder: Path,
@@ -35,6 +36,7 @@ class LlamaCppEngine(LlamaCpp):
         num_drafted: int = 5,
         by_ratio: bool = False,
         file: Path | None = None,
+        slots: int = 1,
     ) -> None:
         require_mode(mode)
         target: Any = pair.target
@@ -44,9 +46,9 @@ class LlamaCppEngine(LlamaCpp):
         for name, model in models.items():
             if not (path := folder / f"{name}.gguf").is_file():
                 write_gguf(model, pair.tokenizer, path)
-        params = xllamacpp.CommonParams()  # one request at a time, float32 everywhere, no accelerator
+        params = xllamacpp.CommonParams()  # float32 everywhere, no accelerator
         params.model.path = str(file or folder / "target.gguf")
-        params.n_ctx, params.n_parallel, params.n_gpu_layers = target.context, 1, 0
+        params.n_ctx, params.n_parallel, params.n_gpu_layers = target.context * slots, slots, 0
         params.cpuparams.n_threads = params.cpuparams_batch.n_threads = torch.get_num_threads()
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

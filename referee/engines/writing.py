@@ -27,13 +27,14 @@ def write_transcripts(
     settings: Sampling,
     path: Path,
     first_seed: int = 0,
-    concurrency: int = 1,
+    concurrency: Sequence[int] = (),
 ) -> list[Transcript]:
-    """Ask an engine for the transcripts that a file lacks; returns all of them, in the order of the prompts.
+    """Ask an engine for the transcripts that a file lacks; returns all, by load and in the order of prompts.
 
     path: a row is appended as soon as its answer is there, so whatever stops this, the same call goes on; a
-    last line that was cut off is removed first. first_seed: prompt i uses this seed + i. concurrency:
-    requests at a time; 1 for an engine in this process.
+    last line that was cut off is removed first. first_seed: prompt i uses this seed + i. concurrency: numbers
+    of requests at a time; all prompts are asked for under each of them, and rows say which. None for an
+    engine in this process, which has one request at a time.
     Raises InvalidInput when the engine cannot apply the settings, refuses a request or answers with no token
     ids, and when the file holds other transcripts than these; Unanswered when the engine gives no answer.
     Requests that are under way then are waited for, and their answers written.
@@ -43,54 +44,66 @@ def write_transcripts(
     about = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
     stopped, failures = Event(), list[BaseException]()
 
-    def ask(index: int) -> Transcript | None:
+    def ask(load: int | None, index: int) -> Transcript | None:
         if stopped.is_set():
             return None
         try:
             answer = engine.answer(prompts[index], settings, first_seed + index)
-            values = {"seed": answer.seed, "finish_reason": answer.finish_reason, "place": "the answer"}
+            values = {
+                "seed": answer.seed,
+                "concurrency": load,
+                "finish_reason": answer.finish_reason,
+                "place": "the answer",
+            }
             extra = {INDEX: index, **answer.extra}
             return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
         except InvalidInput as error:
             stopped.set()
             raise type(error)(f"prompt {index}: {error}") from error
 
-    rows = {index: row for index, row in _written(path).items() if index < len(prompts)}
-    for index, row in rows.items():
+    loads = tuple(concurrency) or (None,)
+    rows = {place: row for place, row in _written(path).items() if place[1] < len(prompts)}
+    for (load, index), row in rows.items():
         seed = None if row.seed is None else first_seed + index  # an engine may have none for a request
-        for name, value in {"prompt_token_ids": prompts[index], **about, "seed": seed}.items():
+        known = load if load and loads[0] else loads[0]  # a file may have other loads, too
+        given = {"prompt_token_ids": prompts[index], **about, "seed": seed, "concurrency": known}
+        for name, value in given.items():
             if (written := getattr(row, name)) != value:
                 raise InvalidInput(
                     f"{path}, prompt {index}: {name} is {ascii(written)[:60]}; it would be "
                     f"{ascii(value)[:60]} now; give another file, or what was given when this one was begun"
                 )
     interval = 0.1 if sys.stderr.isatty() else 5.0
-    counts = {"initial": len(rows), "total": len(prompts)}
+    asked = [(load, index) for load in loads for index in range(len(prompts))]
+    missing = [place for place in asked if place not in rows]
+    counts = {"initial": len(asked) - len(missing), "total": len(asked)}
     with (
         path.open("a", encoding="utf-8") as file,
         tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
-        ThreadPoolExecutor(concurrency) as pool,
     ):
-        missing = [index for index in range(len(prompts)) if index not in rows]
-        try:
-            for future in as_completed([pool.submit(ask, index) for index in missing]):
-                if error := future.exception():
-                    stopped.set()
-                    failures.append(error)
-                elif row := future.result():
-                    file.write(line_of(row))
-                    file.flush()
-                    rows[row.extra[INDEX]] = row
-                    bar.update()
-        finally:
-            stopped.set()  # whatever ends this, nothing more is asked for
+        for load in loads:
+            with ThreadPoolExecutor(load or 1) as pool:
+                try:
+                    answers = [pool.submit(ask, *place) for place in missing if place[0] == load]
+                    for future in as_completed(answers):
+                        if error := future.exception():
+                            stopped.set()
+                            failures.append(error)
+                        elif row := future.result():
+                            file.write(line_of(row))
+                            file.flush()
+                            rows[row.concurrency, row.extra[INDEX]] = row
+                            bar.update()
+                except BaseException:
+                    stopped.set()  # whatever ends this, nothing more is asked for
+                    raise
     if failures:
         raise failures[0]
-    return [rows[index] for index in range(len(prompts))]
+    return [rows[place] for place in asked]
 
 
-def _written(path: Path) -> dict[int, Transcript]:
-    """The rows of a file that was written here, by their prompts; a last line without an end is cut off."""
+def _written(path: Path) -> dict[tuple[int | None, int], Transcript]:
+    """The rows of a file that was written here, by load and prompt; a last line without an end is cut off."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
     if rest := content[length:]:
@@ -98,12 +111,12 @@ def _written(path: Path) -> dict[int, Transcript]:
             raise InvalidInput(f"{path} ends with a line that is no transcript; give another file")
         with path.open("r+b") as file:
             file.truncate(length)
-    rows: dict[int, Transcript] = {}
+    rows: dict[tuple[int | None, int], Transcript] = {}
     for row in read_transcripts(path) if length else []:
         index: Any = row.extra.get(INDEX)
-        if type(index) is not int or index < 0 or index in rows:
+        if type(index) is not int or index < 0 or (row.concurrency, index) in rows:
             raise InvalidInput(
                 f"{row.place}: {INDEX} is {index!r}; allowed: a number from 0, each once; give another file"
             )
-        rows[index] = row
+        rows[row.concurrency, index] = row
     return rows

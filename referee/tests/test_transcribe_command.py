@@ -85,8 +85,14 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
             code, _, line = run(capsys, out, *options, "--concurrency", 1)
         assert code == 1 and line.startswith("error: stopped; what is written stays")
         assert len(read_transcripts(out)) == 1
-        assert run(capsys, out, *options)[0] == 0
-    assert len(read_transcripts(out)) == 2
+        assert run(capsys, out, *options, "--concurrency", "1,4")[0] == 0
+    rows = read_transcripts(out)
+    assert sorted((row.concurrency, row.extra["prompt_index"]) for row in rows) == [
+        (1, 0),
+        (1, 1),
+        (4, 0),
+        (4, 1),
+    ]
 
 
 CHAT_PAIR = """# @package _global_

@@ -59,6 +59,38 @@ def test_no_bias_is_seen_in_an_exact_engine_and_the_report_has_every_number():
     assert lines[-1].startswith("An exact engine is called biased with probability below 0.001 (by each")
 
 
+def loaded(rows, load):
+    return [replace(row, concurrency=load) for row in rows]
+
+
+def test_what_is_wrong_under_load_alone_is_found_against_the_target_and_the_other_load():
+    alone, control = loaded(write(), 1), write(seed=2)
+    report = audit(alone + loaded(write(cut(10), seed=1), 16), target(), control=control)
+    found = {one.comparison.what: str(one.finding) for one in report.judgements}
+    assert found == {
+        "transcripts, 1 at a time against the control": "no bias seen",
+        "transcripts, 16 at a time against the control": "biased",
+        "transcripts, 16 at a time against 1 at a time": "biased",
+        "transcripts, 1 at a time against the target": "no bias seen",
+        "transcripts, 16 at a time against the target": "biased",
+        "control against the target": "no bias seen",
+    }
+    assert report.finding is Finding.BIASED
+    assert "what the engine emits depends on its load, the requests that it has at a time" in report.summary
+    right = audit(alone + loaded(write(), 16), target())  # the same seeds, as the same command gives
+    assert right.finding is Finding.NO_BIAS_SEEN and len(right.judgements) == 3
+    assert not any("share their random numbers" in note for note in right.notes)
+
+
+def test_a_control_with_the_same_loads_is_compared_load_by_load_and_settings_are_the_same():
+    """An engine that is wrong under load with and without speculation is not accused of its speculation."""
+    arms = [loaded(write(seed=n), 1) + loaded(write(cut(10), seed=n + 1), 16) for n in (0, 2)]
+    report = audit_arms(*(measure(rows, target()) for rows in arms))
+    assert findings(report)[:3] == ["no bias seen", "no bias seen", "biased"]
+    with pytest.raises(InvalidInput, match="under every load, have the settings T=1 and T=0.7; allowed"):
+        audit(loaded(write(), 1) + loaded(write(hot(0.7), temperature=0.7), 16), target())
+
+
 def test_a_cut_tail_is_found_and_named_and_so_is_what_may_have_cut_it(monkeypatch):
     monkeypatch.setattr(target(), "defaults", {"top_k": 10})
     rows = [replace(row, extra={"topk": 10, "took_s": 1}) for row in write(cut(10))]

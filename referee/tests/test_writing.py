@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -24,8 +25,21 @@ def toy_engine(answer):
 def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):
     alone = write(vllm, tmp_path / "alone.jsonl")
     vllm.gathering = threading.Barrier(4)  # nobody is answered before four have asked
-    assert write(vllm, tmp_path / "together.jsonl", concurrency=4) == alone
+    together = write(vllm, tmp_path / "together.jsonl", concurrency=[4])
+    assert together == [replace(row, concurrency=4) for row in alone]
     assert sorted(line["prompt_index"] for line in lines(tmp_path / "together.jsonl")) == list(range(8))
+
+
+def test_every_prompt_is_asked_for_under_every_load_and_a_load_may_come_later(vllm, tmp_path):
+    path, other = tmp_path / "rows.jsonl", tmp_path / "other.jsonl"
+    alone, asked = write(vllm, path, concurrency=[1]), len(vllm.posts)
+    both = write(vllm, path, concurrency=[1, 4])
+    assert [row.concurrency for row in both] == [1] * 8 + [4] * 8 and len(vllm.posts) == asked + 8
+    assert both[:8] == alone and [row.written for row in both[8:]] == [row.written for row in alone]
+    write(vllm, other)  # as an engine in this process, whose rows do not say it
+    for file, loads in ((other, [4]), (path, [])):
+        with pytest.raises(InvalidInput, match=r"concurrency is \w+; it would be \w+ now; give another file"):
+            write(vllm, file, concurrency=loads)
 
 
 def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
@@ -67,7 +81,7 @@ def test_requests_under_way_at_a_failure_are_written(tmp_path):
         return Answer((1,), "length", seed)
 
     with pytest.raises(InvalidInput, match="prompt 1: it does not like this one"):
-        write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path, concurrency=3)
+        write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path, concurrency=[3])
     assert {0, 2} <= {line["prompt_index"] for line in lines(path)}
     assert len(asked) < len(PROMPTS)  # the rest of the queue was given up
 

@@ -57,8 +57,13 @@ def engine(request, pair, folder):
 @pytest.mark.parametrize("mode", ["plain", "assisted", "prompt_lookup"])
 def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair, tmp_path):
     is_llama = engine.package == "llama_cpp"
-    for number, options in enumerate([{}, {"by_ratio": True}] if is_llama and mode == "assisted" else [{}]):
-        rows = write_transcripts(engine(mode, **options), PROMPTS, SAMPLED, tmp_path / f"{number}.jsonl")
+    loaded = {"slots": 16}
+    for number, options in enumerate(
+        [loaded, {"by_ratio": True}] if is_llama and mode == "assisted" else [{}]
+    ):
+        loads = (1, 16) if options == loaded else ()
+        path = tmp_path / f"{number}.jsonl"
+        rows = write_transcripts(engine(mode, **options), PROMPTS, SAMPLED, path, concurrency=loads)
         report = audit_transcripts(rows, *pair_scorers(pair))
         is_biased = not is_llama and mode == "assisted"
         assert report.finding is (Finding.BIASED if is_biased else Finding.NO_BIAS_SEEN)
