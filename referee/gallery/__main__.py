@@ -83,8 +83,10 @@ def rows_of(
     yield from (about | point for point in curve(arm))
 
 
-def gallery(exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folder: Path) -> pd.DataFrame:
-    """The rows of all engines. folder: of their files."""
+def gallery(
+    exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folder: Path
+) -> Iterator[pd.DataFrame]:
+    """The rows of the engines that are done: a table after each of them. folder: of their files."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
     device = pair.target.device
     source = {
@@ -96,7 +98,10 @@ def gallery(exhibits: Sequence[Exhibit], pair: Pair, questions: Questions, folde
     }
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
     given = pair, questions, greedy, folder, dict[str, Arm]()
-    return pd.DataFrame([row | source for exhibit in exhibits for row in rows_of(exhibit, *given)])
+    rows: list[dict[str, Any]] = []
+    for exhibit in exhibits:
+        rows += [row | source for row in rows_of(exhibit, *given)]
+        yield pd.DataFrame(rows)
 
 
 def _git(*arguments: str) -> str:
@@ -123,8 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prompts = inputs.token_prompts(shown.dataset, shown.prompts, encode)
         settings = Sampling(max_new_tokens=shown.tokens)
         questions = Questions(tuple(prompts), settings, shown.greedy, shown.seeds)
-        frame = gallery(shown.exhibits, pair, questions, folder / "gallery")
-        write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
+        for frame in gallery(shown.exhibits, pair, questions, folder / "gallery"):
+            write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
         sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
         return 0
 

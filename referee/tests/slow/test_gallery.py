@@ -158,10 +158,11 @@ def test_from_engines_to_the_page(pair, tmp_path):
         BY_NAME["greedy verification"],
         Exhibit("abacus, 2 beads", missing, "standard, chain"),
     ]
-    frame = gallery(shown, pair, FEW, tmp_path / "gallery")
+    *before, frame = gallery(shown, pair, FEW, tmp_path / "gallery")
+    assert [table.engine.nunique() for table in before] == [1, 2]  # a stopped gallery has these
     files = {path: path.stat().st_mtime_ns for path in (tmp_path / "gallery").glob("*.jsonl")}
     assert len(files) == 1 + 2 * 4
-    again = gallery(shown, pair, FEW, tmp_path / "gallery")
+    *_, again = gallery(shown, pair, FEW, tmp_path / "gallery")
     pd.testing.assert_frame_equal(again, frame)
     assert {path: path.stat().st_mtime_ns for path in files} == files
     path = tmp_path / "gallery.csv"
@@ -172,14 +173,15 @@ def test_from_engines_to_the_page(pair, tmp_path):
     assert (greedy["verdict"], greedy["first_biased"]) == ("biased", 50)
     row = '{"prompt_token_ids":[1],"output_token_ids":[1]}'
     (tmp_path / "gallery" / "greedy_verification.jsonl").write_text(f"{row}\n")
-    failed = gallery(shown[1:2], pair, FEW, tmp_path / "gallery").iloc[0]
+    [failing] = gallery(shown[1:2], pair, FEW, tmp_path / "gallery")
+    failed = failing.iloc[0]
     assert failed.status == "failed" and "prompt_index is None" in failed.reason
 
 
 def test_engines_with_their_defaults_have_control_arms(pair, tmp_path):
     """The arms of this process draw with seeds of their own, and the page shows what each says."""
     shown = [one for one in with_defaults(0.7) if one.name.startswith(("transformers", "target alone"))]
-    frame = gallery(shown, pair, replace(ASKED, settings=SHORT), tmp_path)
+    *_, frame = gallery(shown, pair, replace(ASKED, settings=SHORT), tmp_path)
     last = frame.groupby("engine", sort=False).last()
     assert list(last.verdict) == ["no bias seen"] * 3, last.reason
     assert last.against_control.fillna("none").tolist() == ["none", "no bias seen", "none"]
