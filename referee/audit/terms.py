@@ -90,6 +90,7 @@ class TokenTerms(EmittedTokens):
     chances: Tensor
     pits: Tensor
     spread: Tensor
+    loss: Tensor
     is_inside: Tensor
     is_possible: Tensor
 
@@ -178,7 +179,9 @@ def terms_of(
     spread = (probs * (surprisal - entropy).abs()).sum(-1) / 2
     is_possible = is_inside.clone()
     is_possible[~is_inside] = _is_nearly_inside(scores[~is_inside], tokens[~is_inside], transcript)
-    values = (sums, *_places(probs, tokens, generator), spread, is_inside, is_possible)
+    own = stretch.logits.double()
+    loss = own.logsumexp(-1) - _at(own, tokens)
+    values = (sums, *_places(probs, tokens, generator), spread, loss, is_inside, is_possible)
     return TokenTerms(*stretch.where, (*columns,), *(value.cpu() for value in values))
 
 

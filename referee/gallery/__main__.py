@@ -68,17 +68,17 @@ def rows_of(
             prompts=questions.prompts * exhibit.times,  # each time with other seeds
             settings=replace(questions.settings, **exhibit.settings),
             first_seed=exhibit.first_seed,
+            concurrency=exhibit.concurrency,
         )
         answers = write(engine, many, folder / exhibit.stem)
     except (ModuleNotFoundError, InvalidInput) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
         yield about | {"status": status, "reason": first_line(error)}
         return
-    scorers = pair_scorers(pair)
-    arm = arms[exhibit.name] = measure(answers["sampled"], *scorers)
+    arm = arms[exhibit.name] = measure(answers["sampled"], *pair_scorers(pair))
     has_control = exhibit.settings and exhibit.beside != exhibit.name
     about |= {"status": "done", "version": engine.version}
-    about |= checks(answers, greedy, scorers[0])
+    about |= checks(answers, greedy, arm)
     about |= verdict(arm, arms.get(exhibit.beside) if has_control else None)
     yield from (about | point for point in curve(arm))
 

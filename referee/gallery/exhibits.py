@@ -24,6 +24,8 @@ from resispec.smollm2.recipe import SMOLLM2
 from resispec.trees import chain, complete
 from resispec.verifiers import SiblingRule, Verifier, get_verifier
 
+SLOTS = 4
+"""Requests that llama.cpp has at a time where engines have their own defaults: its server's default."""
 SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
 VLLM = f"{HUB}/vllm-project/vllm"
@@ -38,7 +40,8 @@ class Exhibit:
     engine that its accepted length is compared with. thread: where its fault is told, "" for exact ones.
     times: how many times as many prompts as the others it continues, where a bias needs them to be seen.
     settings: of its law, in place of the gallery's; with them `beside` is its control arm, which has the
-    same. first_seed: of its answers; arms that are compared draw apart.
+    same. first_seed: of its answers; arms that are compared draw apart. concurrency: requests that it has
+    at a time, see `write_transcripts`.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Exhibit:
     times: int = 1
     settings: Mapping[str, Any] = field(default_factory=dict)
     first_seed: int = 0
+    concurrency: tuple[int, ...] = ()
 
     @property
     def stem(self) -> str:
@@ -110,7 +114,7 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
         def make(pair: Pair, folder: Path) -> Engine:
             engine = import_module("referee.engines.llama_cpp").LlamaCppEngine
             file = fetched(SMOLLM2) if is_packaged else None
-            return engine(pair, folder, mode, by_ratio=by_ratio, file=file)  # type: ignore[no-any-return]
+            return engine(pair, folder, mode, by_ratio=by_ratio, file=file, slots=SLOTS)  # type: ignore[no-any-return]
 
         return make
 
@@ -131,7 +135,10 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
     )
     for number, (name, make, beside, filters) in enumerate(arms):
         settings, at = {**filters, "temperature": temperature}, f", T = {temperature:g}"
-        yield Exhibit(name + at, make, beside + at, settings=settings, first_seed=10_000 * number)
+        loads = (SLOTS,) if name.startswith("llama.cpp") else ()
+        yield Exhibit(
+            name + at, make, beside + at, "", 1, settings, first_seed=10_000 * number, concurrency=loads
+        )
 
 
 _STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
@@ -180,6 +187,6 @@ class Gallery:
 
 GALLERIES = {
     "embedded": Gallery(EXHIBITS, "embedded_reference", 48, 80, 64, 16, 6),
-    "smollm2": Gallery((*with_defaults(0.7), *with_defaults(1.0)), "smollm2_explain", 256, 120, 96, 8, 4),
+    "smollm2": Gallery((*with_defaults(0.7), *with_defaults(1.0)), "smollm2_explain", 128, 120, 96, 8, 4),
 }
 """The galleries by the names of their pairs."""

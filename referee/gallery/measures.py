@@ -14,7 +14,6 @@ import numpy as np
 from referee.audit import Arm, Statistic, audit_arms
 from referee.audit.statistics import normal_z
 from referee.engines import Engine, write_transcripts
-from referee.rescoring import Scorer, rescore
 from referee.transcripts import Transcript
 from resispec.sampling import Sampling
 
@@ -32,7 +31,7 @@ class Questions:
 
     settings: of the sampled answers. first_seed: prompt i has this + i. num_greedy: number of prompts that
     are also continued at temperature 0. num_seeds: number of those sampled twice more, with the same seed and
-    with another.
+    with another. concurrency: requests at a time, see `write_transcripts`.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -40,6 +39,16 @@ class Questions:
     num_greedy: int
     num_seeds: int
     first_seed: int = 0
+    concurrency: tuple[int, ...] = ()
+
+    def written(
+        self, engine: Engine, path: Path, num_prompts: int | None = None, more: int = 0
+    ) -> list[Transcript]:
+        """An engine's answers to the first prompts, all by default. more: is added to seeds."""
+        prompts = self.prompts[:num_prompts]
+        return write_transcripts(
+            engine, prompts, self.settings, path, self.first_seed + more, self.concurrency
+        )
 
 
 def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Transcript]]:
@@ -47,28 +56,27 @@ def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Tr
 
     Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
     """
-    few, settings, seed = questions.prompts[: questions.num_seeds], questions.settings, questions.first_seed
+    few = questions.num_seeds
     return {
-        "sampled": write_transcripts(engine, questions.prompts, settings, Path(f"{stem}.jsonl"), seed),
+        "sampled": questions.written(engine, Path(f"{stem}.jsonl")),
         "greedy": write_greedy(engine, questions, stem),
-        "again": write_transcripts(engine, few, settings, Path(f"{stem}.again.jsonl"), seed),
-        "others": write_transcripts(engine, few, settings, Path(f"{stem}.others.jsonl"), seed + OTHER_SEED),
+        "again": questions.written(engine, Path(f"{stem}.again.jsonl"), few),
+        "others": questions.written(engine, Path(f"{stem}.others.jsonl"), few, OTHER_SEED),
     }
 
 
 def write_greedy(engine: Engine, questions: Questions, stem: Path) -> list[Transcript]:
     """The answers at temperature 0 alone."""
-    settings = replace(questions.settings, temperature=0.0)
-    prompts = questions.prompts[: questions.num_greedy]
-    return write_transcripts(engine, prompts, settings, Path(f"{stem}.greedy.jsonl"))
+    greedy = replace(questions, settings=replace(questions.settings, temperature=0.0), first_seed=0)
+    return greedy.written(engine, Path(f"{stem}.greedy.jsonl"), questions.num_greedy)
 
 
 def checks(
-    answers: Mapping[str, list[Transcript]], greedy: Sequence[Transcript], target: Scorer
+    answers: Mapping[str, list[Transcript]], greedy: Sequence[Transcript], sampled_arm: Arm
 ) -> dict[str, Any]:
     """The usual checks of an engine. greedy: continuations of the same prompts by the target alone."""
     sampled, again = answers["sampled"], answers["again"]
-    value, lower, upper = perplexity(sampled, target)
+    value, lower, upper = perplexity(sampled_arm)
     return {
         "perplexity": value,
         "perplexity_lower": lower,
@@ -82,12 +90,11 @@ def checks(
     }
 
 
-def perplexity(transcripts: Sequence[Transcript], target: Scorer) -> tuple[float, float, float]:
-    """Perplexity of the output under the target, and its 95 % bootstrap interval over prompts."""
-    sums, lengths = np.zeros(len(transcripts)), np.array([len(row.output_token_ids) for row in transcripts])
-    for (stretch,) in rescore([target], transcripts):
-        chances = stretch.logits.double().log_softmax(-1).gather(-1, stretch.tokens[:, None])
-        sums[stretch.row] -= float(chances.sum())
+def perplexity(arm: Arm) -> tuple[float, float, float]:
+    """Perplexity of the sampled output under the target, and its 95 % bootstrap interval over prompts."""
+    assert arm.terms is not None  # every engine samples
+    rows, losses = arm.terms.row.numpy(), arm.terms.loss.numpy()
+    sums, lengths = np.bincount(rows, losses), np.bincount(rows)
     weights = np.full(len(sums), 1 / len(sums))
     drawn = np.random.default_rng(0).multinomial(len(sums), weights, size=NUM_RESAMPLES).astype(np.float64)
     lower, upper = np.quantile((drawn @ sums) / (drawn @ lengths), [0.025, 0.975])

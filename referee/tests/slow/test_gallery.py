@@ -135,7 +135,7 @@ def test_the_usual_checks_by_hand(pair):
         logits = pair.target.module(torch.tensor([[*row.prompt_token_ids, *row.output_token_ids]])).logits[0]
         laws = logits[len(row.prompt_token_ids) - 1 : -1].log_softmax(-1)
         total -= float(laws.gather(-1, torch.tensor(row.output_token_ids)[:, None]).detach().sum())
-    value, lower, upper = measures.perplexity(rows, pair_scorers(pair)[0])
+    value, lower, upper = measures.perplexity(measure(rows, *pair_scorers(pair)))
     assert lower < value < upper and value == pytest.approx(math.exp(total / 6), rel=1e-4)
 
 
