@@ -1,0 +1,122 @@
+"""Verifiers compared on logged laws, without a model: `python -m experiments.replay LAWS verifier=NAME,...`.
+
+LAWS are files or folders of files (docs/replay.md). Every verifier meets the same drafted trees: the table
+has the tokens that each emits a step in expectation, and an audit of those that it draws.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from analysis import audits
+from analysis.stats import BRACKETS, paired_gain, ratio
+from analysis.table import Column, Key, Notes, Number, Table, markdown
+from resispec.audit.z_score import Terms, join
+from resispec.errors import InvalidInput, in_one_line
+from resispec.files import write_atomically
+from resispec.replay import num_steps, read_laws, replay
+from resispec.verifiers import get_verifier
+
+COLUMNS = (
+    Column("verifier", "Verifier", "key"),
+    Column("accepted_length", "Accepted length", "number"),
+    Column("gain", "Gain", "number"),
+    Column("verdict", "Audit", "audit"),
+)
+ABOUT = (
+    "Accepted length: tokens a step in expectation, given the logged trees. Gain: over the first verifier, "
+    "on the same trees. Audit: of the tokens that each verifier draws there, by two z-scores (surprisal and "
+    "overdraft, see docs/exactness.md); beyond 4 is biased, too few tokens are undecided."
+)
+ENDS = {"": "value", "_lower": "lower", "_upper": "upper"}
+"""Ends of a column's name -> fields of an interval."""
+
+
+def laws_files(places: Sequence[str]) -> list[Path]:
+    """The files of laws at these places, each a file or a folder of files. Raises InvalidInput for none."""
+    files: list[Path] = []
+    for place in map(Path, places):
+        inside = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+        if not all(path.is_file() for path in inside) or not inside:
+            raise InvalidInput(f"{place} has no laws; allowed: .safetensors files, or folders of them")
+        files += inside
+    if not files:
+        raise InvalidInput("no laws are given; allowed: .safetensors files, or folders of them")
+    return files
+
+
+def measure(files: Sequence[Path], names: Sequence[str], seed: int) -> pd.DataFrame:
+    """One row for every verifier and file: its steps, expected tokens and the audit's terms."""
+    records: list[dict[str, Any]] = []
+    with tqdm(total=len(names) * sum(map(num_steps, files)), desc="replay", unit="step") as bar:
+        for name, (index, path) in product(names, enumerate(files)):
+            verifier, generator = get_verifier(name), torch.Generator().manual_seed(seed + index)
+            emitted, terms = list[float](), list[Terms]()
+            for step in read_laws(path):
+                expected, drawn = replay(step, verifier, generator)
+                emitted.append(expected)
+                terms.append(drawn)
+                bar.update()
+            about = {"verifier": name, "file": str(path), "num_steps": len(emitted)}
+            columns = {key: values.tolist() for key, values in join(terms)._asdict().items()}
+            records.append(about | {"expected_emitted": sum(emitted)} | columns)
+    return pd.DataFrame(records)
+
+
+def table(rows: pd.DataFrame) -> Table:
+    """The verifiers side by side, from the rows of `measure`; the frame has their numbers."""
+    groups = dict(list(rows.groupby("verifier", sort=False)))
+    sums = {name: (own.expected_emitted, own.num_steps) for name, own in groups.items()}
+    first, *_ = sums.values()
+    lines, numbers = [], []
+    for name, own in groups.items():
+        length, gain = ratio(*sums[name]), paired_gain(sums[name], first)
+        judged = audits.judged(name, own)
+        cells = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judged))
+        lines.append((Key(name, name), *cells))
+        intervals = {"accepted_length": length, "gain": gain}.items()
+        bounds = {key + end: getattr(found, at) for key, found in intervals for end, at in ENDS.items()}
+        numbers.append({"verifier": name, "num_steps": int(own.num_steps.sum())} | bounds | judged)
+    caption = f"Verifiers on {first[1].sum():,} logged steps of {len(first[1])} files"
+    notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
+    return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command: prints the table, and writes its numbers where --out says."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments.replay",
+        usage="%(prog)s LAWS... verifier=NAME[,NAME...] [--seed N] [--out FILE.csv]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("words", nargs="*", metavar="LAWS", help="files or folders, and verifier=NAME,...")
+    parser.add_argument("--seed", type=int, default=0, help="of what the verifiers draw (0)")
+    parser.add_argument("--out", type=Path, help="a .csv file for the numbers")
+    options = parser.parse_args(arguments)
+
+    def work() -> int:
+        torch.set_num_threads(1)  # one node's laws at a time: more threads only wait for each other
+        chosen = [word for word in options.words if word.startswith("verifier=")]
+        names = [name for word in chosen for name in word.partition("=")[2].split(",") if name]
+        files = laws_files([word for word in options.words if word not in chosen])
+        made = table(measure(files, names or ["standard"], options.seed))
+        sys.stdout.write(markdown(made))
+        if options.out:
+            write_atomically(options.out, made.frame.to_csv(index=False))
+        return 0
+
+    return in_one_line(work, "stopped")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

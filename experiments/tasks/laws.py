@@ -1,0 +1,52 @@
+"""Decode every prompt and log the laws of its steps, on which `experiments.replay` compares verifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from experiments.tasks.base import DecoderTask, Row, Workload, identity, share
+from experiments.tasks.decode import hash_tokens
+from resispec.replay import LawRecorder
+
+
+@dataclass(frozen=True)
+class LawsRow(Row):
+    """One logged prompt. file: of its laws; num_emitted: tokens of all `num_steps` steps."""
+
+    file: str
+    num_bytes: int
+    num_steps: int
+    num_emitted: int
+
+
+@dataclass(frozen=True)
+class Laws(DecoderTask):
+    """Decodes and logs every prompt. folder: of the files, one a prompt."""
+
+    row: ClassVar[type[LawsRow]] = LawsRow
+    folder: str
+
+    def __call__(self, workload: Workload, index: int) -> LawsRow:
+        """See `Task`. Raises InvalidInput where the folder holds this prompt's laws of another decoding."""
+        recorder, prompt = LawRecorder(), workload.prompts[index][1]
+        generator, path = workload.generator(index), Path(self.folder) / f"prompt-{index:05}.safetensors"
+        generation = workload.decoder.generate(
+            workload.pair, prompt, workload.sampling, generator, on_step=recorder
+        )
+        recorder.write(path, hash_tokens([*prompt, *generation.tokens]))
+        return LawsRow(
+            **identity(workload, index),
+            file=str(path),
+            num_bytes=path.stat().st_size,
+            num_steps=len(generation.num_emitted),
+            num_emitted=sum(generation.num_emitted),
+        )
+
+    def progress(self, rows: Sequence[LawsRow]) -> dict[str, str]:
+        """The accepted length, and what the files take."""
+        emitted, steps = sum(row.num_emitted for row in rows), sum(row.num_steps for row in rows)
+        size = sum(row.num_bytes for row in rows) / 2**20
+        return {"accepted_length": share(emitted, steps, ".2f"), "logged": f"{size:,.0f} MiB"}

@@ -1,0 +1,146 @@
+"""Replay: verifiers on the logged laws of a decoding, without its models; docs/replay.md has the format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Generator, Tensor
+
+from resispec.audit.z_score import Terms, step_terms
+from resispec.core import Draft, Draws, Tree
+from resispec.errors import InvalidInput, first_line
+from resispec.files import replacing
+from resispec.step import Step
+from resispec.trees import Topology
+from resispec.verifiers import Verifier
+
+FORMAT = "resispec laws 1"
+NAMES = ("parents", "tokens", "target_probs", "draft_probs")
+"""Tensors of a step, see `LoggedStep`; draft_probs has the rows of nodes with children alone."""
+ROUNDING = 1e-3
+"""Distance of a law's sum from 1 that is rounding."""
+
+
+@dataclass(frozen=True)
+class LoggedStep:
+    """The laws of one step. target_probs: (N, V), the target's law at every node of `draft.tree`."""
+
+    draft: Draft
+    target_probs: Tensor
+
+
+class LawRecorder:
+    """Record of a decoded prompt: `decoder.generate(..., on_step=recorder)`, then `recorder.write(path)`."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, Tensor] = {}
+        self._about = {"format": FORMAT}
+        self.num_steps = 0
+
+    def __call__(self, step: Step) -> None:
+        """Copy a step's tree and laws to the host."""
+        tree = step.draft.tree
+        values = (
+            torch.tensor(tree.topology.parents),
+            tree.tokens,
+            step.target_probs,
+            step.draft.probs[_inner(tree.topology)],
+        )
+        for name, value in zip(NAMES, values, strict=True):
+            self._tensors[f"{self.num_steps:06}.{name}"] = value.to("cpu", copy=True).contiguous()
+        self._about["draws"] = tree.draws.value
+        self.num_steps += 1
+
+    def write(self, path: Path, decoded: str = "") -> None:
+        """Write the steps, all or nothing; folders are made. decoded: a name of what was decoded.
+
+        Raises InvalidInput when the file is there and holds another decoding.
+        """
+        if path.exists() and (found := _about(path).get("decoded", "")) != decoded:
+            raise InvalidInput(
+                f"{path} holds another decoding ({found or 'unnamed'}); allowed: another folder"
+            )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as unfinished:
+            save_file(self._tensors, unfinished, self._about | {"decoded": decoded})
+
+
+def num_steps(path: Path) -> int:
+    """The number of steps in a file. Raises InvalidInput for what is no file of laws, or has none."""
+    _about(path)
+    with safe_open(path, "pt") as file:
+        if count := len(file.keys()) // len(NAMES):
+            return count
+    raise InvalidInput(f"{path} has no steps; allowed: at least one")
+
+
+def read_laws(path: Path) -> Iterator[LoggedStep]:
+    """The steps of a file, in order, each read when it is asked for.
+
+    Raises InvalidInput, naming the file and the step, for a tree or a law that is none.
+    """
+    draws, count = Draws(_about(path).get("draws", "")), num_steps(path)
+    with safe_open(path, "pt") as file:
+        for step in range(count):
+            try:
+                tensors = [file.get_tensor(f"{step:06}.{name}") for name in NAMES]
+                yield _checked(draws, *tensors)
+            except (InvalidInput, SafetensorError) as error:
+                raise InvalidInput(f"{path}, step {step}: {first_line(error)}") from error
+
+
+def replay(step: LoggedStep, verifier: Verifier, generator: Generator) -> tuple[float, Terms]:
+    """The tokens that a verifier emits in a step in expectation, and the statistics of those that it draws.
+
+    The expectation is over the verifier's own draws, given the drafted tokens. generator: on the host.
+    Raises InvalidInput for draws or a topology that the verifier is not defined for.
+    """
+    tree, laws = step.draft.tree, (step.target_probs, step.draft.probs)
+    stop = verifier.outcomes(tree, *laws).stop.double()
+    verdict = verifier.verify(tree, *laws, generator)
+    return float((stop * (tree.topology.depths + 1)).sum()), step_terms(
+        Step(step.draft, step.target_probs, verdict)
+    )
+
+
+def _inner(topology: Topology) -> list[int]:
+    """The nodes that have children, in order."""
+    return [node for node, children in enumerate(topology.children) if children]
+
+
+def _about(path: Path) -> dict[str, str]:
+    """Metadata of a file. Raises InvalidInput for what is no file of laws."""
+    try:
+        with safe_open(path, "pt") as file:
+            about: dict[str, str] = file.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise InvalidInput(f"{path} is no file of laws: {first_line(error)}") from error
+    if (found := about.get("format")) != FORMAT:
+        raise InvalidInput(f"{path} has the format {found!r} in its metadata; allowed: {FORMAT!r}")
+    return about
+
+
+def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
+    """A step of these tensors. Raises InvalidInput for one that is none."""
+    topology = Topology(tuple(parents.tolist()))
+    inner, vocab_size = _inner(topology), target.shape[-1]
+    shapes = {"tokens": (topology.num_nodes,), "target_probs": (topology.num_nodes, vocab_size)}
+    shapes["draft_probs"] = (len(inner), vocab_size)
+    for (name, shape), value in zip(shapes.items(), (tokens, target, draft), strict=True):
+        if tuple(value.shape) != shape:
+            raise InvalidInput(f"{name} is {tuple(value.shape)}; allowed: {shape}")
+        if name == "tokens":
+            if value.dtype != torch.int64 or not bool(((value >= 0) & (value < vocab_size)).all()):
+                raise InvalidInput(f"tokens holds {value.tolist()[:8]}; allowed: int64 below {vocab_size}")
+        elif value.dtype not in (torch.float32, torch.float64):
+            raise InvalidInput(f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64")
+        elif not bool(((value.sum(-1) - 1).abs() < ROUNDING).all() and (value >= 0).all()):
+            raise InvalidInput(f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1")
+    rows = torch.zeros_like(target)
+    rows[inner] = draft.to(target.dtype)
+    return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)

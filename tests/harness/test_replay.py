@@ -1,0 +1,136 @@
+"""Laws that a decoding logged, and verifiers that are replayed on them."""
+
+import re
+from itertools import count
+
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from toy_runs import messages, run
+from toys import table_pair
+
+from experiments.replay import main
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
+from resispec.draws import Draws
+from resispec.errors import InvalidInput
+from resispec.replay import LawRecorder, num_steps, read_laws, replay
+from resispec.trees import complete
+from resispec.verifiers import get_verifier
+
+
+class Watched:
+    """A verifier that remembers where its generator stood, and what it decided."""
+
+    def __init__(self, verifier):
+        self.verifier, self.decided = verifier, []
+
+    def verify(self, tree, target_probs, draft_probs, generator):
+        state = generator.get_state()
+        self.decided.append((state, self.verifier.verify(tree, target_probs, draft_probs, generator)))
+        return self.decided[-1][1]
+
+
+def logged(path, verifier="standard", draws=Draws.IID, tokens=40, seed=0):
+    """Decode, log, and return what the verifier saw and did in every step."""
+    watched, recorder = Watched(get_verifier(verifier)), LawRecorder()
+    Decoder(DraftModel(complete(3, 2), draws), watched).generate(
+        table_pair(vocab=6, seed=3),
+        [1, 2],
+        Sampling(1.0, tokens, None),
+        torch.Generator().manual_seed(seed),
+        on_step=recorder,
+    )
+    recorder.write(path)
+    return watched.decided
+
+
+@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
+@pytest.mark.parametrize("verifier", ["standard", "traversal"])
+def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
+    decided = logged(tmp_path / "laws", verifier, draws)
+    steps, generator = list(read_laws(tmp_path / "laws")), torch.Generator()
+    assert len(steps) == len(decided) == num_steps(tmp_path / "laws") > 10
+    for step, (state, verdict) in zip(steps, decided, strict=True):
+        laws = step.draft.tree, step.target_probs, step.draft.probs
+        assert get_verifier(verifier).verify(*laws, generator.set_state(state)) == verdict
+        expected, terms = replay(step, get_verifier(verifier), generator.set_state(state))
+        assert 1 <= expected <= 3 and len(terms.surprisal) == verdict.num_emitted
+        drawn = [get_verifier(verifier).verify(*laws, generator).num_emitted for _ in range(300)]
+        assert abs(sum(drawn) / 300 - expected) < 0.3
+
+
+def test_the_expected_tokens_by_hand(tmp_path):
+    """p = (.5, .5), q = (.2, .8): the drafted token 1 is kept with probability .625."""
+    tensors = {
+        "parents": torch.tensor([-1, 0]), "tokens": torch.tensor([0, 1]),
+        "target_probs": torch.full((2, 2), 0.5), "draft_probs": torch.tensor([[0.2, 0.8]]),
+    }  # fmt: skip
+    save_file(
+        {f"000000.{name}": value for name, value in tensors.items()},
+        tmp_path / "laws",
+        {"format": "resispec laws 1", "draws": "iid"},
+    )
+    [step] = read_laws(tmp_path / "laws")
+    assert replay(step, get_verifier("standard"), torch.Generator())[0] == pytest.approx(1.625)
+
+
+def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):
+    for seed in range(4):
+        logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=700, seed=seed)
+    words = [str(tmp_path / "laws"), "verifier=standard,resispec,level_optimal"]
+    assert main([*words, "--out", str(tmp_path / "found.csv")]) == 0
+    found = pd.read_csv(tmp_path / "found.csv").set_index("verifier")
+    assert list(found.verdict) == ["no bias seen", "biased", "no bias seen"]
+    assert found.gain["standard"] == 1 and (found.gain_lower[1:] > 1).all()
+    steps = [step for seed in range(4) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")]
+    expected = [replay(step, get_verifier("level_optimal"), torch.Generator())[0] for step in steps]
+    assert found.accepted_length["level_optimal"] == pytest.approx(sum(expected) / len(steps))
+    assert f"Verifiers on {len(steps):,} logged steps of 4 files" in capsys.readouterr().out
+
+
+def test_what_is_no_log_is_one_line(tmp_path, capsys):
+    path, places = tmp_path / "laws.safetensors", count()
+    logged(path, tokens=3)
+    about, tensors = {"format": "resispec laws 1", "draws": "iid"}, load_file(path)
+    first = {name: tensors[f"000000.{name}"] for name in ("parents", "tokens", "target_probs", "draft_probs")}
+    wrong = [
+        ({"format": "laws"}, {}, "has the format 'laws' in its metadata; allowed: 'resispec laws 1'"),
+        ({"draws": "dice"}, {}, "unknown draws 'dice'; known: iid"),
+        ({}, {"tokens": first["tokens"] + 6}, r"tokens holds \[.*\]; allowed: int64 below 6"),
+        ({}, {"parents": torch.tensor([0] * 7)}, "step 0: a topology starts with its root"),
+        ({}, {"target_probs": first["target_probs"][1:]}, r"target_probs is \(6, 6\); allowed: \(7, 6\)"),
+        ({}, {"draft_probs": first["draft_probs"] * 0.9}, "draft_probs has a row that is no law"),
+        ({}, {"target_probs": first["target_probs"] * torch.nan}, "target_probs has a row that is no law"),
+        ({}, {"draft_probs": first["draft_probs"].half()}, "draft_probs is torch.float16, which rounds laws"),
+    ]
+    for more, changed, message in wrong:
+        damaged = tmp_path / f"wrong-{next(places)}"
+        named = {f"000000.{name}": value for name, value in (first | changed).items()}
+        save_file(named, damaged, about | more)
+        assert main([str(damaged), "verifier=standard"]) == 1
+        [line] = messages(capsys.readouterr().err)
+        assert re.search(f"^error: .*{message}", line), line
+    (tmp_path / "text").write_text("no tensors")
+    for words, message in [
+        ([str(tmp_path / "text")], "text is no file of laws"),
+        ([str(tmp_path / "nowhere")], "nowhere has no laws; allowed: .safetensors files"),
+        (["verifier=standard"], "no laws are given"),
+        ([str(path), "verifier=block"], "allowed: chains"),
+    ]:
+        assert main(words) == 1
+        assert message in messages(capsys.readouterr().err)[-1]
+
+
+def test_a_sweep_logs_laws_once_for_each_decoding(toy, tmp_path):
+    """What another cell logged is not written over."""
+    command = [*toy, "task=laws", f"task.folder={tmp_path}/laws", "tree=d4b4"]
+    assert run(*command).returncode == 0
+    files = sorted((tmp_path / "laws").glob("*"))
+    assert [path.name for path in files] == [f"prompt-{index:05}.safetensors" for index in range(3)]
+    assert all(step.target_probs.shape == (85, 64) for path in files for step in read_laws(path))
+    other = run(*command, "seed=7")
+    assert other.returncode == 1 and "holds another decoding" in other.stderr
+    with pytest.raises(InvalidInput, match="holds another decoding"):
+        LawRecorder().write(files[0], "another")
