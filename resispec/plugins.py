@@ -1,0 +1,76 @@
+"""Objects of third parties by name: from entry points, or from a Python file of the user's.
+
+A package registers a KIND under the entry-point group `resispec.KINDs`: a verifier, a dataset, a decoder, a
+server_format (docs/extend.md). Whatever has a name can also be `path/to/file.py:Class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from resispec.errors import InvalidInput, first_line
+
+Factory = Callable[..., Any]
+NONE: Mapping[str, Factory] = {}
+
+
+def available(kind: str, own: Mapping[str, Factory] = NONE) -> list[str]:
+    """Names of a kind: ours, which come first, and those of entry points."""
+    return [*own, *sorted(set(_entries(kind)) - set(own))]
+
+
+def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
+    """The class or function of a name. own: ours, by name; an entry point does not take their place.
+
+    Raises InvalidInput for an unknown name, with the known ones, and for what cannot be loaded.
+    """
+    if ".py:" in name:
+        return _of_file(kind, *name.rsplit(":", 1))
+    if name in own:
+        return own[name]
+    if name not in (entries := _entries(kind)):
+        known = ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
+        raise InvalidInput(f"unknown {kind} {name!r}; known: {known}")
+    try:
+        factory: Factory = entries[name].load()
+    except Exception as error:
+        raise InvalidInput(f"{kind} {name!r} ({entries[name].value}): {_told(error)}") from error
+    return factory
+
+
+def make(kind: str, name: str, own: Mapping[str, Factory] = NONE, **options: Any) -> Any:
+    """The object of a name, with these options. Raises InvalidInput as `find`, and for an unknown option."""
+    factory = find(kind, name, own)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise InvalidInput(f"{kind} {name!r}: {first_line(error)}") from error
+
+
+def _of_file(kind: str, path: str, attribute: str) -> Factory:
+    """A class or function of a Python file that belongs to the user."""
+    spec = spec_from_file_location(Path(path).stem, path)
+    if not Path(path).is_file() or spec is None or spec.loader is None:
+        raise InvalidInput(f"{kind} file {path} does not exist; give path/to/file.py:Class")
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InvalidInput(f"{kind} file {path} cannot be loaded: {_told(error)}") from error
+    if not hasattr(module, attribute):
+        public = [name for name in vars(module) if not name.startswith("_")]
+        raise InvalidInput(f"{kind} file {path} has no {attribute!r}; it has {', '.join(public)}")
+    factory: Factory = getattr(module, attribute)
+    return factory
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
+
+
+def _entries(kind: str) -> dict[str, EntryPoint]:
+    return {entry.name: entry for entry in entry_points(group=f"resispec.{kind}s")}

@@ -1,0 +1,91 @@
+"""Third parties' verifiers, data sets and decoders, from a package's entry points or from a file."""
+
+import pytest
+
+from experiments.cell import build
+from experiments.grid import cells_of
+from resispec.decode import Decoder
+from resispec.errors import InvalidInput
+from resispec.verifiers import available, get_rule
+
+MODULE = """
+from resispec.data import Prompt
+from resispec.decode import Decoder
+from resispec.drafters import DraftModel
+from resispec.verifiers import Standard
+
+
+class Tickets:
+    def __init__(self, word="ticket"):
+        self.word = word
+
+    def prompts(self, count):
+        return [Prompt(str(number), f"{self.word} {number}") for number in range(count)]
+
+
+def wide(tree, verifier):
+    return Decoder(DraftModel(tree, "without_replacement"), verifier)
+
+
+class Mine(Standard):
+    pass
+"""
+ENTRIES = """
+[resispec.verifiers]
+mine = toy_plugin:Mine
+standard = toy_plugin:Mine
+[resispec.datasets]
+tickets = toy_plugin:Tickets
+broken = toy_plugin:Nothing
+[resispec.decoders]
+wide = toy_plugin:wide
+"""
+
+
+@pytest.fixture(autouse=True)
+def package(tmp_path, monkeypatch):
+    """A package as pip installs it."""
+    (tmp_path / "toy_plugin.py").write_text(MODULE)
+    about = tmp_path / "toy_plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-plugin\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path / "toy_plugin.py"
+
+
+def test_a_package_s_verifier_is_known_by_name_and_takes_no_place_of_ours():
+    assert "mine" in available() and available().count("standard") == 1
+    assert type(get_rule("mine")).__name__ == "Mine" and type(get_rule("standard")).__name__ == "Standard"
+
+
+@pytest.mark.parametrize("place", ["", "{package}:"])
+def test_data_sets_and_decoders_are_chosen_by_name_or_by_file(place, package):
+    """By the command line alone; what they are called is in the cell's labels."""
+    data, decoder = ("tickets", "wide") if not place else (f"{package}:Tickets", f"{package}:wide")
+    overrides = ["dataset=custom", f"dataset.name={data}", "+dataset.word=bug", "tree=chain,d4b4"]
+    first, second = cells_of([*overrides, "decoder=custom", f"decoder.name={decoder}", "verifier=standard"])
+    assert [prompt.text for prompt in build(first.config["dataset"]).prompts(2)] == ["bug 0", "bug 1"]
+    made = build(second.config["decoder"])
+    assert isinstance(made, Decoder) and made.drafter.topology.num_nodes == 85
+    assert str(first.labels["dataset"]).startswith("custom(name=") and first.cell_id != second.cell_id
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["dataset=custom", "dataset.name=nope"], "unknown dataset 'nope'; known: broken, tickets"),
+        (
+            ["dataset=custom", "dataset.name=broken"],
+            r"dataset 'broken' \(toy_plugin:Nothing\): AttributeError",
+        ),
+        (["dataset=custom", "dataset.name=tickets", "+dataset.size=3"], "dataset 'tickets': .*'size'"),
+        (["decoder=custom", "decoder.name=no.py:wide"], "decoder file no.py does not exist; give path/to"),
+        (["decoder=custom", "decoder.name=tickets"], "unknown decoder 'tickets'; known: wide"),
+    ],
+)
+def test_what_cannot_be_made_is_one_line(overrides, message):
+    [cell] = cells_of(overrides)
+    with pytest.raises(InvalidInput, match=f"^{message}.*$"):
+        build(cell.config["dataset"])
+        build(cell.config["decoder"])
