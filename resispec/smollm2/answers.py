@@ -5,7 +5,6 @@ Half of them are drawn at temperature 1 and half at 0.6, as verification meets b
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -30,20 +29,16 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
 
     A try that was stopped goes on behind its last batch, of which the checkpoint keeps all before.
     """
-    started = time.perf_counter()
     pair = load_pair(str(recipe.target.folder()), None)
     texts = [one.text for one in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
     tokenizer: Any = pair.tokenizer
     # Questions of like lengths share a batch, which is as wide as its longest.
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
     checkpoint = folder / CHECKPOINT
-    answers: list[Tensor] = []
-    if checkpoint.exists():
-        answers = torch.load(checkpoint, weights_only=True)
-    batches = range(len(answers), len(questions), recipe.batch_size)
+    answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
     shown = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
     with tqdm(total=len(questions), initial=len(answers), **shown) as bar:
-        for first in batches:
+        for first in range(len(answers), len(questions), recipe.batch_size):
             asked = questions[first : first + recipe.batch_size]
             temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
             answers += answered(pair, asked, temperature, recipe.max_new_tokens, recipe.seed + first)
@@ -58,8 +53,7 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
         "questions": torch.tensor(list(map(len, questions))),
     }
     save_file(content, folder / ANSWERS)
-    seconds = round(time.perf_counter() - started, 1)
-    return {"seconds": seconds, "answers": len(answers), "tokens": sum(map(len, answers))}
+    return {"answers": len(answers), "tokens": sum(map(len, answers))}
 
 
 @torch.inference_mode()

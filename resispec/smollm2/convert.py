@@ -8,7 +8,6 @@ places, as `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py di
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +56,6 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     InvalidInput for another kind, for tensors that are missing, too many or of another shape, and for a
     damaged file.
     """
-    started = time.perf_counter()
     try:
         import gguf
     except ImportError as error:
@@ -93,7 +91,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
         chat_template=values["tokenizer.chat_template"],
         model_max_length=model.config.max_position_embeddings,
     )
-    return {"seconds": round(time.perf_counter() - started, 1), "parameters": model.num_parameters()}
+    return {"parameters": model.num_parameters()}
 
 
 def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:

@@ -139,6 +139,7 @@ def test_the_command_makes_what_is_named_and_says_what_it_gave(monkeypatch, caps
     assert command.main(["distilled"]) == 0
     line = capsys.readouterr().out
     assert line.startswith(f"distilled: {DRAFTERS['distilled'].folder()} (") and "overlap 0." in line
+    assert "seconds " in line
     assert command.main([]) == 0
     assert [row.partition(":")[0] for row in capsys.readouterr().out.splitlines()] == list(command.RECIPES)
     with pytest.raises(SystemExit):
