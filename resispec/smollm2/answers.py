@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from resispec.data import read_jsonl
@@ -63,12 +64,10 @@ def answered(
     """An answer (n,) int64 of the target to each question, with its end token, drawn without filters."""
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
-    width = max(map(len, questions))
-    tokens = torch.full((len(questions), width), end)
-    mask = torch.zeros_like(tokens)
-    for row, question in enumerate(questions):  # on the right, so that all answers begin at one place
-        tokens[row, width - len(question) :] = torch.tensor(question)
-        mask[row, width - len(question) :] = 1
+    rows = [torch.tensor(question) for question in questions]
+    # Questions are on the right, so that all answers begin at one place.
+    tokens = pad_sequence(rows, batch_first=True, padding_value=end, padding_side="left")
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         drawn = model.module.generate(
@@ -81,7 +80,7 @@ def answered(
             max_new_tokens=max_new_tokens,
             eos_token_id=list(pair.end_token_ids),
             pad_token_id=end,
-        )[:, width:]
+        )[:, tokens.shape[1] :]
     ends = torch.isin(drawn, torch.tensor(list(pair.end_token_ids)))
     lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
     return [row[:length].clone() for row, length in zip(drawn, lengths, strict=True)]

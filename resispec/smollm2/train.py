@@ -39,9 +39,7 @@ def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
     """
     ids, own = draft.token_ids, draft.lm_head.weight.detach()
     rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, own)
-    whole = nn.Linear(rows.shape[1], rows.shape[0], bias=False)
-    whole.weight = nn.Parameter(rows)
-    draft.lm_head = whole
+    draft.lm_head.weight = nn.Parameter(rows)
     del draft.token_ids
     draft.save_pretrained(folder)
     tokenizer.inner.save_pretrained(folder)
