@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,9 +20,6 @@ from tqdm import tqdm
 
 from resispec.errors import InvalidInput, first_line
 from resispec.models import build_llama, save_model
-
-if TYPE_CHECKING:
-    from gguf import GGUFReader
 
 _KINDS = {
     "general.architecture": "llama",
@@ -94,7 +91,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     return {"parameters": model.num_parameters()}
 
 
-def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:
+def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     """The weights in float32 by their names in transformers, each of the shape that the model has."""
     import gguf
 
