@@ -223,11 +223,8 @@ def _largest_square(small: Any) -> float:
     length = min(length, small.config.max_position_embeddings)
     tokens = torch.randint(small.config.vocab_size, (count, length), generator=generator)
     states: list[Tensor] = []
-    hook = small.model.norm.register_forward_pre_hook(lambda _, given: states.append(given[0]))
-    try:
+    with small.model.norm.register_forward_pre_hook(lambda _, given: states.append(given[0])):
         small.model(input_ids=tokens.to(small.device), use_cache=False)
-    finally:
-        hook.remove()
     return float(states[0].square().mean(-1).max())
 
 
