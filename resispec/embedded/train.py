@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,10 +32,8 @@ def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
     Goes on from the checkpoint in `folder`, if there is one, under a progress bar. The caller's random state
     and thread count are as before afterwards.
     """
-    text = recipe.text.folder()
     teacher = None if recipe.teacher is None else read_module(recipe.teacher.folder())
-    started = time.perf_counter()
-    tokenizer, streams = read_text(text)
+    tokenizer, streams = read_text(recipe.text.folder())
     model = build_model(recipe, tokenizer.get_vocab_size())
     training = ModelTraining(model, teacher, streams, recipe)
     parameters = sum(weight.numel() for weight in model.parameters())
@@ -45,7 +42,6 @@ def train_model(recipe: ModelRecipe, folder: Path) -> dict[str, Any]:
         training.run(f"embedded {kind}, {parameters / 1e6:.2g}m", folder / CHECKPOINT)
     save_model(model, tokenizer, folder, eos_token=EOS)
     return {
-        "seconds": round(time.perf_counter() - started, 1),
         **training.last_losses(),
         "tokens": recipe.steps * recipe.batch_size * recipe.window,
         "parameters": parameters,
@@ -57,20 +53,19 @@ def train_drafter(recipe: DrafterRecipe, folder: Path) -> dict[str, Any]:
 
     It learns from the text in windows of one length, every data set drawn as often as for the target.
     """
-    text, target, window = recipe.target.text.folder(), recipe.target.folder(), recipe.target.window
-    started = time.perf_counter()
+    target, window = recipe.target, recipe.target.window
     tokens: list[list[int]] = []
     weights: list[float] = []
-    for stream, share in zip(read_text(text)[1], recipe.target.mixture, strict=True):
+    for stream, share in zip(read_text(target.text.folder())[1], target.mixture, strict=True):
         starts = range(0, len(stream) - 2, window)
         tokens += [stream[start : start + window].tolist() for start in starts]
         weights += [share / max(1, len(starts))] * len(starts)
     with one_thread_each():  # sums, and so the result, must not depend on the number of cores
         sequences = Sequences(tokens, torch.tensor(weights))
-        training = new_training(read_module(target), sequences, recipe.training)
+        training = new_training(read_module(target.folder()), sequences, recipe.training)
         training.run("embedded drafter", folder / CHECKPOINT)
     save_eagle(training.module, folder)
-    return {"seconds": round(time.perf_counter() - started, 1), **training.last_losses()}
+    return training.last_losses()
 
 
 def build_model(recipe: ModelRecipe, vocab_size: int) -> Any:
@@ -104,12 +99,9 @@ class ModelTraining(Training):
         self._generator = torch.Generator().manual_seed(recipe.seed)
         self._pool = ThreadPoolExecutor(recipe.shards)
         self._teacher = teacher
-        embeddings = {id(weight) for weight in model.get_input_embeddings().parameters()}
-        of_layers = {
-            weight: weight.dim() > 1 and id(weight) not in embeddings for weight in model.parameters()
-        }
-        matrices = [weight for weight, is_matrix in of_layers.items() if is_matrix]
-        others = [weight for weight, is_matrix in of_layers.items() if not is_matrix]
+        embeddings = model.get_input_embeddings().weight
+        matrices = [one for one in model.parameters() if one.dim() > 1 and one is not embeddings]
+        others = [one for one in model.parameters() if one.dim() == 1 or one is embeddings]
         rate, decay = recipe.learning_rate, recipe.weight_decay
         adam = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=decay, fused=True)
         parts = filter(None, (matrices[part :: recipe.shards] for part in range(recipe.shards)))

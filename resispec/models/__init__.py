@@ -9,7 +9,7 @@ on those that also hold what enters three of the target's layers.
 
 from resispec.models.base import Model, Session, features_of, keeping
 from resispec.models.causal import TransformersModel, build_llama
-from resispec.models.checkpoint import DTYPES, check_device
+from resispec.models.checkpoint import check_device
 from resispec.models.eagle import EagleModel, EagleModule, EagleSession, build_eagle
 from resispec.models.eagle3 import Eagle3Module, build_eagle3, unrolled, usual_taps
 from resispec.models.eagle_files import load_eagle_pair, save_eagle
@@ -19,7 +19,6 @@ from resispec.models.tokenizer import TransformersTokenizer
 from resispec.sampling import Warp
 
 __all__ = [
-    "DTYPES",
     "Eagle3Module",
     "EagleModel",
     "EagleModule",

@@ -50,7 +50,7 @@ class Model(Protocol):
         """Logits (K, V) of features (K, H)."""
 
 
-def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]], None]:
+def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]], object]:
     """`Session.keep` as a captured unit, by the numbers of the rows."""
 
     def keep(_: None, rows: Tensor) -> tuple[()]:
@@ -58,11 +58,7 @@ def keeping(session: Session, device: torch.device) -> Callable[[Sequence[int]],
         return ()
 
     unit = as_unit(keep, device)
-
-    def commit(rows: Sequence[int]) -> None:
-        unit(None, upload(rows, device))
-
-    return commit
+    return lambda rows: unit(None, upload(rows, device))
 
 
 def features_of(model: Model, tokens: Sequence[int]) -> Tensor:

@@ -125,12 +125,8 @@ class TransformersModel:
         if not isinstance(self._head, nn.Linear):
             raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
         rows, size = self._head.weight[token_ids], self.config.vocab_size
-
-        def head(features: Tensor) -> Tensor:
-            return spread(functional.linear(features, rows), token_ids, size)
-
         fitting = copy.copy(self)
-        fitting._head = head
+        fitting._head = lambda features: spread(functional.linear(features, rows), token_ids, size)
         return fitting
 
     def session(self, capacity: int, drafted: int = 0) -> Session:

@@ -22,6 +22,7 @@ from transformers.utils.import_utils import is_protobuf_available, is_sentencepi
 
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
+from resispec.kept import entry
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -100,9 +101,7 @@ def found_device(name: str) -> str:
 
 def find_dtype(name: str) -> torch.dtype:
     """One of `DTYPES` by its name. Raises InvalidInput for an unknown one."""
-    if name not in DTYPES:
-        raise InvalidInput(f"unknown dtype {name!r}; allowed: {', '.join(DTYPES)}")
-    return DTYPES[name]
+    return entry("dtype", name, DTYPES)
 
 
 def cause(error: Exception) -> str:

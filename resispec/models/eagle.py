@@ -74,10 +74,7 @@ class EagleSession:
 
     def _forward(self, tokens: Tensor, features: Tensor, positions: Tensor, mask: Mask) -> Tensor:
         options = {"attention_mask": mask, "past_key_values": self._rows.cache, "use_cache": True}
-        predicted: Tensor = self._module(tokens[None], features[None].to(self._dtype), positions, **options)[
-            0
-        ]
-        return predicted
+        return self._module(tokens[None], features[None].to(self._dtype), positions, **options)[0]
 
     @torch.inference_mode()
     def clear(self) -> None:

@@ -45,8 +45,7 @@ class _Layer(nn.Module):
         """Both (..., K, H); returns (..., K, H)."""
         both = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(hidden)), -1)
         hidden = hidden + self.self_attn(hidden_states=both, **attention)[0]
-        mixed: Tensor = hidden + self.mlp(self.post_attention_layernorm(hidden))
-        return mixed
+        return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
 class Eagle3Module(nn.Module):
@@ -88,13 +87,11 @@ class Eagle3Module(nn.Module):
             features = self.fc(features[..., -self.fc.in_features :])
         embeddings = self.embed_tokens(tokens)
         rotary = self.rotary_emb(embeddings, positions)
-        hidden: Tensor = self.midlayer(embeddings, features, position_embeddings=rotary, **attention)
-        return hidden
+        return self.midlayer(embeddings, features, position_embeddings=rotary, **attention)
 
     def draft_logits(self, predicted: Tensor) -> Tensor:
         """Logits (..., D) over the drafter's own vocabulary, of what `forward` returns."""
-        logits: Tensor = self.lm_head(self.norm(predicted))
-        return logits
+        return self.lm_head(self.norm(predicted))
 
     @torch.inference_mode()
     def head(self, predicted: Tensor) -> Tensor:

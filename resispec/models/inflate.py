@@ -124,17 +124,14 @@ def distance(small: Any, large: Any, tokens: Tensor) -> float:
 
 def _config(small: Any, sizes: Mapping[str, int]) -> LlamaConfig:
     """The large configuration; its field `inflated` has the sizes of the small model."""
+    same = ("hidden_act", "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
     given: dict[str, Any] = {**sizes, "inflated": {name: getattr(small, name) for name in sizes}}
     config = LlamaConfig(
         **given,
-        hidden_act=small.hidden_act,
-        max_position_embeddings=small.max_position_embeddings,
+        **{name: getattr(small, name) for name in same},
         rope_parameters=copy.deepcopy(small.rope_parameters),
         rms_norm_eps=small.rms_norm_eps * small.hidden_size / sizes["hidden_size"],
         tie_word_embeddings=False,
-        bos_token_id=small.bos_token_id,
-        eos_token_id=small.eos_token_id,
-        pad_token_id=small.pad_token_id,
     )
     config._name_or_path = "inflated Llama"
     return config
@@ -226,11 +223,8 @@ def _largest_square(small: Any) -> float:
     length = min(length, small.config.max_position_embeddings)
     tokens = torch.randint(small.config.vocab_size, (count, length), generator=generator)
     states: list[Tensor] = []
-    hook = small.model.norm.register_forward_pre_hook(lambda _, given: states.append(given[0]))
-    try:
+    with small.model.norm.register_forward_pre_hook(lambda _, given: states.append(given[0])):
         small.model(input_ids=tokens.to(small.device), use_cache=False)
-    finally:
-        hook.remove()
     return float(states[0].square().mean(-1).max())
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import logging as transformers_logging
 
@@ -20,9 +21,6 @@ from resispec.models.causal import TransformersModel
 from resispec.models.checkpoint import check_device, find_dtype, found_device, read_checkpoint
 from resispec.models.pair import Pair
 from resispec.models.tokenizer import TransformersTokenizer
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 transformers_logging.disable_progress_bar()  # a run shows one bar, its own
 

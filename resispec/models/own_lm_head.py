@@ -53,12 +53,7 @@ def own_head(module: Any) -> Head:
     """
     headed = copy.copy(module)
     headed._modules = module._modules | {module.base_model_prefix: _Handed()}
-
-    def head(features: Tensor) -> Tensor:
-        logits: Tensor = headed(inputs_embeds=features[None], use_cache=False, return_dict=True).logits[0]
-        return logits
-
-    return head
+    return lambda features: headed(inputs_embeds=features[None], use_cache=False, return_dict=True).logits[0]
 
 
 def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:

@@ -5,13 +5,13 @@ Half of them are drawn at temperature 1 and half at 0.6, as verification meets b
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from resispec.data import read_jsonl
@@ -30,20 +30,16 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
 
     A try that was stopped goes on behind its last batch, of which the checkpoint keeps all before.
     """
-    started = time.perf_counter()
     pair = load_pair(str(recipe.target.folder()), None)
     texts = [one.text for one in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
     tokenizer: Any = pair.tokenizer
     # Questions of like lengths share a batch, which is as wide as its longest.
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
     checkpoint = folder / CHECKPOINT
-    answers: list[Tensor] = []
-    if checkpoint.exists():
-        answers = torch.load(checkpoint, weights_only=True)
-    batches = range(len(answers), len(questions), recipe.batch_size)
+    answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
     shown = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
     with tqdm(total=len(questions), initial=len(answers), **shown) as bar:
-        for first in batches:
+        for first in range(len(answers), len(questions), recipe.batch_size):
             asked = questions[first : first + recipe.batch_size]
             temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
             answers += answered(pair, asked, temperature, recipe.max_new_tokens, recipe.seed + first)
@@ -58,8 +54,7 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
         "questions": torch.tensor(list(map(len, questions))),
     }
     save_file(content, folder / ANSWERS)
-    seconds = round(time.perf_counter() - started, 1)
-    return {"seconds": seconds, "answers": len(answers), "tokens": sum(map(len, answers))}
+    return {"answers": len(answers), "tokens": sum(map(len, answers))}
 
 
 @torch.inference_mode()
@@ -69,12 +64,10 @@ def answered(
     """An answer (n,) int64 of the target to each question, with its end token, drawn without filters."""
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
-    width = max(map(len, questions))
-    tokens = torch.full((len(questions), width), end)
-    mask = torch.zeros_like(tokens)
-    for row, question in enumerate(questions):  # on the right, so that all answers begin at one place
-        tokens[row, width - len(question) :] = torch.tensor(question)
-        mask[row, width - len(question) :] = 1
+    rows = [torch.tensor(question) for question in questions]
+    # Questions are on the right, so that all answers begin at one place.
+    tokens = pad_sequence(rows, batch_first=True, padding_value=end, padding_side="left")
+    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         drawn = model.module.generate(
@@ -87,7 +80,7 @@ def answered(
             max_new_tokens=max_new_tokens,
             eos_token_id=list(pair.end_token_ids),
             pad_token_id=end,
-        )[:, width:]
+        )[:, tokens.shape[1] :]
     ends = torch.isin(drawn, torch.tensor(list(pair.end_token_ids)))
     lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
     return [row[:length].clone() for row, length in zip(drawn, lengths, strict=True)]

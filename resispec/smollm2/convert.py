@@ -8,10 +8,9 @@ places, as `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py di
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +20,6 @@ from tqdm import tqdm
 
 from resispec.errors import InvalidInput, first_line
 from resispec.models import build_llama, save_model
-
-if TYPE_CHECKING:
-    from gguf import GGUFReader
 
 _KINDS = {
     "general.architecture": "llama",
@@ -57,7 +53,6 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     InvalidInput for another kind, for tensors that are missing, too many or of another shape, and for a
     damaged file.
     """
-    started = time.perf_counter()
     try:
         import gguf
     except ImportError as error:
@@ -93,10 +88,10 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
         chat_template=values["tokenizer.chat_template"],
         model_max_length=model.config.max_position_embeddings,
     )
-    return {"seconds": round(time.perf_counter() - started, 1), "parameters": model.num_parameters()}
+    return {"parameters": model.num_parameters()}
 
 
-def _weights(reader: GGUFReader, model: Any, source: str) -> dict[str, Tensor]:
+def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     """The weights in float32 by their names in transformers, each of the shape that the model has."""
     import gguf
 

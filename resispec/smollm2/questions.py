@@ -25,11 +25,10 @@ from resispec.data import KeptDataset, Prompt, PromptsRecipe
 from resispec.embedded.corpus import (
     TOPICS,
     Document,
+    chunked,
     content_keys,
     docstrings,
-    pack,
     paragraph_key,
-    paragraphs,
     parsed,
     read_sources,
     reference_split,
@@ -161,11 +160,7 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
         asked_about = {function.id for function in of_file}
         functions += of_file
         pages += [page for page in docstrings(name, module) if page.id not in asked_about]
-    chunks = [
-        Document(f"{run.id}#{number}", chunk)
-        for run in reference.training
-        for number, chunk in enumerate(pack(paragraphs(run.text), recipe.max_chars))
-    ]
+    chunks = [chunk for run in reference.training for chunk in chunked(run, recipe.max_chars)]
     hidden = {key for page in reference.held_out for key in content_keys(page.text)}
     for function in measured:
         hidden |= content_keys(function.code) | content_keys(function.docstring)

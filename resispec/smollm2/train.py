@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
     """Write the drafter into `folder`, going on from the checkpoint there; return facts for the manifest."""
     sequences = read_answers(recipe.answers.folder())
     pair = load_pair(str(recipe.answers.target.folder()), None)
-    started = time.perf_counter()
     target: Any = pair.target
     training = new_training(target.module, sequences, recipe.training)
     is_eagle = isinstance(training.module, Eagle3Module)
@@ -31,7 +29,7 @@ def train_drafter(recipe: LearntRecipe, folder: Path) -> dict[str, Any]:
         save_eagle(training.module, folder)
     else:
         save_draft(training.module, target.module, pair.tokenizer, folder)
-    return {"seconds": round(time.perf_counter() - started, 1), **training.last_losses()}
+    return training.last_losses()
 
 
 def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
@@ -41,9 +39,7 @@ def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
     """
     ids, own = draft.token_ids, draft.lm_head.weight.detach()
     rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, own)
-    whole = nn.Linear(rows.shape[1], rows.shape[0], bias=False)
-    whole.weight = nn.Parameter(rows)
-    draft.lm_head = whole
+    draft.lm_head.weight = nn.Parameter(rows)
     del draft.token_ids
     draft.save_pretrained(folder)
     tokenizer.inner.save_pretrained(folder)

@@ -61,8 +61,7 @@ class Sequences:
 
     def draw(self, count: int, generator: Generator) -> list[int]:
         """The places of `count` sequences."""
-        places: list[int] = torch.multinomial(self.weights, count, True, generator=generator).tolist()
-        return places
+        return torch.multinomial(self.weights, count, True, generator=generator).tolist()
 
     def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Sequences padded with zeros, and where they are learnt: (count, T) int64 and bool."""

@@ -35,12 +35,10 @@ class Muon(torch.optim.Optimizer):
             momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
             directions[matrix.shape][matrix] = matrix.grad.lerp(momentum, _MOMENTUM)  # Nesterov's
         for shape, of_shape in directions.items():
-            updates, scale = (
-                orthogonalise(torch.stack(list(of_shape.values()))),
-                _ADAM_RMS * max(shape) ** 0.5,
-            )
+            updates = orthogonalise(torch.stack(list(of_shape.values())))
+            size = group["lr"] * (_ADAM_RMS * max(shape) ** 0.5)
             for matrix, update in zip(of_shape, updates, strict=True):
-                matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=group["lr"] * scale)
+                matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=size)
 
 
 def orthogonalise(matrices: Tensor) -> Tensor:

@@ -216,11 +216,7 @@ def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
     shapes: (levels, expected tokens), the root counted; a step of l levels takes 1 + r (l - 1) target
     forwards. Time a token is a line in r, so the winners are the lower envelope of the lines, which is exact.
     Of equal shapes the first is named, and of those that win at a single ratio only, none.
-    Raises InvalidInput when there is no shape, or one without a level or a positive number of tokens.
     """
-    if not shapes or not all(levels >= 1 and 0 < tokens < math.inf for levels, tokens in shapes):
-        allowed = "at least one, each of at least 1 level and positive tokens"
-        raise InvalidInput(f"shapes are {list(shapes)[:8]}; allowed: {allowed}")
     # The time at r = 0, and its slope.
     lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]
     ratio, best = 0.0, min(range(len(lines)), key=lines.__getitem__)

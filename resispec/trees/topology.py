@@ -73,13 +73,10 @@ class Topology:
     @cached_property
     def levels(self) -> tuple[range, ...]:
         """The node ids of every level, from the root down."""
-        levels, start = [range(1)], 1
-        while start < self.num_nodes:
-            above, stop = levels[-1], start
-            while stop < self.num_nodes and self.parents[stop] in above:
-                stop += 1
-            levels.append(range(start, stop))
-            start = stop
+        levels = [range(1)]
+        while width := sum(len(self.children[node]) for node in levels[-1]):
+            start = levels[-1].stop
+            levels.append(range(start, start + width))
         return tuple(levels)
 
     def path_to(self, node: int) -> tuple[int, ...]:

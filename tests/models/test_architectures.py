@@ -19,7 +19,8 @@ from toy_architectures import (
 from toys import save_tiny_pair, tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import DTYPES, TransformersModel, features_of, load_pair
+from resispec.models import TransformersModel, features_of, load_pair
+from resispec.models.checkpoint import DTYPES
 
 # A plain one, a scale behind the head, a projection before it, a wide head, windows everywhere and in turn.
 SIX = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")

@@ -216,6 +216,15 @@ def test_two_processes_that_race_share_one_training_and_the_waiting_one_says_so(
     ]
 
 
+@pytest.mark.usefixtures("cache")
+def test_the_seconds_of_a_making_leave_out_those_of_what_it_builds_on():
+    below = Toy(lambda _: time.sleep(0.5))
+    above = Toy(lambda _: (below.folder(), time.sleep(0.1)))
+    above.below, below.key = below, lambda: "below"
+    seconds = [kept.files.read_sealed(one.folder() / kept.MANIFEST)["seconds"] for one in (above, below)]
+    assert 0.1 <= seconds[0] < 0.5 <= seconds[1]
+
+
 def test_damage_is_reported_in_one_line(cache):
     toy = Toy(lambda _: None)
     folder = toy.folder()
