@@ -102,7 +102,7 @@ def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Transf
     try:
         prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
         found = prompts[row["prompt_index"]]
-        return tokenizer.decode(encode(tokenizer, found.text, length, config["prompt_template"]))
+        return tokenizer.decode(encode(tokenizer, found, length, config["prompt_template"]))
     except InvalidInput as error:
         return f"(cannot be read here: {first_line(error)})"
 

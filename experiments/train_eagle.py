@@ -61,7 +61,7 @@ def run_training(composed: DictConfig) -> None:
     pair = build(config["pair"])
     if length > pair.target.context:
         raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
-    encoded = (encode(pair.tokenizer, one.text, length, config["prompt_template"]) for one in documents)
+    encoded = (encode(pair.tokenizer, one, length, config["prompt_template"]) for one in documents)
     tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
     sequences = Sequences(tokens, torch.ones(len(tokens)))
     train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))

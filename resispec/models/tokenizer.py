@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date
+from itertools import cycle
 from typing import Any
 
 from resispec.errors import InvalidInput, first_line
@@ -29,11 +31,12 @@ class TransformersTokenizer:
         """Token ids of a text, with the special tokens that the model expects."""
         return list(self.inner.encode(text, verbose=False))
 
-    def encode_chat(self, text: str) -> list[int]:
+    def encode_chat(self, text: str, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids of a chat in which the user says `text`; the template writes the special tokens.
 
-        Templates that write today's date get DAY, so that a prompt is the same every day. Raises InvalidInput
-        when the tokenizer has no template, or one that cannot be used.
+        earlier: turns of the user and the assistant before it. Templates that write today's date get DAY, so
+        that a prompt is the same every day. Raises InvalidInput when the tokenizer has no template, or one
+        that cannot be used.
         """
         name = f"the tokenizer {self.inner.name_or_path}"
         if not self.inner.chat_template:
@@ -43,7 +46,10 @@ class TransformersTokenizer:
             )
         try:
             chat = self.inner.apply_chat_template(
-                [{"role": "user", "content": text}],
+                [
+                    {"role": role, "content": turn}
+                    for role, turn in zip(cycle(("user", "assistant")), (*earlier, text), strict=False)
+                ],
                 chat_template=_ON_THAT_DAY + self.inner.get_chat_template(),
                 add_generation_prompt=True,
                 tokenize=False,

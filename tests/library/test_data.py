@@ -12,6 +12,7 @@ import pytest
 from huggingface_hub import HfApi, constants
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from pyarrow import Table, parquet
 
 from experiments.schema import CONF
 from resispec.data import HubDataset, JsonlDataset, QuestionDataset
@@ -179,6 +180,67 @@ def test_questions_without_a_category_of_their_own_have_their_data_set_s(publish
         ("1", "math_reasoning", "How far?"),
     ]
     assert found(published("humaneval", HUMANEVAL), 1) == [("HumanEval/0", "coding", "def f(x):\n")]
+
+
+ANSWERS = [
+    {"question_id": 82, "model_id": "gpt-4", "choices": [{"index": 0, "turns": ["A sea.", "In verse."]}]},
+    {"question_id": 401, "choices": [{"turns": ["4", "none"]}]},
+]
+
+
+def test_a_second_turn_follows_the_first_and_its_answer(published, tmp_path):
+    """Questions without an answer, or without a second turn, are left out."""
+    answers = write(tmp_path / "answers.jsonl", *ANSWERS)
+    data = published("mt_bench_second", SPEC_BENCH, answers_path=answers)
+    [prompt] = data.prompts(1)
+    assert (prompt.id, prompt.category, prompt.text) == ("82", "writing", "Now in verse.")
+    assert prompt.earlier == ("Describe.", "A sea.")
+    with pytest.raises(InvalidInput, match="2 prompts were asked for and .* has 1; lower num_prompts"):
+        data.prompts(2)
+    for wrong in ({"question_id": 81}, [81], {"question_id": 81, "choices": [{"turns": []}]}):
+        write(tmp_path / "answers.jsonl", ANSWERS[0], wrong)
+        with pytest.raises(InvalidInput, match="answers.jsonl, line 2 is no answer; allowed: a question_id"):
+            data.prompts(1)
+
+
+def test_earlier_turns_of_a_file_are_the_users_and_the_assistants(tmp_path):
+    path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": ["Why?", "So."]}, {"text": "Why?"})
+    assert [prompt.earlier for prompt in JsonlDataset(path).prompts(2)] == [("Why?", "So."), ()]
+    for wrong in (["Why?"], ["Why?", 7], ["Why?", ""]):
+        path = write(tmp_path / "x.jsonl", {"text": "And?", "earlier": wrong})
+        with pytest.raises(InvalidInput, match="line 1 has .* as earlier turns; allowed: texts of the user"):
+            JsonlDataset(path).prompts(1)
+
+
+SPEED_BENCH = [
+    {"question_id": "a0", "category": "coding", "sub_category": None, "turns": ["Write it.", "Test it."]},
+    {"question_id": "a1", "category": "coding", "sub_category": None, "turns": ["Mend it."]},
+    {"question_id": "b0", "category": "qa", "sub_category": "hard", "turns": ["Who is it?"]},
+]
+
+
+@pytest.mark.parametrize("suffix", ["", ".jsonl", ".parquet"])
+def test_speed_bench_from_the_hub_or_its_publishers_script(suffix, tmp_path, monkeypatch):
+    """Categories take turns; a text that is not given away is refused when it is asked for."""
+    node = OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / "speed_bench.yaml"))
+    node.pop("label")
+    hidden = SPEED_BENCH[1] | {"turns": [f"{node['placeholder']}\n\nMend {{question}}"]}
+    rows = [SPEED_BENCH[0], hidden, SPEED_BENCH[2]]
+    path = tmp_path / f"x{suffix}"
+    if suffix == ".parquet":
+        parquet.write_table(Table.from_pylist(rows), path)
+    elif suffix:
+        write(path, *rows)
+    monkeypatch.setattr(HubDataset, "_rows", lambda _: rows)
+    data = instantiate(node | {"path": str(path) if suffix else None})
+    assert found(data, 2) == [("a0", "coding", "Write it."), ("b0", "qa", "Who is it?")]
+    assert found(replace(data, categories=["qa"]), 1) == [("b0", "qa", "Who is it?")]
+    with pytest.raises(InvalidInput, match="^.*the text of question a1 is not given away .*FILE.parquet$"):
+        data.prompts(3)
+    if suffix:
+        path.write_bytes(b"no table")
+        with pytest.raises(InvalidInput, match=f"^(data file )?{path}.*$"):
+            data.prompts(1)
 
 
 def test_categories_can_be_chosen_and_unknown_ones_are_refused_with_the_known(published):
