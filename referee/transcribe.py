@@ -16,8 +16,8 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 from referee import inputs
@@ -81,9 +81,8 @@ def _server(options: argparse.Namespace) -> Engine:
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     """An engine of `ENGINES`; importing it takes seconds. folder: for models in the engine's own format."""
-    module, name = ENGINES[options.engine].split(":")
     try:
-        engine = getattr(import_module(f"referee.engines.{module}"), name)
+        engine = resolve_name(f"referee.engines.{ENGINES[options.engine]}")
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
