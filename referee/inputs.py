@@ -105,8 +105,7 @@ def _read(group: str, name: str) -> dict[str, Any]:
 @cache
 def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     """The object that a file of conf/pair or conf/dataset makes."""
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
+    from hydra.utils import get_method
     from omegaconf import OmegaConf
 
     config = _read(group, name)
@@ -114,10 +113,8 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     # Whichever this installation makes, and how tables print it, are left out.
     node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
     whole: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
-    try:
-        return instantiate(OmegaConf.to_container(whole, resolve=True)[group])
-    except InstantiationException as error:
-        raise (error.__cause__ if isinstance(error.__cause__, InvalidInput) else error) from error
+    values = OmegaConf.to_container(whole, resolve=True)[group]
+    return get_method(values.pop("_target_"))(**values)
 
 
 def token_prompts(source: str, number: int, encode: Callable[[str], list[int]]) -> list[tuple[int, ...]]:
