@@ -52,7 +52,7 @@ def transcribe(options: argparse.Namespace) -> str:
                 "give --target, a folder or a hub name"
             )
         target = options.target or EMBEDDED
-        return inputs.encoded(text, options.prompt_tokens, (target, options.device, options.dtype))
+        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(text)
 
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:

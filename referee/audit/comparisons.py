@@ -65,11 +65,6 @@ class Comparison:
     facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def num_statistics(self) -> int:
-        """The number of random statistics, each of which can raise a false alarm."""
-        return sum(map(len, self.groups.values()))
-
 
 def with_target(what: str, arm: Arm) -> list[Comparison]:
     """An arm against the target: its sampled rows, and those at temperature 0."""
@@ -256,7 +251,8 @@ class JudgedComparison(Judgement):
 
 def limit_of(comparisons: Iterable[Comparison]) -> float:
     """The least chance that a statistic may have: its share of NOMINAL_RATE."""
-    return equal_share(NOMINAL_RATE, sum(comparison.num_statistics for comparison in comparisons))
+    num_statistics = sum(len(part) for comparison in comparisons for part in comparison.groups.values())
+    return equal_share(NOMINAL_RATE, num_statistics)
 
 
 def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
