@@ -71,8 +71,7 @@ class Arm:
             rows.setdefault(transcript.concurrency or 0, []).append(row)
         if len(rows) == 1:
             return {"": self}
-        words = {load: f"{load or 'an unknown number'} at a time" for load in sorted(rows)}
-        return {words[load]: self.of_rows(rows[load]) for load in words}
+        return {f"{load or 'an unknown number'} at a time": self.of_rows(rows[load]) for load in sorted(rows)}
 
     @cached_property
     def sharing(self) -> Statistic | None:
