@@ -22,18 +22,12 @@ from tempfile import TemporaryDirectory
 
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
-from referee.engines.base import MODES
+from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
-ENGINES = {
-    "transformers": "generate:TransformersEngine",
-    "llama_cpp": "llama_cpp:LlamaCppEngine",
-    "openvino_genai": "openvino_genai:OpenVinoEngine",
-}
-"""Engines in this process; all but the first need the extra `engines` and a folder for models."""
 KEY = "RESISPEC_SERVER_KEY"
 
 
@@ -80,9 +74,9 @@ def _server(options: argparse.Namespace) -> Engine:
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`; importing it takes seconds. folder: for models in the engine's own format."""
+    """An engine of `ENGINES`. folder: for models in the engine's own format."""
     try:
-        engine = resolve_name(f"referee.engines.{ENGINES[options.engine]}")
+        engine = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
@@ -102,8 +96,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
         raise InvalidInput(
             f"--engine {options.engine} has one request at a time; --concurrency is not for it"
         )
-    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
-    return made
+    return engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -17,6 +17,17 @@ InvalidInput for an unknown mode, and when the pair has no draft model and the m
 """
 
 
+ENGINES = {
+    "transformers": "referee.engines.generate:TransformersEngine",
+    "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
+    "openvino_genai": "referee.engines.openvino_genai:OpenVinoEngine",
+}
+"""Engines in this process, for `pkgutil.resolve_name`, since an import takes seconds and the package.
+
+All but the first need the extra `engines` and a folder for models.
+"""
+
+
 class Unanswered(InvalidInput):
     """An engine gave no answer, and one line says why; asking again later may help."""
 

@@ -11,6 +11,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from referee.engines import Answer, Engine
+from referee.engines.base import ENGINES
 from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
 from referee.gallery import bugs
@@ -31,7 +32,6 @@ SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
 HUGGING_FACE = f"{HUB}/huggingface/transformers"
 ASSISTED = "transformers, assisted"
-LLAMA, OPENVINO = "llama_cpp:LlamaCppEngine", "openvino_genai:OpenVinoEngine"
 VLLM = f"{HUB}/vllm-project/vllm"
 Maker = Callable[[Pair, Path], Engine]
 """From a pair and a folder for models in other formats to an engine."""
@@ -105,13 +105,13 @@ def transformers(kind: type[TransformersEngine], *mode: str) -> Maker:
 
 
 def packaged(engine: str, mode: str = "assisted", **options: Any) -> Maker:
-    """An engine of `referee.engines`, "MODULE:CLASS", whose package need not be installed."""
-    return lambda pair, folder: resolve_name(f"referee.engines.{engine}")(pair, folder, mode, **options)
+    """An engine of ENGINES, whose package need not be installed."""
+    return lambda pair, folder: resolve_name(ENGINES[engine])(pair, folder, mode, **options)
 
 
 def with_defaults(temperature: float) -> Iterator[Exhibit]:
     """Engines with their own default filters at a temperature; the target alone has each engine's, too."""
-    llama, generate = partial(packaged, LLAMA, slots=SLOTS), partial(transformers, TransformersEngine)
+    llama, generate = partial(packaged, "llama_cpp", slots=SLOTS), partial(transformers, TransformersEngine)
 
     def quantised(pair: Pair, folder: Path) -> Engine:
         return llama("plain", file=fetched(SMOLLM2))(pair, folder)
@@ -146,7 +146,7 @@ EXHIBITS = (
     ours("standard, tree", _STANDARD, shape="tree"),
     ours("traversal_optimal, tree", get_verifier("traversal_optimal"), shape="tree"),
     beside_assisted(ASSISTED, transformers(TransformersEngine, "assisted")),
-    beside_assisted("llama.cpp, draft model", packaged(LLAMA)),
+    beside_assisted("llama.cpp, draft model", packaged("llama_cpp")),
     replace(ours("draft's noise reused", _REUSING, f"{VLLM}/pull/47386", draws=_DRAFTS), times=4),
     ours("drafts cut, q whole", _STANDARD, f"{HUGGING_FACE}/issues/47932", draws=_CUT),
     beside_assisted("argmax drafts", transformers(bugs.ArgmaxEngine), thread=f"{HUGGING_FACE}/pull/47961"),
@@ -160,7 +160,7 @@ EXHIBITS = (
         transformers(bugs.HiddenTopK, "assisted"),
         thread="https://huggingface.co/docs/transformers/main_classes/text_generation",
     ),
-    beside_assisted("OpenVINO GenAI, draft model", packaged(OPENVINO), thread="openvino.md"),
+    beside_assisted("OpenVINO GenAI, draft model", packaged("openvino_genai"), thread="openvino.md"),
 )
 
 
