@@ -15,7 +15,7 @@ from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # they take torch
     from referee.rescoring import Scorer
-    from resispec.models import Pair, TransformersTokenizer
+    from resispec.models import Pair
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 EMBEDDED = "embedded"
@@ -73,28 +73,23 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 
 @cache
-def tokenizer_of(target: str, device: str, dtype: str) -> TransformersTokenizer:
-    """The tokenizer of a target, without its weights where that can be."""
+def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[str], list[int]]:
+    """From a text to the ids of its first tokens, `length` of them, within a chat for a pair of chat models.
+
+    target, device, dtype: see `pair_of`. The weights of a target that is no pair are not read.
+    """
     from resispec.models import TransformersTokenizer
     from resispec.models.checkpoint import read_tokenizer
 
-    if is_pair(target):
-        return pair_of(target, None, device, dtype).tokenizer
-    return TransformersTokenizer(read_tokenizer(target))
+    if not is_pair(target):
+        tokenizer = TransformersTokenizer(read_tokenizer(target))
+    else:
+        tokenizer = pair_of(target, None, device, dtype).tokenizer
+        if _read("pair", target).get("prompt_template") == "chat":
+            return lambda text: tokenizer.encode_chat(tokenizer.beginning(text, length))
+    return lambda text: tokenizer.encode(text)[:length]
 
 
-def encoded(text: str, length: int, of: tuple[str, str, str]) -> list[int]:
-    """The ids of a text's first tokens, `length` of them, within a chat if the pair is of chat models.
-
-    of: the target, device and dtype, see `pair_of`.
-    """
-    target, tokenizer = of[0], tokenizer_of(*of)
-    if is_pair(target) and _read("pair", target).get("prompt_template") == "chat":
-        return tokenizer.encode_chat(tokenizer.beginning(text, length))
-    return tokenizer.encode(text)[:length]
-
-
-@cache
 def _read(group: str, name: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
@@ -105,8 +100,7 @@ def _read(group: str, name: str) -> dict[str, Any]:
 @cache
 def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     """The object that a file of conf/pair or conf/dataset makes."""
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
+    from hydra.utils import get_method
     from omegaconf import OmegaConf
 
     config = _read(group, name)
@@ -114,10 +108,8 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     # Whichever this installation makes, and how tables print it, are left out.
     node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
     whole: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
-    try:
-        return instantiate(OmegaConf.to_container(whole, resolve=True)[group])
-    except InstantiationException as error:
-        raise (error.__cause__ if isinstance(error.__cause__, InvalidInput) else error) from error
+    values = OmegaConf.to_container(whole, resolve=True)[group]
+    return get_method(values.pop("_target_"))(**values)
 
 
 def token_prompts(source: str, number: int, encode: Callable[[str], list[int]]) -> list[tuple[int, ...]]:

@@ -77,10 +77,8 @@ class Scorer:
         self.context: int | None = getattr(config, "max_position_embeddings", None)
         self.device: torch.device = module.device
         self.precision = str(module.dtype).removeprefix("torch.")
-        generation = module.generation_config
-        given_too = () if eos_token_id is None else (eos_token_id,)
-        self.eos_token_ids = tuple(sorted({*end_token_ids(module), *given_too}))
-        given = {name: getattr(generation, name, None) for name in SETTINGS}
+        self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
+        given = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
         self.defaults = {name: value for name, value in given.items() if value is not None}
         takes_count = "logits_to_keep" in signature(module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if takes_count else {}
@@ -109,7 +107,8 @@ class Scorer:
 def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Iterator[tuple[Stretch, ...]]:
     """Every emitted token once, in stretches, in no particular order of rows; one `Stretch` for each scorer.
 
-    scorers: the target's, and the draft's where there is one. transcripts: as `check_fit` allows them.
+    scorers: the target's, and the draft's where there is one, on one device. transcripts: as `check_fit`
+    allows them.
     Raises NoVerdict for the first stretch whose logits are no numbers, see `check_numbers`.
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
@@ -120,22 +119,16 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
         columns = max(1, MAX_LOGITS // (len(rows) * vocab_size))
         first, width = min(len(prompt) for prompt, _ in written) - 1, tokens.shape[1]
         pieces = [scorer.pieces(tokens, (*range(first, width, columns), width)) for scorer in scorers]
+        ids = [[torch.tensor(part, device=scorers[0].device) for part in both] for both in written]
         for found in zip(*pieces, strict=True):
-            for place, (row, (prompt, outputs)) in enumerate(zip(rows, written, strict=True)):
-                column, begin = found[0][0], len(prompt) - 1
-                low = max(column, begin)
-                high = min(column + found[0][1].shape[1], begin + len(outputs))
+            column, num_columns = found[0][0], found[0][1].shape[1]
+            for place, (row, (prompt, outputs)) in enumerate(zip(rows, ids, strict=True)):
+                begin = len(prompt) - 1
+                low, high = max(column, begin), min(column + num_columns, begin + len(outputs))
                 if low < high:
                     own = [logits[place, low - column : high - column] for _, logits in found]
                     check_numbers(own, scorers, transcripts[row].place)
-                    ids = [
-                        [torch.tensor(part, device=logits.device) for part in written[place]]
-                        for logits in own
-                    ]
-                    yield tuple(
-                        Stretch(row, *both, low - begin, logits)
-                        for both, logits in zip(ids, own, strict=True)
-                    )
+                    yield tuple(Stretch(row, prompt, outputs, low - begin, logits) for logits in own)
 
 
 def _batches(widths: Sequence[int]) -> Iterator[list[int]]:

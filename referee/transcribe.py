@@ -16,24 +16,18 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 
 from referee import inputs
 from referee.engines import Engine, Unanswered, write_transcripts
-from referee.engines.base import MODES
+from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
-ENGINES = {
-    "transformers": "generate:TransformersEngine",
-    "llama_cpp": "llama_cpp:LlamaCppEngine",
-    "openvino_genai": "openvino_genai:OpenVinoEngine",
-}
-"""Engines in this process; all but the first need the extra `engines` and a folder for models."""
 KEY = "RESISPEC_SERVER_KEY"
 
 
@@ -52,7 +46,7 @@ def transcribe(options: argparse.Namespace) -> str:
                 "give --target, a folder or a hub name"
             )
         target = options.target or EMBEDDED
-        return inputs.encoded(text, options.prompt_tokens, (target, options.device, options.dtype))
+        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(text)
 
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
@@ -80,10 +74,9 @@ def _server(options: argparse.Namespace) -> Engine:
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
-    """An engine of `ENGINES`; importing it takes seconds. folder: for models in the engine's own format."""
-    module, name = ENGINES[options.engine].split(":")
+    """An engine of `ENGINES`. folder: for models in the engine's own format."""
     try:
-        engine = getattr(import_module(f"referee.engines.{module}"), name)
+        engine = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
@@ -103,8 +96,7 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
         raise InvalidInput(
             f"--engine {options.engine} has one request at a time; --concurrency is not for it"
         )
-    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
-    return made
+    return engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
 
 
 def parser() -> argparse.ArgumentParser:

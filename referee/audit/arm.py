@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 import torch
 
@@ -70,8 +71,7 @@ class Arm:
             rows.setdefault(transcript.concurrency or 0, []).append(row)
         if len(rows) == 1:
             return {"": self}
-        words = {load: f"{load or 'an unknown number'} at a time" for load in sorted(rows)}
-        return {words[load]: self.of_rows(rows[load]) for load in words}
+        return {f"{load or 'an unknown number'} at a time": self.of_rows(rows[load]) for load in sorted(rows)}
 
     @cached_property
     def sharing(self) -> Statistic | None:
@@ -97,32 +97,36 @@ class Arm:
                 groups[setting] = part
         return groups
 
-    def without_eos(self) -> list[str]:
+    def without_eos(self) -> tuple[str, ...]:
         """A line where sampled rows that no limit ended are there, and none has an end-of-sequence token."""
         ids = set(self.target.eos_token_ids)
         ended = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
         if not ids or not ended or any(ids.intersection(row.output_token_ids) for row in ended):
-            return []
-        return [
+            return ()
+        return (
             f"{len(ended)} rows did not end by a limit and none of them has an end-of-sequence token (the "
             f"first: {ended[0].place}): it was left out of the transcripts or is never emitted; without it "
-            "no statistic can be trusted, so log every token"
-        ]
+            "no statistic can be trusted, so log every token",
+        )
 
-    def ruled_out(self) -> list[str]:
+    def ruled_out(self) -> tuple[str, ...]:
         """The tokens that their settings rule out by more than rounding, a line each for the first."""
         if self.terms is None:
-            return []
+            return ()
         out = self.terms.where(~self.terms.is_possible)
-        lines = []
-        for index, position in zip(out.row[:SHOWN].tolist(), out.position[:SHOWN].tolist(), strict=True):
-            row = self.transcripts[index]
-            lines.append(
-                f"{row.place}: output token {position + 1} is {row.output_token_ids[position]}, which "
-                f"{row.setting} rules out; allowed: what could be kept if logits were {NEAR_TIE:g} off"
-            )
-        more = len(out.row) - SHOWN
-        return [*lines, *([f"and {more} more tokens like these"] if more > 0 else [])]
+        places = zip((self.transcripts[row] for row in out.row.tolist()), out.position.tolist(), strict=True)
+        lines = (
+            f"{row.place}: output token {position + 1} is {row.output_token_ids[position]}, which "
+            f"{row.setting} rules out; allowed: what could be kept if logits were {NEAR_TIE:g} off"
+            for row, position in places
+        )
+        return shown(lines, len(out.row), "tokens like these")
+
+
+def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
+    """The first of `count` lines, and how many more of their kind there are."""
+    more = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
+    return (*islice(lines, SHOWN), *more)
 
 
 def measure(

@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from referee.audit.arm import SHOWN, Arm
+from referee.audit.arm import Arm, shown
 from referee.audit.statistics import (
     PLACES,
     Sums,
@@ -64,11 +65,6 @@ class Comparison:
     facts: tuple[str, ...] = ()
     details: Mapping[str, object] = field(default_factory=dict)
 
-    @property
-    def num_statistics(self) -> int:
-        """The number of random statistics, each of which can raise a false alarm."""
-        return sum(map(len, self.groups.values()))
-
 
 def with_target(what: str, arm: Arm) -> list[Comparison]:
     """An arm against the target: its sampled rows, and those at temperature 0."""
@@ -109,8 +105,8 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         len(terms.row.unique()),
         len(terms.row) / _inflation(sums, terms),
         {name: statistics_of(group, arm.is_shared) for name, group in arm.groups.items()},
-        impossible=tuple(arm.ruled_out()),
-        without_eos=tuple(arm.without_eos()),
+        impossible=arm.ruled_out(),
+        without_eos=arm.without_eos(),
         sensitivity=_sensitivity(terms, sums),
         excused=edge / len(terms.row),
         facts=(at_edge,) if edge else (),
@@ -141,31 +137,30 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
         open=(few,) if number < MIN_CLUSTERS else (),
-        without_eos=(*arm.without_eos(), *control.without_eos()),
+        without_eos=arm.without_eos() + control.without_eos(),
         sensitivity=_sensitivity(terms, sums["all"]),
     )
 
 
 def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
-    first: dict[int, dict[str, object]] = {}  # of every row the first token that is not greedy
-    for index in (~gaps.is_greedy).nonzero()[:, 0].tolist():
-        row, position = int(gaps.row[index]), int(gaps.position[index])
-        divergence = {
+    divergent = gaps.where(~gaps.is_greedy)
+    _, first = np.unique(divergent.row, return_index=True)  # of every row the first token
+    columns = (divergent.row, divergent.position, divergent.best, divergent.gap)
+    divergences = [
+        {
             "place": arm.transcripts[row].place,
             "position": position + 1,
             "token": arm.transcripts[row].output_token_ids[position],
-            "best": int(gaps.best[index]),
-            "gap": float(gaps.gap[index]),
+            "best": best,
+            "gap": gap,
         }
-        first.setdefault(row, divergence)
-    divergences = list(first.values())
-    lines = [
+        for row, position, best, gap in zip(*(column[first].tolist() for column in columns), strict=True)
+    ]
+    lines = (
         f"{one['place']}: output token {one['position']} is {one['token']}, whose logit is {one['gap']:.3g} "
         f"below that of {one['best']}; allowed: {NEAR_TIE:g}"
-        for one in divergences[:SHOWN]
-    ]
-    if len(divergences) > SHOWN:
-        lines.append(f"and {len(divergences) - SHOWN} more rows that diverge")
+        for one in divergences
+    )
     count, best, greedy = len(gaps.gap), int((gaps.gap == 0).sum()), int(gaps.is_greedy.sum())
     fact = (
         f"greedy equality: {best} tokens are the best, {greedy - best} as good (logits within {NEAR_TIE}), "
@@ -178,7 +173,7 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
         len(gaps.row.unique()),
         count,
         {},
-        tuple(lines),
+        shown(lines, len(divergences), "rows that diverge"),
         smallest_share=-math.log(1 - POWER) / count,
         facts=(fact,),
         details={"near_tie": NEAR_TIE, **counts, "first_divergences": divergences},
@@ -256,7 +251,8 @@ class JudgedComparison(Judgement):
 
 def limit_of(comparisons: Iterable[Comparison]) -> float:
     """The least chance that a statistic may have: its share of NOMINAL_RATE."""
-    return equal_share(NOMINAL_RATE, sum(comparison.num_statistics for comparison in comparisons))
+    num_statistics = sum(len(part) for comparison in comparisons for part in comparison.groups.values())
+    return equal_share(NOMINAL_RATE, num_statistics)
 
 
 def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:

@@ -7,17 +7,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from referee.audit.comparisons import POWER
 from referee.audit.report import TranscriptsReport, report_json
+from referee.rescoring import Scorer
 from referee.transcripts import Transcript
 from resispec.files import checksums
 from resispec.machine import processor_name
 from resispec.training.checkpoints import digest_of
-
-if TYPE_CHECKING:
-    from referee.rescoring import Scorer
 
 LIBRARIES = ("resispec", "torch", "transformers")
 MOST_REASONS = 4

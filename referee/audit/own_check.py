@@ -21,6 +21,7 @@ from referee.audit.comparisons import judge_comparison, limit_of, with_target
 from referee.rescoring import MAX_POSITIONS, Scorer, Stretch, check_numbers, penalised
 from referee.transcripts import Transcript
 from resispec.audit.verdict import MIN_TOKENS, Finding
+from resispec.distributions import invert
 from resispec.errors import NoVerdict
 
 COPIES = 8
@@ -103,9 +104,8 @@ def draw(
         steps = [scorer.after(fresh, cache) for scorer, cache in zip(scorers, caches, strict=True)]
         logits, caches = [scores for scores, _ in steps], [cache for _, cache in steps]
         check_numbers(logits, scorers, "drawing")
-        edges = law(logits, emitted).double().cumsum(-1)
-        shares = torch.rand(len(fresh), 1, generator=generator, dtype=torch.float64).to(edges.device)
-        fresh = torch.searchsorted(edges, shares * edges[:, -1:], right=True)
+        shares = torch.rand(len(fresh), 1, generator=generator, dtype=torch.float64).to(fresh.device)
+        fresh = invert(law(logits, emitted), shares)
         emitted = torch.cat((emitted, fresh), 1)
     answers = []
     for tokens in emitted.tolist():

@@ -147,23 +147,17 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
     (fewest, alone), *others = loads.items()
-    groups = {
-        "difference": [
-            one
-            for load, part in loads.items()
-            if control is not None
-            for one in with_control(
-                f"{_named('transcripts', load)} against the control", part, controls.get(load, control)
-            )
-        ],
-        "loads": [
-            one
-            for load, part in others
-            for one in with_control(f"{_named('transcripts', load)} against {fewest}", part, alone)
-        ],
-        "transcripts": _with_target("transcripts", loads),
-        "control": _with_target("control", controls),
-    }
+    groups: dict[str, list[Comparison]] = {"difference": [], "loads": [], "transcripts": [], "control": []}
+    for load, part in loads.items():
+        name = _named("transcripts", load)
+        if control is not None:
+            other = controls.get(load, control)
+            groups["difference"] += with_control(f"{name} against the control", part, other)
+        if part is not alone:
+            groups["loads"] += with_control(f"{name} against {fewest}", part, alone)
+        groups["transcripts"] += with_target(name, part)
+    for load, part in controls.items():
+        groups["control"] += with_target(_named("control", load), part)
     limit = limit_of(comparison for group in groups.values() for comparison in group)
     judged = {name: [judge_comparison(one, limit) for one in group] for name, group in groups.items()}
     findings = {name: _worst(one.finding for one in group) for name, group in judged.items() if group}
@@ -187,10 +181,6 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
 
 def _named(name: str, load: str) -> str:
     return f"{name}, {load}" if load else name
-
-
-def _with_target(name: str, loads: Mapping[str, Arm]) -> list[Comparison]:
-    return [one for load, arm in loads.items() for one in with_target(_named(name, load), arm)]
 
 
 def _worst(findings: Iterable[Finding]) -> Finding:

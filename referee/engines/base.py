@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -14,6 +14,17 @@ MODES = ("plain", "assisted", "prompt_lookup")
 
 No drafts; those of the pair's draft model; or what followed the same tokens earlier. Each engine raises
 InvalidInput for an unknown mode, and when the pair has no draft model and the mode needs one.
+"""
+
+
+ENGINES = {
+    "transformers": "referee.engines.generate:TransformersEngine",
+    "llama_cpp": "referee.engines.llama_cpp:LlamaCppEngine",
+    "openvino_genai": "referee.engines.openvino_genai:OpenVinoEngine",
+}
+"""Engines in this process, for `pkgutil.resolve_name`, since an import takes seconds and the package.
+
+All but the first need the extra `engines` and a folder for models.
 """
 
 
@@ -36,17 +47,30 @@ class Answer:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Engine(Protocol):
-    """Whatever continues a prompt.
+class Engine:
+    """Whatever continues a prompt; a subclass has `answer`.
 
     name, version: what the transcripts say about where they come from; version is None where it is not known.
+    apart: the names of settings that it has not, or applies in another way, and why each must be off. orders:
+    those of FILTER_ORDERS that it can apply.
     """
 
     name: str
     version: str | None
+    apart: Mapping[str, str] = {}
+    orders: Collection[str]
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""
+        for setting, reason in self.apart.items():
+            value, off = getattr(settings, setting), getattr(Sampling, setting)
+            if value != off:
+                raise InvalidInput(f"{self.name}: {setting} is {value}, and {reason}; allowed: {off:g}")
+        if not any(map(settings.is_as_in, self.orders)):
+            raise InvalidInput(
+                f"{self.name}: filter_order is {settings.filter_order}, which is another law there; "
+                f"allowed: {', '.join(self.orders)}"
+            )
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.
@@ -55,29 +79,13 @@ class Engine(Protocol):
         silence. Called by several threads at a time if `write_transcripts` is told so. Raises InvalidInput
         when the request or what came back is wrong, Unanswered when nothing came back.
         """
+        raise NotImplementedError
 
 
 def require_mode(mode: str) -> None:
     """Raise InvalidInput for a mode that is none of MODES."""
     if mode not in MODES:
         raise InvalidInput(f"unknown mode {mode!r}; allowed: {', '.join(MODES)}")
-
-
-def require_law(engine: str, settings: Sampling, apart: Mapping[str, str], orders: Iterable[str]) -> None:
-    """Raise InvalidInput unless an engine can give the law of the settings.
-
-    apart: the names of settings that it has not, or applies in another way, and why each must be off. orders:
-    those of FILTER_ORDERS that it can apply.
-    """
-    for name, reason in apart.items():
-        value, off = getattr(settings, name), getattr(Sampling, name)
-        if value != off:
-            raise InvalidInput(f"{engine}: {name} is {value}, and {reason}; allowed: {off:g}")
-    if not any(map(settings.is_as_in, orders)):
-        raise InvalidInput(
-            f"{engine}: filter_order is {settings.filter_order}, which is another law there; "
-            f"allowed: {', '.join(orders)}"
-        )
 
 
 def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, context: int) -> None:

@@ -8,27 +8,24 @@ from importlib.metadata import version
 
 import torch
 
-from referee.engines.base import Answer, acceptance, require_law
+from referee.engines.base import Answer, Engine, acceptance
 from resispec.decode import Decoder
 from resispec.models import Pair
 from resispec.sampling import FILTER_ORDERS, PENALTIES, Sampling
 
-_ABSENT = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
 
-
-class DecoderEngine:
+class DecoderEngine(Engine):
     """`Decoder.generate` on a pair, one prompt at a time.
 
     name: for people. Its answers say under `spec_decode` how many drafted tokens the steps accepted.
     """
 
+    apart = dict.fromkeys(PENALTIES, "a penalty would differ from node to node of a tree")
+    orders = tuple(FILTER_ORDERS)
+
     def __init__(self, name: str, pair: Pair, decoder: Decoder) -> None:
         self.name, self.version = name, version("resispec")
         self._pair, self._decoder = pair, decoder
-
-    def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for penalties."""
-        require_law(self.name, settings, _ABSENT, FILTER_ORDERS)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`. Raises InvalidInput when prompt, tokens and tree exceed a model's context."""

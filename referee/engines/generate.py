@@ -10,21 +10,22 @@ import transformers
 from torch import Tensor
 from transformers import GenerationConfig
 
-from referee.engines.base import Answer, require_fit, require_law, require_mode
+from referee.engines.base import Answer, Engine, require_fit, require_mode
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
 from resispec.sampling import Sampling
 
-_ABSENT = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
 
-
-class TransformersEngine:
+class TransformersEngine(Engine):
     """`generate` of a pair's target, one prompt at a time, in this process.
 
     mode, num_drafted: see MODES. What a call leaves open `generate` takes from the model's
     `generation_config`, so that of the target is replaced by one that knows the special tokens alone: no
     top_k of a model folder applies in silence.
     """
+
+    apart = dict.fromkeys(("presence_penalty", "frequency_penalty"), "`generate` has none")
+    orders = ("transformers",)
 
     def __init__(self, pair: Pair, mode: str = "plain", num_drafted: int = 5) -> None:
         require_mode(mode)
@@ -49,10 +50,6 @@ class TransformersEngine:
             eos_token_id=sorted(self._ends) or None,
             pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,  # nothing is padded
         )
-
-    def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for penalties that `generate` does not have, and for another order."""
-        require_law("transformers", settings, _ABSENT, ["transformers"])
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""

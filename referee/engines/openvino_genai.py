@@ -13,25 +13,28 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from referee.engines.base import Answer, require_fit, require_law, require_mode
+from referee.engines.base import Answer, Engine, require_fit, require_mode
 from referee.engines.gguf_file import write_gguf
 from resispec.models import Pair
 from resispec.sampling import Sampling
 
 PRECISE = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32"}
 """Properties that keep the CPU plug-in from rounding more than the weights, which are float16 in the file."""
-_OTHERWISE = dict.fromkeys(
-    ("presence_penalty", "frequency_penalty"),
-    "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a transcript's subtracts",
-)
 
 
-class OpenVinoEngine:
+class OpenVinoEngine(Engine):
     """OpenVINO GenAI on a pair's target, on the CPU with one thread.
 
     folder: where the models are written, as GGUF with float16 weights and as OpenVINO's own files, unless
     they are there. mode, num_drafted: see MODES; all modes use the same kernels (continuous batching).
     """
+
+    apart = dict.fromkeys(
+        ("presence_penalty", "frequency_penalty"),
+        "OpenVINO GenAI's subtracts it from logits above 0 and adds it to those below, a transcript's "
+        "subtracts",
+    )
+    orders = ("openvino",)
 
     def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
         require_mode(mode)
@@ -53,10 +56,6 @@ class OpenVinoEngine:
             self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
         self._pipeline = openvino_genai.LLMPipeline(path, "CPU", **given, **PRECISE)
-
-    def check(self, settings: Sampling) -> None:
-        """Raise InvalidInput for settings that OpenVINO GenAI defines in another way."""
-        require_law("OpenVINO GenAI", settings, _OTHERWISE, ["openvino"])
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""

@@ -42,7 +42,7 @@ def write_transcripts(
     engine.check(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
-    stopped, failures = Event(), list[BaseException]()
+    stopped = Event()
 
     def ask(load: int | None, index: int) -> Transcript | None:
         if stopped.is_set():
@@ -86,9 +86,8 @@ def write_transcripts(
                 try:
                     answers = [pool.submit(ask, *place) for place in missing if place[0] == load]
                     for future in as_completed(answers):
-                        if error := future.exception():
+                        if future.exception():
                             stopped.set()
-                            failures.append(error)
                         elif row := future.result():
                             file.write(line_of(row))
                             file.flush()
@@ -97,8 +96,8 @@ def write_transcripts(
                 except BaseException:
                     stopped.set()  # whatever ends this, nothing more is asked for
                     raise
-    if failures:
-        raise failures[0]
+            for future in answers:
+                future.result()  # the first failure is raised when all answers are written
     return [rows[place] for place in asked]
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -117,14 +116,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line when an option or a file does not fit."""
     options = parser().parse_args(arguments)
     given = {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
-    shown, name = replace(GALLERIES[options.pair], **given), (options.pair, options.device, "float32")
+    shown, machine = replace(GALLERIES[options.pair], **given), (options.device, "float32")
     folder = options.results / options.pair
     if options.pair == EMBEDDED:
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
 
     def work() -> int:
-        pair = inputs.pair_of(options.pair, None, *name[1:])
-        encode = partial(inputs.encoded, length=shown.prompt_tokens, of=name)
+        pair = inputs.pair_of(options.pair, None, *machine)
+        encode = inputs.encoder(options.pair, shown.prompt_tokens, *machine)
         prompts = inputs.token_prompts(shown.dataset, shown.prompts, encode)
         settings = Sampling(max_new_tokens=shown.tokens)
         questions = Questions(tuple(prompts), settings, shown.greedy, shown.seeds)

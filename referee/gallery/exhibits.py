@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from referee.engines import Answer, Engine
+from referee.engines.base import ENGINES
 from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
 from referee.gallery import bugs
@@ -28,16 +30,20 @@ SLOTS = 4
 """Requests that llama.cpp has at a time where engines have their own defaults: its server's default."""
 SHAPES = {"chain": chain(4), "tree": complete(4, 2)}
 HUB = "https://github.com"
+HUGGING_FACE = f"{HUB}/huggingface/transformers"
+ASSISTED = "transformers, assisted"
 VLLM = f"{HUB}/vllm-project/vllm"
+Maker = Callable[[Pair, Path], Engine]
+"""From a pair and a folder for models in other formats to an engine."""
 
 
 @dataclass(frozen=True)
 class Exhibit:
     """One engine.
 
-    name: in the table, in the figure and of its files. make: the engine, from the pair and a folder for
-    models in other formats; it raises ModuleNotFoundError where a package is not installed. beside: the exact
-    engine that its accepted length is compared with. thread: where its fault is told, "" for exact ones.
+    name: in the table, in the figure and of its files. make: raises ModuleNotFoundError where a package is
+    not installed. beside: the exact engine that its accepted length is compared with. thread: where its fault
+    is told, "" for exact ones.
     times: how many times as many prompts as the others it continues, where a bias needs them to be seen.
     settings: of its law, in place of the gallery's; with them `beside` is its control arm, which has the
     same. first_seed: of its answers; arms that are compared draw apart. concurrency: requests that it has
@@ -45,7 +51,7 @@ class Exhibit:
     """
 
     name: str
-    make: Callable[[Pair, Path], Engine]
+    make: Maker
     beside: str
     thread: str = ""
     times: int = 1
@@ -93,45 +99,34 @@ def ours(
     return Exhibit(name, lambda pair, _: kind(name, pair, decoder), f"standard, {shape}", thread)
 
 
-def transformers(name: str, engine: Callable[[Pair], TransformersEngine], thread: str = "") -> Exhibit:
-    """`generate` of transformers with the pair's draft model."""
-    return Exhibit(name, lambda pair, _: counting(engine(pair)), "transformers, assisted", thread)
+def transformers(kind: type[TransformersEngine], *mode: str) -> Maker:
+    """`generate` of transformers, counted."""
+    return lambda pair, _: counting(kind(pair, *mode))
 
 
-def other(name: str, module: str, engine: str, thread: str = "") -> Exhibit:
-    """An engine of `referee.engines`, with the pair's draft model."""
-
-    def make(pair: Pair, folder: Path) -> Engine:
-        return getattr(import_module(f"referee.engines.{module}"), engine)(pair, folder, "assisted")
-
-    return Exhibit(name, make, "transformers, assisted", thread)
+def packaged(engine: str, mode: str = "assisted", **options: Any) -> Maker:
+    """An engine of ENGINES, whose package need not be installed."""
+    return lambda pair, folder: resolve_name(ENGINES[engine])(pair, folder, mode, **options)
 
 
 def with_defaults(temperature: float) -> Iterator[Exhibit]:
     """Engines with their own default filters at a temperature; the target alone has each engine's, too."""
+    llama, generate = partial(packaged, "llama_cpp", slots=SLOTS), partial(transformers, TransformersEngine)
 
-    def llama(mode: str = "plain", by_ratio: bool = False, is_packaged: bool = False) -> Any:
-        def make(pair: Pair, folder: Path) -> Engine:
-            engine = import_module("referee.engines.llama_cpp").LlamaCppEngine
-            file = fetched(SMOLLM2) if is_packaged else None
-            return engine(pair, folder, mode, by_ratio=by_ratio, file=file, slots=SLOTS)  # type: ignore[no-any-return]
-
-        return make
-
-    def generate(mode: str) -> Any:
-        return lambda pair, _: counting(TransformersEngine(pair, mode))
+    def quantised(pair: Pair, folder: Path) -> Engine:
+        return llama("plain", file=fetched(SMOLLM2))(pair, folder)
 
     target, plain = "target alone, llama.cpp's filters", "llama.cpp, plain"
     alone = Decoder(NoDraft(), _STANDARD)
     cut, chained = {"top_k": bugs.KEPT}, LlamaCpp.DEFAULTS
-    arms: Sequence[tuple[str, Any, str, Mapping[str, Any]]] = (
+    arms: Sequence[tuple[str, Maker, str, Mapping[str, Any]]] = (
         ("transformers, plain", generate("plain"), "transformers, plain", cut),
         ("transformers, assisted", generate("assisted"), "transformers, plain", cut),
         (target, lambda pair, _: DecoderEngine(target, pair, alone), target, chained),
-        (plain, llama(), target, chained),
-        ("llama.cpp, draft model", llama("assisted"), plain, chained),
-        ("llama.cpp, draft model by ratio", llama("assisted", by_ratio=True), plain, chained),
-        ("llama.cpp, packaged Q4_1 weights", llama(is_packaged=True), plain, chained),
+        (plain, llama("plain"), target, chained),
+        ("llama.cpp, draft model", llama(), plain, chained),
+        ("llama.cpp, draft model by ratio", llama(by_ratio=True), plain, chained),
+        ("llama.cpp, packaged Q4_1 weights", quantised, plain, chained),
     )
     for number, (name, make, beside, filters) in enumerate(arms):
         settings, at = {**filters, "temperature": temperature}, f", T = {temperature:g}"
@@ -141,6 +136,7 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
         )
 
 
+beside_assisted = partial(Exhibit, beside=ASSISTED)
 _STANDARD, _DRAFTS = get_verifier("standard"), bugs.RacedDrafts()
 _REUSING, _CUT, _ROUNDED = bugs.SharedNoise(_DRAFTS), bugs.CutDrafts(), bugs.RoundedDrafts()
 _WRONG_ROWS, _GREEDY = bugs.WrongRows(_STANDARD.rule), bugs.GreedyVerification(_STANDARD.rule)
@@ -149,22 +145,22 @@ EXHIBITS = (
     ours("standard, chain", _STANDARD),
     ours("standard, tree", _STANDARD, shape="tree"),
     ours("traversal_optimal, tree", get_verifier("traversal_optimal"), shape="tree"),
-    transformers("transformers, assisted", lambda pair: TransformersEngine(pair, "assisted")),
-    other("llama.cpp, draft model", "llama_cpp", "LlamaCppEngine"),
+    beside_assisted(ASSISTED, transformers(TransformersEngine, "assisted")),
+    beside_assisted("llama.cpp, draft model", packaged("llama_cpp")),
     replace(ours("draft's noise reused", _REUSING, f"{VLLM}/pull/47386", draws=_DRAFTS), times=4),
-    ours("drafts cut, q whole", _STANDARD, f"{HUB}/huggingface/transformers/issues/47932", draws=_CUT),
-    transformers("argmax drafts", bugs.ArgmaxEngine, f"{HUB}/huggingface/transformers/pull/47961"),
+    ours("drafts cut, q whole", _STANDARD, f"{HUGGING_FACE}/issues/47932", draws=_CUT),
+    beside_assisted("argmax drafts", transformers(bugs.ArgmaxEngine), thread=f"{HUGGING_FACE}/pull/47961"),
     ours("wrong logits rows", _WRONG_ROWS, f"{HUB}/NVIDIA/TensorRT-LLM/pull/15098", "tree"),
     ours("seed without effect", _STANDARD, f"{VLLM}/issues/13196", kind=bugs.DeafToSeeds),
     ours("greedy verification", _GREEDY, f"{HUB}/sgl-project/sglang/pull/39253"),
     ours("drafts in bfloat16", _STANDARD, f"{HUB}/deepseek-ai/DeepSpec/issues/31", draws=_ROUNDED),
     ours("ResiSpec", get_verifier("resispec"), "https://arxiv.org/abs/2608.24411", "tree"),
-    transformers(
+    beside_assisted(
         "top_k = 50, not declared",
-        lambda pair: bugs.HiddenTopK(pair, "assisted"),
-        "https://huggingface.co/docs/transformers/main_classes/text_generation",
+        transformers(bugs.HiddenTopK, "assisted"),
+        thread="https://huggingface.co/docs/transformers/main_classes/text_generation",
     ),
-    other("OpenVINO GenAI, draft model", "openvino_genai", "OpenVinoEngine", "openvino.md"),
+    beside_assisted("OpenVINO GenAI, draft model", packaged("openvino_genai"), thread="openvino.md"),
 )
 
 

@@ -122,12 +122,11 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     shown = (
         "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
     )
-    header, notes = [*HEADER], [*NOTES]
-    if "against_control" in frame:
-        header, notes = [*HEADER, *CONTROL_HEADER], [*NOTES, CONTROL_NOTE]
+    has_control = "against_control" in frame
+    header, notes = HEADER + CONTROL_HEADER * has_control, NOTES + (CONTROL_NOTE,) * has_control
     by_name = {row["engine"]: row for row in rows}
     cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
-    table = pd.DataFrame(cells, columns=header).replace(r"\|", r"\\|", regex=True)
+    table = pd.DataFrame(cells, columns=HEADER + CONTROL_HEADER)[[*header]].replace(r"\|", r"\\|", regex=True)
     allowed = _number(frame[frame.status == "done"].allowed_z.max(), ".1f")
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
@@ -147,7 +146,7 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
-        absent = len(HEADER) - 2 + len(CONTROL_HEADER) * ("against_control" in row)
+        absent = len(HEADER + CONTROL_HEADER) - 2
         return [name, f"{row['status']}: {row['reason']}", *[ABSENT] * absent]
     value, lower, upper = (_number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
     share = row["accepted_length"] / beside["accepted_length"]
@@ -164,11 +163,8 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
         f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
         _number(row["first_biased"], ",.0f"),
         f"**{row['verdict']}**{power}",
-        *(
-            [row["against_control"] or ABSENT, f"{row['edge_tokens']:.0f}"]
-            if "against_control" in row
-            else []
-        ),
+        row.get("against_control") or ABSENT,
+        _number(row.get("edge_tokens", math.nan), ".0f"),
     ]
 
 

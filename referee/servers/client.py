@@ -6,9 +6,7 @@ import asyncio
 import json
 from asyncio import sleep
 from collections.abc import Mapping
-from functools import cache
 from ipaddress import ip_address
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -57,12 +55,12 @@ class Server:
         self._tries, self._timeout_s, self._first_wait_s = tries, timeout_s, first_wait_s
         # What is packed can be a thousand times as large when it is unpacked.
         headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {key}"} if key else {})
-        self._client = httpx.AsyncClient(
-            headers=headers,
-            timeout=httpx.Timeout(None, connect=10.0),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),  # callers limit them
-            trust_env=not is_here,  # no proxy between this machine and itself
-        )
+        self._options: dict[str, Any] = {
+            "headers": headers,
+            "timeout": httpx.Timeout(None, connect=10.0),
+            "trust_env": not is_here,  # no proxy between this machine and itself
+            "verify": httpx.create_ssl_context(trust_env=not is_here),  # slow, so once for all requests
+        }
 
     def get(self, path: str) -> dict[str, Any]:
         """The object at a path; an empty one where the server has no such path.
@@ -70,23 +68,20 @@ class Server:
         Raises Unanswered when there is no answer, InvalidInput for one that is an error, no JSON object, or
         too large.
         """
-        status, body = self._exchange("GET", path, None)
+        status, body = asyncio.run(self._in_time("GET", path, None))
         return {} if status == httpx.codes.NOT_FOUND else self._content(status, body, path)
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """The answer of a path to an object. Raises: as `get`, and InvalidInput where there is no path."""
-        status, answer = self._exchange("POST", path, body)
+        status, answer = asyncio.run(self._in_time("POST", path, body))
         if status in (httpx.codes.NOT_FOUND, httpx.codes.METHOD_NOT_ALLOWED):
             raise InvalidInput(
                 f"{self.url} takes no requests at {path} (status {status}), so it speaks another format"
             )
         return self._content(status, answer, path)
 
-    def _exchange(self, *request: Any) -> tuple[int, bytes]:
-        """The status and the body of the answer to a method, a path and an object."""
-        return asyncio.run_coroutine_threadsafe(self._in_time(*request), _loop()).result()
-
     async def _in_time(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
+        """The status and the body of the answer; a task, and no thread, can be stopped wherever it waits."""
         problem = "it is silent, or slow"
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -108,7 +103,10 @@ class Server:
 
     async def _reply(self, method: str, path: str, body: Mapping[str, Any] | None) -> tuple[int, bytes]:
         answer = bytearray()
-        async with self._client.stream(method, f"{self.url}{path}", json=body) as response:
+        async with (
+            httpx.AsyncClient(**self._options) as client,
+            client.stream(method, f"{self.url}{path}", json=body) as response,
+        ):
             if (packing := response.headers.get("Content-Encoding", "identity")) != "identity":
                 raise InvalidInput(
                     f"{self.url} answers at {path} in {packing[:20]!r}; it was asked not to pack"
@@ -136,14 +134,6 @@ class Server:
                 f"{self.url} answers at {path} with no JSON object, but with {_beginning(body)!r}"
             )
         return content
-
-
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """A loop that runs for good: a task, and no thread, can be stopped wherever it waits for a server."""
-    loop = asyncio.new_event_loop()
-    Thread(target=loop.run_forever, daemon=True).start()
-    return loop
 
 
 def _number(digits: str) -> int | float:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from referee.engines.base import Answer, Unanswered, acceptance, require_law
+from referee.engines.base import Answer, Engine, Unanswered, acceptance
 from resispec.errors import InvalidInput, printable
 from resispec.sampling import FILTER_ORDERS, Sampling
 
@@ -20,32 +20,25 @@ if TYPE_CHECKING:
     from referee.servers.client import Server
 
 
-class ServedEngine:
+class ServedEngine(Engine):
     """An engine behind a server; a subclass is a format. Its `__init__` asks for the version.
 
     A subclass has `body(prompt, settings, seed)`, the request, and `acceptance(content, num_tokens)`, what an
     answer tells of it, see `referee.engines.base.acceptance`.
     path: of the endpoint. tokens, read, reason: keys of an answer to the emitted ids, to the prompt as it was
     read (ids or their number), and to why it ended; reasons: those that have another name in a transcript.
-    apart, orders: see `require_law`. has_seeds: whether it uses the seed of a request.
+    has_seeds: whether it uses the seed of a request.
     """
 
-    name: str
     path: str
     tokens: tuple[str | int, ...]
     read: tuple[str | int, ...]
     reason: tuple[str | int, ...]
     reasons: Mapping[str, str] = {}
-    apart: Mapping[str, str] = {}
-    orders: Sequence[str]
     has_seeds = True
 
     def __init__(self, server: Server, version: str | None) -> None:
         self.server, self.version = server, version
-
-    def check(self, settings: Sampling) -> None:
-        """See `Engine.check`."""
-        require_law(self.name, settings, self.apart, self.orders)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`."""

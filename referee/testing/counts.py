@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
-from scipy import optimize, stats
+from scipy import special, stats
 from torch import Tensor
 
 from referee.testing.stage import PlacedTokens, Stage
@@ -145,7 +145,7 @@ def smallest_bias(count: int, level: float) -> float:
     degrees = NUM_PARTS - 1
     limit = stats.chi2.isf(level, degrees)
     # The noncentral chi-square is beyond the limit nine times in ten.
-    added = optimize.brentq(lambda shift: stats.ncx2.sf(limit, degrees, shift) - 0.9, 1e-9, 1e5)
+    added = special.chndtrinc(limit, degrees, 0.1)
     return min(1.0, math.sqrt(added / (4 * max(1, count))))
 
 

@@ -1,20 +1,70 @@
-"""Calls the function that is tested, as it wants to be called, and reads what it returns."""
+"""The function that is tested, called as its options say, and what it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from referee.testing.stage import MAX_ELEMENTS, NONE, Stage
+from referee.testing.plugin import SESSION
+from referee.testing.stage import MAX_ELEMENTS, NONE, WIDE, Stage
+from resispec.draws import Draws
 from resispec.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from referee.testing.samplers import SamplerOptions
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplerOptions:
+    """Options of `assert_exact_sampler`; every field has a default.
+
+    samples: rows that are verified; with vocabularies above 64 tokens a quarter of it. seed: of everything
+    that is drawn. bias: the total variation at every position of a sampler that the test must find, or as
+    much of it as accepting every drafted token gives; 0 for no such negative control, and then a test with
+    too few samples always holds.
+    length: drafted tokens of a chain, one at each position. siblings: if it is not 0, so many tokens are
+    drafted for one position instead. draws: how, a kind or its name, see `resispec.draws`. draft: the
+    engine's own way of drafting. batch: rows of a call; with 0 there is no dimension for them.
+    vocabularies: sizes of the laws that are made. dtype: of these laws, "float32" or "float64". device: where
+    the sampler gets tensors. numpy: whether it gets arrays instead. Of p and q that are given, length,
+    vocabularies, dtype, device and numpy follow.
+    Raises InvalidInput for values that are not allowed.
+    """
+
+    samples: int = field(default_factory=lambda: SESSION.samples)
+    seed: int = field(default_factory=lambda: SESSION.seed)
+    bias: float = 0.05
+    length: int = 3
+    siblings: int = 0
+    draws: Draws = Draws.IID
+    draft: Callable[..., Any] | None = None
+    batch: int = 0
+    vocabularies: tuple[int, ...] = (6, 16, 32_000)
+    dtype: str = "float32"
+    device: str | torch.device = "cpu"
+    numpy: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", Draws(self.draws))
+        least = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
+        checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in least.items()}
+        checks["bias"] = 0 <= self.bias <= 1, "0 to 1"
+        checks["dtype"] = self.dtype in DTYPES, " or ".join(DTYPES)
+        size = max(2, self.siblings)
+        fits = min(self.vocabularies, default=0) >= size
+        checks["vocabularies"] = fits, f"one size or more, each at least {size}"
+        for name, (holds, allowed) in checks.items():
+            if not holds:
+                raise InvalidInput(f"{name} is {getattr(self, name)!r}; allowed: {allowed}")
+
+    def calls(self, vocab: int) -> int:
+        """Rows that are verified with a vocabulary of this size: whole batches."""
+        calls, batch = self.samples if vocab <= WIDE else max(1, self.samples // 4), self.batch or 1
+        return -(-calls // batch) * batch
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from resispec.audit.battery import KINDS, pair_of_laws
+from resispec.audit.battery import pair_of_laws
 from resispec.audit.simulation_cases import wide_laws
 from resispec.draws import Draws
 
@@ -27,7 +27,7 @@ NARROW = 8
 """Up to so many tokens there is one pair of laws of each kind of the audit's battery."""
 WIDE = 64
 """Above so many tokens laws are Zipf-like, and between the two flat and far apart."""
-FULL = tuple(kind for kind in KINDS if kind in ("random", "peaked", "p = q"))
+FULL = ("random", "peaked", "p = q")
 """The kinds whose draft has mass on every token."""
 
 

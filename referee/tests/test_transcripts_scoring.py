@@ -99,3 +99,4 @@ def test_every_end_of_sequence_token_and_default_of_a_model_is_known(monkeypatch
     monkeypatch.setattr(module.generation_config, "top_p", 0.9)
     scorer = Scorer(module, EOS)
     assert scorer.eos_token_ids == (EOS, 3, 7) and scorer.defaults == {"top_p": 0.9}
+    assert Scorer(module).eos_token_ids == (3, 7)
