@@ -21,7 +21,7 @@ from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Report, build
 from experiments.scheduler import Job
-from experiments.schema import CHAT
+from resispec.data import CHAT
 from resispec.errors import InvalidInput, first_line
 
 LIMIT_S = 60.0

@@ -14,12 +14,11 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, OmegaConf
 
 from analysis.cli import DIALECTS
+from resispec.data import CHAT
 from resispec.errors import InvalidInput
 from resispec.sampling import Warp
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
-CHAT = "chat"
-"""The prompt_template that stands for the tokenizer's own chat template."""
 
 
 @dataclass

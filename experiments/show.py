@@ -96,13 +96,11 @@ def pieces(tokenizer: TransformersTokenizer, tokens: list[int], sizes: Sequence[
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: TransformersTokenizer) -> str:
     """The prompt as the target read it, or why it is not to be had here."""
-    from experiments.worker import encode
-
     first, length = config["first_prompt"], config["prompt_tokens"]
     try:
         prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
         found = prompts[row["prompt_index"]]
-        return tokenizer.decode(encode(tokenizer, found, length, config["prompt_template"]))
+        return tokenizer.decode(tokenizer.encode_prompt(found, length, config["prompt_template"]))
     except InvalidInput as error:
         return f"(cannot be read here: {first_line(error)})"
 

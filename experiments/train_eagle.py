@@ -51,7 +51,6 @@ def run_training(composed: DictConfig) -> None:
     recipe = checked(config)
     import torch  # takes seconds; wrong input was refused before
 
-    from experiments.worker import encode
     from resispec.training.drafters import Sequences, new_training
 
     if config["num_threads"] is not None:
@@ -61,7 +60,7 @@ def run_training(composed: DictConfig) -> None:
     pair = build(config["pair"])
     if length > pair.target.context:
         raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
-    encoded = (encode(pair.tokenizer, one, length, config["prompt_template"]) for one in documents)
+    encoded = (pair.tokenizer.encode_prompt(one, length, config["prompt_template"]) for one in documents)
     tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
     sequences = Sequences(tokens, torch.ones(len(tokens)))
     train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))

@@ -24,14 +24,12 @@ import torch
 from analysis.load import Status
 from experiments.cell import Cell, CellBusy, CellFailed, Report, build
 from experiments.provenance import peak_memory, provenance
-from experiments.schema import CHAT
 from experiments.store import PROVENANCE, CellStore, RowLog
 from experiments.tasks.base import Row, Task, Workload
-from resispec.data import Prompt
 from resispec.decode import Decoder, Sampling
 from resispec.errors import InvalidInput, first_line
 from resispec.files import write_json
-from resispec.models import Pair, TransformersTokenizer
+from resispec.models import Pair
 from resispec.models.causal import compiled_pair
 
 
@@ -227,7 +225,7 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
     prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
     pair = build_pair(config)
     length, template = config["prompt_tokens"], config["prompt_template"]
-    encoded = [(prompt.id, encode(pair.tokenizer, prompt, length, template)) for prompt in prompts]
+    encoded = [(prompt.id, pair.tokenizer.encode_prompt(prompt, length, template)) for prompt in prompts]
     categories = {prompt.id: prompt.category for prompt in prompts if prompt.category is not None}
     return Workload(pair, decoder, sampling, encoded, config["seed"], categories)
 
@@ -241,24 +239,3 @@ def build_pair(config: Mapping[str, Any]) -> Pair:
         torch.set_num_threads(config["num_threads"])
     pair: Pair = build(config["pair"])
     return compiled_pair(pair) if config["compiled"] else pair
-
-
-def encode(
-    tokenizer: TransformersTokenizer, prompt: Prompt, num_tokens: int, template: str | None
-) -> list[int]:
-    """A document's first tokens; a template stands around them and is never cut itself, nor earlier turns.
-
-    template: a text with {text} where the document stands, to which the tokenizer adds the special tokens
-    that the model expects; or CHAT for the tokenizer's own chat template.
-    Raises InvalidInput for earlier turns without that.
-    """
-    if prompt.earlier and template != CHAT:
-        raise InvalidInput(
-            f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
-        )
-    if template is None:
-        return tokenizer.encode(prompt.text)[:num_tokens]
-    beginning = tokenizer.beginning(prompt.text, num_tokens)
-    if template == CHAT:
-        return tokenizer.encode_chat(beginning, prompt.earlier)
-    return tokenizer.encode(template.replace("{text}", beginning))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from referee.transcripts import Transcript
-from resispec.data import JsonlDataset, json_lines
+from resispec.data import CHAT, JsonlDataset, Prompt, json_lines
 from resispec.errors import InvalidInput
 
 if TYPE_CHECKING:  # they take torch
@@ -73,8 +73,8 @@ def scorers(target: str, draft: str | None, device: str, dtype: str) -> list[Sco
 
 
 @cache
-def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[str], list[int]]:
-    """From a text to the ids of its first tokens, `length` of them, within a chat for a pair of chat models.
+def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prompt], list[int]]:
+    """From a prompt to the ids of its first tokens, `length` of them, in a chat for a pair of chat models.
 
     target, device, dtype: see `pair_of`. The weights of a target that is no pair are not read.
     """
@@ -82,12 +82,11 @@ def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[str]
     from resispec.models.checkpoint import read_tokenizer
 
     if not is_pair(target):
-        tokenizer = TransformersTokenizer(read_tokenizer(target))
+        tokenizer, template = TransformersTokenizer(read_tokenizer(target)), None
     else:
         tokenizer = pair_of(target, None, device, dtype).tokenizer
-        if _read("pair", target).get("prompt_template") == "chat":
-            return lambda text: tokenizer.encode_chat(tokenizer.beginning(text, length))
-    return lambda text: tokenizer.encode(text)[:length]
+        template = CHAT if _read("pair", target).get("prompt_template") == CHAT else None
+    return lambda prompt: tokenizer.encode_prompt(prompt, length, template)
 
 
 def _read(group: str, name: str) -> dict[str, Any]:
@@ -112,11 +111,11 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     return get_method(values.pop("_target_"))(**values)
 
 
-def token_prompts(source: str, number: int, encode: Callable[[str], list[int]]) -> list[tuple[int, ...]]:
+def token_prompts(source: str, number: int, encode: Callable[[Prompt], list[int]]) -> list[tuple[int, ...]]:
     """The first prompts of a source, so many.
 
     source: a data set of conf/dataset or a .jsonl file, whose rows have a `text` or `prompt_token_ids`; so a
-    file of transcripts gives its prompts to another engine. encode: a text's ids, for sources with texts.
+    file of transcripts gives its prompts to another engine. encode: a prompt's ids, for sources with texts.
     Raises InvalidInput, naming the file and the line, for what is none of these.
     """
     path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
@@ -129,7 +128,7 @@ def token_prompts(source: str, number: int, encode: Callable[[str], list[int]]) 
             given.append((f"{path}, {where}", row[IDS]))
     elif is_named or source.endswith(".jsonl"):
         dataset = _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
-        given = [(f"document {prompt.id}", encode(prompt.text)) for prompt in dataset.prompts(number)]
+        given = [(f"document {prompt.id}", encode(prompt)) for prompt in dataset.prompts(number)]
     else:
         names = ", ".join(sorted(found.stem for found in (CONF / "dataset").iterdir()))
         raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")

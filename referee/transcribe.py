@@ -25,10 +25,14 @@ from referee.engines import Engine, Unanswered, write_transcripts
 from referee.engines.base import ENGINES, MODES
 from referee.inputs import EMBEDDED, count, counts
 from referee.servers.formats import FORMATS
+from resispec import plugins
+from resispec.data import Prompt
 from resispec.errors import GOES_ON, InvalidInput, in_one_line
 from resispec.sampling import FILTER_ORDERS, SETTINGS, Sampling, filter_order_of
 
 KEY = "RESISPEC_SERVER_KEY"
+FORMAT = "server_format"
+"""Kind of plug-in."""
 
 
 def transcribe(options: argparse.Namespace) -> str:
@@ -39,14 +43,14 @@ def transcribe(options: argparse.Namespace) -> str:
     options.filter_order = options.filter_order or filter_order_of(options.engine or options.format or "")
     settings = Sampling(**{name: getattr(options, name) for name in (*SETTINGS, "max_new_tokens")})
 
-    def encode(text: str) -> list[int]:
+    def encode(prompt: Prompt) -> list[int]:
         if options.server and options.target is None:
             raise InvalidInput(
                 "the prompts are texts, which the tokenizer of the server's model encodes; "
                 "give --target, a folder or a hub name"
             )
         target = options.target or EMBEDDED
-        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(text)
+        return inputs.encoder(target, options.prompt_tokens, options.device, options.dtype)(prompt)
 
     prompts = inputs.token_prompts(options.prompts, options.num_prompts, encode)
     with TemporaryDirectory(prefix="resispec-") as folder:
@@ -67,10 +71,13 @@ def _server(options: argparse.Namespace) -> Engine:
     from referee.servers.client import Server
 
     if options.format is None:
-        raise InvalidInput(f"--server needs a --format; allowed: {', '.join(FORMATS)}")
+        allowed = ", ".join(plugins.available(FORMAT, FORMATS))
+        raise InvalidInput(f"--server needs a --format; allowed: {allowed}")
+    engine = plugins.find(FORMAT, options.format, FORMATS)
     tries, plain_key = options.tries, options.plain_key
     server = Server(options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key)
-    return FORMATS[options.format](server)
+    made: Engine = engine(server)
+    return made
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
@@ -91,12 +98,12 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     draft = options.draft if options.mode == "assisted" else None
     pair = inputs.pair_of(target, draft, options.device, options.dtype)
     folders = () if options.engine == "transformers" else (folder,)
-    slots = {"slots": max(options.concurrency)} if options.concurrency else {}
-    if slots and options.engine != "llama_cpp":
-        raise InvalidInput(
-            f"--engine {options.engine} has one request at a time; --concurrency is not for it"
-        )
-    return engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
+    has_slots = options.concurrency and options.engine == "llama_cpp"
+    slots = {"slots": max(options.concurrency)} if has_slots else {}
+    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
+    if options.concurrency and not (has_slots or made.takes_batches):
+        raise InvalidInput(f"{made.name} has one request at a time; --concurrency is not for it")
+    return made
 
 
 def parser() -> argparse.ArgumentParser:
@@ -130,7 +137,8 @@ def parser() -> argparse.ArgumentParser:
         shown = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
         asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=shown)
     server = made.add_argument_group("with --server")
-    server.add_argument("--format", choices=list(FORMATS), help="what the server speaks")
+    spoken = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
+    server.add_argument("--format", metavar="NAME", help=spoken)
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=count, default=600, help="seconds of a request with all its tries")
     server.add_argument("--plain-key", action="store_true", help=f"send {KEY} over http to another machine")

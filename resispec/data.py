@@ -23,6 +23,8 @@ from resispec.kept import Kept, check_expected, entry
 from resispec.packages import Package, check_pinned, fetched
 
 TIMEOUT_S = 20.0
+CHAT = "chat"
+"""The template of a prompt that is a chat, by the template that the target's tokenizer brings."""
 
 Document = tuple[str, int, Any]
 """A document's place in words, its number from 0, and an object with its text."""

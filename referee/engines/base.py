@@ -52,13 +52,15 @@ class Engine:
 
     name, version: what the transcripts say about where they come from; version is None where it is not known.
     apart: the names of settings that it has not, or applies in another way, and why each must be off. orders:
-    those of FILTER_ORDERS that it can apply.
+    those of FILTER_ORDERS that it can apply. takes_batches: whether requests at a time are one call of
+    `answers`, and not several of `answer`.
     """
 
     name: str
     version: str | None
     apart: Mapping[str, str] = {}
     orders: Collection[str]
+    takes_batches: bool = False
 
     def check(self, settings: Sampling) -> None:
         """Raise InvalidInput for settings that this engine cannot apply as a transcript declares them."""
@@ -71,6 +73,12 @@ class Engine:
                 f"{self.name}: filter_order is {settings.filter_order}, which is another law there; "
                 f"allowed: {', '.join(self.orders)}"
             )
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
+        """Continue several prompts; errors as of `answer`."""
+        return [self.answer(prompt, settings, seed) for prompt, seed in zip(prompts, seeds, strict=True)]
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """Continue a prompt of at least one token, up to `max_new_tokens` or an end of sequence.

@@ -17,7 +17,7 @@ from resispec.sampling import Sampling
 
 
 class TransformersEngine(Engine):
-    """`generate` of a pair's target, one prompt at a time, in this process.
+    """`generate` of a pair's target in this process; without drafts it takes batches of prompts.
 
     mode, num_drafted: see MODES. What a call leaves open `generate` takes from the model's
     `generation_config`, so that of the target is replaced by one that knows the special tokens alone: no
@@ -31,7 +31,7 @@ class TransformersEngine(Engine):
         require_mode(mode)
         target: Any = pair.target
         self.target, self.version = target.module, transformers.__version__
-        self.name = f"transformers, {mode}"
+        self.name, self.takes_batches = f"transformers, {mode}", mode == "plain"
         self._vocab_size, self._context = target.vocab_size, target.context
         self._mode: dict[str, Any] = {}
         if mode == "prompt_lookup":
@@ -48,14 +48,37 @@ class TransformersEngine(Engine):
         self.target.generation_config = GenerationConfig(
             bos_token_id=config.bos_token_id,
             eos_token_id=sorted(self._ends) or None,
-            pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,  # nothing is padded
+            pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,
         )
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time, since the seed is that of the whole process."""
-        require_fit(prompt, settings, self._vocab_size, self._context)
-        ids = torch.tensor([list(prompt)], device=self.target.device)
+        [tokens] = self._continued([prompt], settings, seed)
+        return self._answer(tokens, seed)
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
+        """See `Engine.answers`; several prompts are one batch, which draws from the first one's seed."""
+        if len(prompts) == 1:
+            return super().answers(prompts, settings, seeds)
+        return [self._answer(tokens, None) for tokens in self._continued(prompts, settings, seeds[0])]
+
+    def _answer(self, tokens: Sequence[int], seed: int | None) -> Answer:
+        """An answer up to its first end of sequence; what follows in a batch is padding."""
+        end = next((place for place, token in enumerate(tokens, 1) if token in self._ends), None)
+        return Answer(tuple(tokens[:end]), "stop" if end else "length", seed)
+
+    def _continued(self, prompts: Sequence[Sequence[int]], settings: Sampling, seed: int) -> list[list[int]]:
+        """New tokens of every prompt; shorter prompts are padded on the left."""
+        for prompt in prompts:
+            require_fit(prompt, settings, self._vocab_size, self._context)
+        width, pad = max(map(len, prompts)), self.target.generation_config.pad_token_id
+        padded = [[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
+        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+        ids = torch.tensor(padded, device=self.target.device)
         options: dict[str, Any] = {
+            "attention_mask": torch.tensor(masks, device=ids.device),
             "max_new_tokens": settings.max_new_tokens,
             "repetition_penalty": settings.repetition_penalty,
             "do_sample": settings.temperature > 0,
@@ -66,10 +89,9 @@ class TransformersEngine(Engine):
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seed)
-            whole = self.generate(ids, **options, **self._mode)
-        tokens = tuple(whole[0, len(prompt) :].tolist())
-        return Answer(tokens, "stop" if tokens[-1] in self._ends else "length", seed)
+            new: list[list[int]] = self.generate(ids, **options, **self._mode)[:, width:].tolist()
+        return new
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""
-        return self.target.generate(ids, attention_mask=torch.ones_like(ids), **options)
+        return self.target.generate(ids, **options)

@@ -11,7 +11,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from referee.engines.base import Engine
+from referee.engines.base import Answer, Engine
 from referee.transcripts import Transcript, line_of, read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -34,7 +34,7 @@ def write_transcripts(
     path: a row is appended as soon as its answer is there, so whatever stops this, the same call goes on; a
     last line that was cut off is removed first. first_seed: prompt i uses this seed + i. concurrency: numbers
     of requests at a time; all prompts are asked for under each of them, and rows say which. None for an
-    engine in this process, which has one request at a time.
+    engine in this process that has one request at a time.
     Raises InvalidInput when the engine cannot apply the settings, refuses a request or answers with no token
     ids, and when the file holds other transcripts than these; Unanswered when the engine gives no answer.
     Requests that are under way then are waited for, and their answers written.
@@ -44,22 +44,26 @@ def write_transcripts(
     about = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
     stopped = Event()
 
-    def ask(load: int | None, index: int) -> Transcript | None:
+    def ask(load: int | None, indices: Sequence[int]) -> list[Transcript]:
         if stopped.is_set():
-            return None
+            return []
         try:
-            answer = engine.answer(prompts[index], settings, first_seed + index)
-            values = {
-                "seed": answer.seed,
-                "concurrency": load,
-                "finish_reason": answer.finish_reason,
-                "place": "the answer",
-            }
-            extra = {INDEX: index, **answer.extra}
-            return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
+            seeds = [first_seed + index for index in indices]
+            answers = engine.answers([prompts[index] for index in indices], settings, seeds)
+            return [row_of(load, *given) for given in zip(indices, answers, strict=True)]
         except InvalidInput as error:
             stopped.set()
-            raise type(error)(f"prompt {index}: {error}") from error
+            raise type(error)(f"prompt {indices[0]}: {error}") from error
+
+    def row_of(load: int | None, index: int, answer: Answer) -> Transcript:
+        values = {
+            "seed": answer.seed,
+            "concurrency": load,
+            "finish_reason": answer.finish_reason,
+            "place": "the answer",
+        }
+        extra = {INDEX: index, **answer.extra}
+        return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
 
     loads = tuple(concurrency) or (None,)
     rows = {place: row for place, row in _written(path).items() if place[1] < len(prompts)}
@@ -82,13 +86,17 @@ def write_transcripts(
         tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
     ):
         for load in loads:
-            with ThreadPoolExecutor(load or 1) as pool:
+            size = load if load and engine.takes_batches else 1
+            indices = [index for of_load, index in missing if of_load == load]
+            with ThreadPoolExecutor((load or 1) // size) as pool:
                 try:
-                    answers = [pool.submit(ask, *place) for place in missing if place[0] == load]
+                    places = range(0, len(indices), size)
+                    answers = [pool.submit(ask, load, indices[place : place + size]) for place in places]
                     for future in as_completed(answers):
                         if future.exception():
                             stopped.set()
-                        elif row := future.result():
+                            continue
+                        for row in future.result():
                             file.write(line_of(row))
                             file.flush()
                             rows[row.concurrency, row.extra[INDEX]] = row

@@ -90,6 +90,31 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
     assert engine.answer((1, 2), greedy, 0).tokens == tuple(ids[2:])
 
 
+def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
+    """Prompts of several lengths, of which short ones are padded; a row that ends before others is cut."""
+    pair = tiny_pair()
+    pair.target.module.generation_config.eos_token_id = 7
+    pair = replace(pair, target=TransformersModel(pair.target.module))
+    engine, mixed = (
+        TransformersEngine(pair),
+        [prompt * (1 + place % 3) for place, prompt in enumerate(PROMPTS)],
+    )
+    rows = write_transcripts(engine, mixed, SETTINGS, tmp_path / "rows.jsonl", 0, [1, 8])
+    alone, together = rows[: len(mixed)], rows[len(mixed) :]
+    assert [row.seed for row in alone] == list(range(len(mixed))) and {row.seed for row in together} == {None}
+    for arm in (alone, together):
+        assert abs(surprisal_z(pair, arm)) < 4
+        for row in arm:
+            assert (row.finish_reason == "stop") == (row.output_token_ids[-1] == 7)
+            assert 7 not in row.output_token_ids[:-1]
+    greedy = Sampling(temperature=0, max_new_tokens=8)
+    answers = engine.answers(mixed[:6], greedy, range(6))
+    assert [one.tokens for one in answers] == [
+        engine.answer(prompt, greedy, 0).tokens for prompt in mixed[:6]
+    ]
+    assert not TransformersEngine(pair, "assisted").takes_batches
+
+
 def test_drafts_that_were_not_drawn_are_a_bias(tmp_path):
     pair = tiny_pair()
     rows = write_transcripts(ArgmaxEngine(pair), PROMPTS, SETTINGS, tmp_path / "rows.jsonl")

@@ -160,6 +160,8 @@ PROMPTS = {
 }
 OPTIONS = [
     (NOBODY, "--server needs a --format; allowed: llama_cpp, sglang, vllm"),
+    ([*NOBODY, "--format", "nope"], "unknown server_format 'nope'; known: llama_cpp, sglang, vllm"),
+    (["--engine", "transformers", "--mode", "prompt_lookup", "--concurrency", "4"], "has one request at a t"),
     (["--server", "127.0.0.1", "--format", "vllm"], "'127.0.0.1' is no server"),
     ([*NOBODY, "--format", "vllm", "--tries", "1"], "gives no answer at /v1/models"),
     (["--server", "http://a.org", "--format", "vllm"], "the key for http://a.org would be sent without encr"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from toy_server import PROMPTS, SETTINGS, VERSIONS, connected, lines, write
 
-from referee.engines import Answer, Unanswered, write_transcripts
+from referee.engines import Answer, Engine, Unanswered, write_transcripts
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
@@ -18,8 +17,10 @@ from resispec.sampling import Sampling
 
 def toy_engine(answer):
     """An engine whose answer is known by its seed, which is the prompt's number."""
-    about = {"name": "toy", "version": None, "check": lambda _: None}
-    return SimpleNamespace(**about, answer=lambda _prompt, _settings, seed: answer(seed))
+    engine = Engine()
+    engine.name, engine.version, engine.orders = "toy", None, ["transformers"]
+    engine.answer = lambda _prompt, _settings, seed: answer(seed)
+    return engine
 
 
 def test_several_requests_are_under_way_at_a_time(vllm, tmp_path):

@@ -7,6 +7,7 @@ from datetime import date
 from itertools import cycle
 from typing import Any
 
+from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
@@ -30,6 +31,24 @@ class TransformersTokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with the special tokens that the model expects."""
         return list(self.inner.encode(text, verbose=False))
+
+    def encode_prompt(self, prompt: Prompt, num_tokens: int, template: str | None) -> list[int]:
+        """A document's first tokens; a template stands around them and is never cut, nor are earlier turns.
+
+        template: a text with {text} where the document stands, to which the tokenizer adds the special tokens
+        that the model expects; or CHAT for the tokenizer's own chat template.
+        Raises InvalidInput for earlier turns without that, and as `encode_chat`.
+        """
+        if prompt.earlier and template != CHAT:
+            raise InvalidInput(
+                f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
+            )
+        if template is None:
+            return self.encode(prompt.text)[:num_tokens]
+        beginning = self.beginning(prompt.text, num_tokens)
+        if template == CHAT:
+            return self.encode_chat(beginning, prompt.earlier)
+        return self.encode(template.replace("{text}", beginning))
 
     def encode_chat(self, text: str, earlier: Sequence[str] = ()) -> list[int]:
         """Token ids of a chat in which the user says `text`; the template writes the special tokens.

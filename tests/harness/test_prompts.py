@@ -9,11 +9,10 @@ from toy_runs import messages, rows, run, run_here
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from experiments.grid import cells_of
-from experiments.schema import CHAT
 from experiments.store import RowLog
 from experiments.tasks.decode import PromptRow
-from experiments.worker import CellFailed, encode
-from resispec.data import Prompt
+from experiments.worker import CellFailed
+from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
 
@@ -79,15 +78,15 @@ def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path)
     tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(tmp_path))
     prompt, later = Prompt("p", "abcdef"), Prompt("p", "abcdef", earlier=("why?", "so."))
     for count, beginning in ((3, "abc"), (100, "abcdef")):
-        tokens = encode(tokenizer, prompt, count, CHAT)
+        tokens = tokenizer.encode_prompt(prompt, count, CHAT)
         assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
         assert tokens.count(made.bos_token_id) == 1  # the template's; texts get the tokenizer's own
-        assert encode(tokenizer, prompt, count, None)[0] == made.bos_token_id
-    chat = tokenizer.decode(encode(tokenizer, later, 3, CHAT))
+        assert tokenizer.encode_prompt(prompt, count, None)[0] == made.bos_token_id
+    chat = tokenizer.decode(tokenizer.encode_prompt(later, 3, CHAT))
     assert chat == "<s><user>why?</user><assistant>so.</assistant><user>abc</user><assistant>"
     for template in (None, "say {text}"):
         with pytest.raises(InvalidInput, match="^prompt p is a later turn of a chat; allowed with prompt_t"):
-            encode(tokenizer, later, 3, template)
+            tokenizer.encode_prompt(later, 3, template)
 
 
 def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):

@@ -18,7 +18,7 @@ from experiments.cell import CellFailed, build
 from experiments.grid import cells_of, digest
 from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow
-from experiments.worker import build_pair, encode
+from experiments.worker import build_pair
 from resispec import files
 
 
@@ -61,7 +61,7 @@ def test_temperature_0_writes_what_the_target_writes_greedily_whatever_drafts_an
     prompts = build(cells[0].config["dataset"]).prompts(2)
     expected = []
     for prompt in prompts:
-        ids = torch.tensor([encode(pair.tokenizer, prompt, 12, None)])
+        ids = torch.tensor([pair.tokenizer.encode_prompt(prompt, 12, None)])
         found = model.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0)
         expected.append(found[0, ids.shape[1] :].tolist())
     assert len(written) == len(cells) == 10

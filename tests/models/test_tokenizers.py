@@ -12,7 +12,7 @@ from toys import save_tiny_pair
 from transformers import PreTrainedTokenizerFast
 
 from experiments.grid import cells_of
-from experiments.worker import encode
+from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer, load_pair
 from resispec.models.checkpoint import read_tokenizer
@@ -75,14 +75,14 @@ def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
         single="<eos> $A", special_tokens=[("<eos>", 0)]
     )
     text = "abc def gh " * 20
-    plain = encode(tokenizer, text, 12, None)
+    plain = tokenizer.encode_prompt(Prompt("p", text), 12, None)
     assert len(plain) == 12 and plain.count(0) == 1
-    wrapped = encode(tokenizer, text, 12, "gh {text} cde")
+    wrapped = tokenizer.encode_prompt(Prompt("p", text), 12, "gh {text} cde")
     assert wrapped[0] == 0 and wrapped.count(0) == 1  # one beginning of a sequence
     body, ids = tokenizer.beginning(text, 12), partial(inner.encode, add_special_tokens=False)
     assert text.startswith(body) and ids(body) == ids(text)[:12]
     assert inner.decode(wrapped, skip_special_tokens=True) == f"gh {body} cde"
-    assert encode(tokenizer, "abc", 12, "gh {text} cde")[1:] == ids("gh abc cde")
+    assert tokenizer.encode_prompt(Prompt("p", "abc"), 12, "gh {text} cde")[1:] == ids("gh abc cde")
 
 
 def test_a_character_that_the_cut_splits_is_left_out():
