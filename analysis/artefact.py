@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pandas as pd
 import yaml
 
-from analysis import SLICE, published, table
+from analysis import SLICE, categories, published, table
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
@@ -97,10 +97,8 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
 
 def complete(make: Maker, plan: Plan) -> Artefact:
     """An artefact of a plan, with the table of categories where prompts have them."""
-    from analysis import categories
-
-    made, table = make(plan), categories.of(plan)
-    return made if table is None else replace(made, tables=(*made.tables, table))
+    made, by_category = make(plan), categories.of(plan)
+    return made if by_category is None else replace(made, tables=(*made.tables, by_category))
 
 
 def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -131,7 +129,7 @@ def footer(
 ) -> Notes:
     """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
     done = results.cells[results.cells.status == "done"]
-    timed = results.cells[~results.cells.is_audit]
+    timed = results.timed
     absent = int((timed.status != "done").sum())
     gaps = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted." if absent else ""
     prompts = sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})

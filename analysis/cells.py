@@ -68,9 +68,8 @@ def _rows(
     """The rows of one part of a plan, each with its numbers; only cells that decode have METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
-    fields = {*metrics.fields(), "histogram"}  # a race has the others, a list each
-    decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
+    decoded = metrics.decoded(results.rows)
     decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     measured: dict[tuple[Any, ...], dict[str, float]] = {}
     long = measure(replace(results, rows=decoded))

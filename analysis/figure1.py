@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.long import CEILING
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, ratio
@@ -31,14 +31,14 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     frame = measure(results)
     siblings = 1 if frame.sibling.isna().all() else int(frame.sibling.max())
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method")
     shown += [
         long.number(str(place), ".2f", "acceptance_rate", place, brackets=False)
         for place in range(1, siblings + 1)
     ]
     shown += [long.number(f"Any of {siblings}", ".3f", "accepted_so_far", siblings)]
-    by = ["cell_id", *SETTING, *results.more, "verifier"]
+    by = ["cell_id", *results.setting, "verifier"]
     lines = long.tabulate(frame, by, shown, ("quantity", "sibling"))
     about = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in TEXTS["about"]]
     notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "figure1.png"))
@@ -75,7 +75,7 @@ def measure(results: Results) -> pd.DataFrame:
                 for quantity, values in {"acceptance_rate": rates, "accepted_so_far": so_far}.items()
                 for i, found in enumerate(values)
             ]
-    about = ["cell_id", *SETTING, *results.more, "verifier", "status", "reason", "num_prompts"]
+    about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts"]
     numbers = ["sibling", "tested_share", "quantity", "value", "lower", "upper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure, SubFigure
 from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import SIZE
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import BRACKETS, ratio
 from analysis.table import Gap, Picture, Table, plain
@@ -77,7 +77,7 @@ def make(plan: Plan) -> Artefact:
     context = choose(results)
     cells = results.cells.to_dict("records")
     frame = pd.DataFrame([record for cell in cells for record in _records(cell, results, context)])
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method", rejections="Rejections")
     shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
     lines = long.tabulate(frame, ["cell_id", *results.keys, "rejections"], shown)
@@ -114,7 +114,7 @@ def choose(results: Results) -> Context | None:
     rows = results.rows[cell.cell_id]
     row, prefix = typical(rows, CHOOSING)
     quote = " ".join(rows.context.iloc[row][prefix].split())
-    return Context({key: cell[key] for key in (*SETTING, *results.more)}, cell.verifier, row, prefix, quote)
+    return Context({key: cell[key] for key in results.setting}, cell.verifier, row, prefix, quote)
 
 
 def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:

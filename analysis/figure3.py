@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from analysis import figures, labels, long, metrics
 from analysis.artefact import Artefact, command, footer, paper, texts
 from analysis.figures import SIZE
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.stats import ABSENT, BRACKETS, Interval, divide, paired_gain, ratio
 from analysis.table import Number, Paper, Picture, Table
 
@@ -71,8 +71,8 @@ def make(plan: Plan) -> Artefact:
     """The figure, and its numbers as a table; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    keys = (*SETTING, *results.more, "tree", "method")
-    varying, fixed = long.split_keys(results.cells.assign(method=""), keys)
+    keys = (*results.setting, "tree", "method")
+    varying, fixed = long.split_keys(results.cells, keys)
     shown = [*long.names(varying), *COLUMNS]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))

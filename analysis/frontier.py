@@ -47,9 +47,9 @@ SEARCHED = {
 
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
-    results = load(plan.parts(lambda part: part not in (BOUND, LONG)), metrics.fields())
-    longer = load(plan.parts(lambda part: part == LONG))
-    bounds = load(plan.parts(lambda part: part == BOUND), BOUND_FIELDS)
+    results = load(plan.only(lambda one: one.part not in (BOUND, LONG)), metrics.fields())
+    longer = load(plan.only(lambda one: one.part == LONG))
+    bounds = load(plan.only(lambda one: one.part == BOUND), BOUND_FIELDS)
     reference = {"decoder": "specinfer", "tree": REFERENCE_TREE}
     frame = _with_ceilings(measure(results, lambda _: reference), bounds)
     shapes = frontier_shapes.read(plan)

@@ -7,16 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
 from analysis.table import ABSENT as ABSENT
-from analysis.table import Number
 from analysis.table import number as number
-
-if TYPE_CHECKING:
-    from analysis.stats import Interval
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
@@ -163,8 +159,3 @@ def text(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return number(value, "g")
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
-
-
-def interval(found: Interval, spec: str) -> str:
-    """A printed number with its interval: "2.51 [2.43, 2.60]"; "–" where there is none."""
-    return str(Number.of(found, spec))

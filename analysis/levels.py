@@ -27,7 +27,7 @@ COLUMNS = (metrics.ACCEPTED_LENGTH, metrics.GAIN, OVER_TRAVERSAL, metrics.TOKENS
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells."""
     results = load(plan, metrics.fields())
-    timed = results.cells[~results.cells.is_audit].to_dict("records")
+    timed = results.timed.to_dict("records")
     rows = {results.place(cell): results.rows.get(cell["cell_id"]) for cell in timed}
 
     def gain(row: Mapping[str, Any]) -> Interval:

@@ -104,9 +104,9 @@ class Request:
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
         given = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
         is_audit = bool(given.pop("audit", False))
-        named: dict[str, Any] = {name: given.pop(name) for name in LABELS}
-        named = {
-            name: float(value) if name == "temperature" else Label.of(value) for name, value in named.items()
+        named: dict[str, Any] = {
+            name: float(given.pop(name)) if name == "temperature" else Label.of(given.pop(name))
+            for name in LABELS
         }
         named |= {name: str(given[name]) for name in sorted(given)}
         file = entry.get("tree_file")
@@ -149,13 +149,14 @@ class Plan:
         """Whether its cells are those that are published."""
         return _is_published(self.results)
 
-    def parts(self, wanted: Callable[[str], bool]) -> Plan:
-        """This plan with the requests of some parts only."""
-        return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
+    def only(self, wanted: Callable[[Request], object]) -> Plan:
+        """This plan with some of its requests."""
+        return replace(self, requests=tuple(filter(wanted, self.requests)))
 
     def by_part(self) -> dict[str, Plan]:
         """This plan part by part: the cells of one are compared with each other alone."""
-        return {part: self.parts(part.__eq__) for part in dict.fromkeys(one.part for one in self.requests)}
+        names = dict.fromkeys(one.part for one in self.requests)
+        return {name: self.only(lambda one, name=name: one.part == name) for name in names}
 
     def state(self, cell_id: str) -> State:
         """The state of a cell. Raises InvalidInput when a file of a finished one is not what was written."""
@@ -303,6 +304,16 @@ class Results:
     def more(self) -> tuple[str, ...]:
         """The keys beyond LABELS: what else the sweep varied."""
         return self.keys[len(LABELS) :]
+
+    @property
+    def setting(self) -> tuple[str, ...]:
+        """The labels that compared rows share."""
+        return (*SETTING, *self.more)
+
+    @property
+    def timed(self) -> pd.DataFrame:
+        """The cells that are no audits."""
+        return self.cells[~self.cells.is_audit]
 
     def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
         """The labels of a cell, which an audit shares with the cell that it audits."""

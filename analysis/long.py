@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 
 from analysis import labels
-from analysis.load import SETTING, Results
+from analysis.load import Results
 from analysis.stats import Interval
 from analysis.table import NAN, Cell, Column, Gap, Key, Kind, Number, Paper, Text
 
@@ -39,7 +39,7 @@ def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], str]]
 
     No verifier changes the ceiling, so that all cells of a setting have the same one.
     """
-    for _, cells in results.cells.groupby([*SETTING, *results.more], sort=False):
+    for _, cells in results.cells.groupby([*results.setting], sort=False):
         every = cells.to_dict("records")
         done = [cell for cell in every if cell["status"] == "done"]
         yield [(cell, cell["verifier"]) for cell in every] + [(cell, CEILING) for cell in done[:1]]

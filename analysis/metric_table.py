@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import SETTING, Results
+from analysis.load import Results
 from analysis.long import Found, Shown, split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
@@ -53,7 +53,7 @@ def measure(
     baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
     sweep varied. Raises InvalidInput when that is several cells.
     """
-    timed = results.cells[~results.cells.is_audit].to_dict("records")
+    timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
     audited, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
@@ -126,8 +126,7 @@ def by_cell(
     stem: str, results: Results, frame: pd.DataFrame, caption: str, notes: Notes, columns: Iterable[Metric]
 ) -> Table:
     """The table of a long frame with a line for every cell."""
-    cells = results.cells[~results.cells.is_audit].assign(method="")
-    varying, fixed = split_keys(cells, (*SETTING, *results.more, "tree", "method"))
+    varying, fixed = split_keys(results.timed, (*results.setting, "tree", "method"))
     shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
     return Table(
         stem, *long.tabulate(frame, ["cell_id", *results.keys], shown), caption + fixed, frame, notes
@@ -200,8 +199,8 @@ def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]
 
 def _notes_of_times(results: Results) -> list[Note]:
     """The notes of times that do not compare, where there are such."""
-    cells = results.cells[~results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
-    settings = cells.groupby([*SETTING, *results.more], sort=False).cell_id if len(cells) else ()
+    cells = results.timed[results.timed.cell_id.isin(results.rows)]
+    settings = cells.groupby([*results.setting], sort=False).cell_id if len(cells) else ()
     timed = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
     is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in timed)
     rates = [
@@ -236,5 +235,4 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
 
 def shown_cells(results: Results, columns: Iterable[MetricColumn]) -> pd.DataFrame:
     """The cells that have columns: no audits, and none of other verifiers."""
-    verifiers = [verifier for _, verifier, _ in columns]
-    return results.cells[~results.cells.is_audit & results.cells.verifier.isin(verifiers)]
+    return results.timed[results.timed.verifier.isin([verifier for _, verifier, _ in columns])]

@@ -15,7 +15,7 @@ from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
-from analysis.load import LABELS, SETTING, Plan, Results, load
+from analysis.load import LABELS, Plan, Results, load
 from analysis.long import Shown
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
@@ -74,7 +74,7 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results)
     compared = predictions(frame, plan)
     verdicts = [line for _, own in frame.groupby("cell_id", sort=False) for line in goal(own)]
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),

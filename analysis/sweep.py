@@ -33,7 +33,7 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     """
     frame = tidy(plans)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
-    rows = frame.assign(method="", **{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
+    rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
     has_value = {metric: frame[metric.name].notna().any() for metric in metrics.METRICS}
     speedups = [metric for metric in SPEEDUPS if has_value[metric]][:1]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import long
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
-from analysis.load import SETTING, Plan, load
+from analysis.load import Plan, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
 from analysis.table import Table, number
@@ -46,7 +46,7 @@ def make(plan: Plan) -> Artefact:
             ends = _paper(cell, figures) if record["quantity"] == "paper_kl" else (math.nan, math.nan)
             records.append(record | dict(zip(("paper_low", "paper_high"), ends, strict=True)))
     frame = pd.DataFrame(records)
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more, "method"))
+    varying, fixed = long.split_keys(results.cells, (*results.setting, "method"))
     lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])
     is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
     tuples = dict.fromkeys(f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples)

@@ -49,14 +49,14 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     figures = paper("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
     frame = measure(results, figures)
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying)
     shown += [long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])]
     shown += long.names((), verifier="Method", num_candidates="N", num_nodes="Nodes")
     for quantity, (header, spec) in QUANTITIES.items():
         shown.append(long.number(header, spec, quantity))
         shown.append(long.figure(f"{header} (paper)", spec, quantity))
-    by = ["cell_id", *SETTING, *results.more, "verifier", "arrangement", "num_candidates"]
+    by = ["cell_id", *results.setting, "verifier", "arrangement", "num_candidates"]
     lines = long.tabulate(frame.assign(paper_low=frame.paper, paper_high=frame.paper), by, shown)
     is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
     setting = TEXTS["same_setting" if is_same else "other_setting"]
@@ -85,7 +85,7 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
                         quantity = record["quantity"]
                         figure = figures.loc[sizes["num_candidates"], quantity] if is_paper else np.nan
                         records.append(record | {"paper": figure})
-    about = ["cell_id", *SETTING, *results.more, "verifier", "status", "reason", "num_prompts", "arrangement"]
+    about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts", "arrangement"]
     numbers = ["num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 

@@ -66,7 +66,7 @@ def _by_draft(results: Results, plan: Plan) -> Table:
     Drafts of one target follow each other from the least capable to the most, in the order of `labels`. One
     that is not measured keeps its line, so that the next one is not compared with another than its neighbour.
     """
-    cells = results.cells[~results.cells.is_audit]
+    cells = results.timed
     cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
     records: list[dict[str, Any]] = []
     for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):

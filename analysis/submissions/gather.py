@@ -35,7 +35,7 @@ def gather(profile: str, results: Path, name: str, published: bool = False) -> S
     folders = {one: source(one, profile, results) if published else results for one in LEFT_OUT}
     names = [one for one, at in folders.items() if one == REQUIRED or plan_files(one, profile, at)]
     plans = [read_plan(artefact, profile, folders[artefact]) for artefact in names]
-    covered = [plan.parts(lambda part, plan=plan: part not in LEFT_OUT[plan.artefact]) for plan in plans]
+    covered = [plan.only(lambda one, plan=plan: one.part not in LEFT_OUT[plan.artefact]) for plan in plans]
     if published:
         folder = FOLDER / profile
         frames = [pd.read_csv(folder / f"{artefact}.csv", dtype={"cell_id": str}) for artefact in names]
