@@ -113,7 +113,9 @@ def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
     return frame
 
 
-def beside(figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any]) -> pd.DataFrame:
+def beside(
+    figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any] = {}
+) -> pd.DataFrame:
     """The paper's rows with the wanted values; of them those with the preferred ones, where there are any."""
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     exact = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]

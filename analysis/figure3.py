@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
@@ -92,18 +92,16 @@ def measure(results: Results) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for cell in cells:
         rows, baseline = (by_place.get(results.place(cell | own)) for own in ({}, {"verifier": "standard"}))
-        found = [("", {"": ABSENT})]
+        numbers = {("", ""): ABSENT}
         if rows is not None:
-            found = list(_quantities(rows, None if cell["verifier"] == "standard" else baseline))
-        for part, numbers in found:
-            records += long.records(results.about(cell) | {"part": part}, numbers)
+            numbers = _quantities(rows, None if cell["verifier"] == "standard" else baseline)
+        for (part, quantity), number in numbers.items():
+            records += long.records(results.about(cell) | {"part": part}, {quantity: number})
     return pd.DataFrame(records)
 
 
-def _quantities(
-    rows: pd.DataFrame, baseline: pd.DataFrame | None
-) -> Iterator[tuple[str, dict[str, Interval]]]:
-    """Part and quantities of one cell. baseline: the rows that its step is compared with."""
+def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple[str, str], Interval]:
+    """Numbers of one cell by part and quantity. baseline: the rows that its step is compared with."""
     split = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
     step = {
         "draft": rows.draft_s,
@@ -113,20 +111,20 @@ def _quantities(
         "other": rows.profiled_s - rows.draft_s - rows.target_s - rows.verify_s,
     }
     split["between"] = rows.shaping_s - sum(split.values())
-    spent = {"step": rows.profiled_s} | step | split | {"clock": rows.clock_s}
-    yield "step", {metrics.ACCEPTED_LENGTH.name: metrics.ACCEPTED_LENGTH.of(rows)}
-    yield "step", {"timed_parts": ratio(rows.num_timed, rows.num_steps)}
-    for part, values in spent.items():
-        yield part, {"ms_per_step": ratio(1e3 * values, rows.num_steps)}
-    for part in (*step, "clock"):
-        yield part, {"percent_of_step": ratio(100 * spent[part], rows.profiled_s)}
-    if rows.budget_s.any():  # the standard rule's shaping is not split
-        for part, values in split.items():
-            yield part, {"percent_of_shaping": ratio(100 * values, rows.shaping_s)}
+    clock = {"clock": rows.clock_s}
+    numbers = {("step", metrics.ACCEPTED_LENGTH.name): metrics.ACCEPTED_LENGTH.of(rows)}
+    numbers["step", "timed_parts"] = ratio(rows.num_timed, rows.num_steps)
+    for part, values in ({"step": rows.profiled_s} | step | split | clock).items():
+        numbers[part, "ms_per_step"] = ratio(1e3 * values, rows.num_steps)
+    for part, values in (step | clock).items():
+        numbers[part, "percent_of_step"] = ratio(100 * values, rows.profiled_s)
+    for part, values in split.items() if rows.budget_s.any() else ():  # the standard rule's is not split
+        numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
     if baseline is not None:
         gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
         percent = [100 * (bound - 1) for bound in (gain.value, gain.lower, gain.upper)]
-        yield "step", {"percent_over_standard": Interval(*percent)}
+        numbers["step", "percent_over_standard"] = Interval(*percent)
+    return numbers
 
 
 def _clock(frame: pd.DataFrame) -> list[str]:

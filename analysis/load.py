@@ -114,19 +114,6 @@ class Request:
 
 
 @dataclass(frozen=True)
-class State:
-    """The state of a cell: status is "done", "failed", "interrupted" or "missing".
-
-    device, commit: of a cell that is done.
-    """
-
-    status: str = "missing"
-    reason: str = ""
-    device: str = ""
-    commit: str = ""
-
-
-@dataclass(frozen=True)
 class Plan:
     """Requests of an artefact, over all its parts. results: the folder of raw/ and PROFILE/.
 
@@ -158,9 +145,12 @@ class Plan:
         names = dict.fromkeys(one.part for one in self.requests)
         return {name: self.only(lambda one, name=name: one.part == name) for name in names}
 
-    def state(self, cell_id: str) -> State:
-        """The state of a cell. Raises InvalidInput when a file of a finished one is not what was written."""
-        return self._once(_state, cell_id)
+    def status(self, cell_id: str) -> Status:
+        """The state of a cell: "done", "failed", "interrupted" or "missing".
+
+        Raises InvalidInput when a file of a finished one is not what was written.
+        """
+        return self._once(_status, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
         """The rows of a cell that is done, by prompt_index; `attrs` has the fields that some rows lack."""
@@ -291,9 +281,9 @@ def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
 class Results:
     """The cells of a plan and what they measured.
 
-    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, and the `State`. rows:
-    by cell_id, the prompts of the cells that are done, by prompt_index. keys: the labels that tell requests
-    apart, LABELS first.
+    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
+    device and commit of those that are done. rows: by cell_id, the prompts of the cells that are done, by
+    prompt_index. keys: the labels that tell requests apart, LABELS first.
     """
 
     cells: pd.DataFrame
@@ -337,7 +327,7 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
     rows = {}
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
-        if plan.state(cell_id).status == "done":
+        if plan.status(cell_id).state == "done":
             rows[cell_id] = found = plan.prompts(cell_id)
             wanted = (*IDENTITY, *columns)
             if missing := [name for name in wanted if name not in found or name in found.attrs["partial"]]:
@@ -345,10 +335,10 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
                 raise InvalidInput(f"cell {cell_id}: {lacking}")
     entries = [
         {"cell_id": one.cell_id, **{name: one.labels.get(name, "") for name in keys}, "part": one.part}
-        | {"is_audit": one.is_audit, **vars(plan.state(one.cell_id))}
+        | {"is_audit": one.is_audit, **_columns(plan, one.cell_id)}
         for one in plan.requests
     ]
-    names = ["cell_id", *keys, "part", "is_audit", *vars(State())]
+    names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
     cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
 
     def rank(column: pd.Series) -> Any:
@@ -363,19 +353,23 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     return Results(cells, rows, keys)
 
 
-def _state(folder: Path) -> State:
-    """The state of the cell in a folder; one that says "running" is interrupted."""
+def _status(folder: Path) -> Status:
     found = read_status(folder)
     if found.state == "damaged":
         raise InvalidInput(found.reason)
-    if found.state == "running":
-        return State("interrupted", "running, or killed, when it was read")
-    if found.state != "done":
-        return State(found.state, found.reason)
-    provenance = read_json(folder / "provenance.json")
-    commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
-    commit += " (changed)" if provenance.get("git_is_dirty") else ""
-    return State("done", found.reason, str(provenance.get("device", "")), commit)
+    is_running = found.state == "running"
+    return Status("interrupted", "running, or killed, when it was read") if is_running else found
+
+
+def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
+    """How far a cell is, and on what and of which commit one that is done was measured."""
+    status, device, commit = plan.status(cell_id), "", ""
+    if status.state == "done":
+        provenance = plan.provenance(cell_id)
+        commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
+        commit += " (changed)" if provenance.get("git_is_dirty") else ""
+        device = str(provenance.get("device", ""))
+    return {"status": status.state, "reason": status.reason, "device": device, "commit": commit}
 
 
 def _provenance(folder: Path) -> dict[str, Any]:

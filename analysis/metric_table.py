@@ -23,9 +23,9 @@ from resispec.errors import InvalidInput
 
 # The decoder and the tree whose standard rule a cell is compared with, from its labels.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Figure: TypeAlias = Callable[[Mapping[str, Any]], tuple[float, float]]
-"""The lowest and the highest figure of the paper for a row of the long frame, NaN where it has none."""
-NO_FIGURE = (np.nan, np.nan)
+Figures: TypeAlias = Callable[[Mapping[str, Any]], pd.Series]
+"""The paper's figures for a row of the long frame."""
+NO_FIGURES = pd.Series(dtype=float)
 ACROSS_RUNS = "across_runs"
 """In `attrs` of the frame of `measure`: the cells with a ratio of times that were not measured in turn."""
 RUNS_DIFFER = (
@@ -42,13 +42,13 @@ def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def measure(
-    results: Results, baseline: Baseline = same_decoder, figure: Figure = lambda _: NO_FIGURE
+    results: Results, baseline: Baseline = same_decoder, figures: Figures = lambda _: NO_FIGURES
 ) -> pd.DataFrame:
     """One row for every cell that is no audit and every quantity: METRICS and those of its audit.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
-    paper_high, verdict. A value is NaN where the cell or its baseline has no prompts, and for a baseline and
-    itself.
+    paper_high (of several figures), verdict. A value is NaN where the cell or its baseline has no prompts,
+    and for a baseline and itself.
 
     baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
     sweep varied. Raises InvalidInput when that is several cells.
@@ -86,8 +86,9 @@ def measure(
         numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
         for row in long.records(results.about(cell), numbers):
-            low, high = figure(row)
-            rows.append(row | {"paper_low": low, "paper_high": high, "verdict": audit.get("verdict", "")})
+            beside = figures(row)
+            row |= {"paper_low": beside.min(), "paper_high": beside.max()}
+            rows.append(row | {"verdict": audit.get("verdict", "")})
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
     columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
     frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
@@ -108,18 +109,17 @@ def with_quantity(
 
 def figures_of(
     columns: Mapping[tuple[str, str], str], beside: Callable[[Mapping[str, Any]], pd.DataFrame]
-) -> Figure:
-    """The paper's figures of cells: the range of a column over the paper's rows beside a cell.
+) -> Figures:
+    """The paper's figures of cells: a column of the paper's rows beside a cell.
 
     columns: (verifier, quantity) -> the column of the paper's table.
     """
 
-    def figure(row: Mapping[str, Any]) -> tuple[float, float]:
+    def figures(row: Mapping[str, Any]) -> pd.Series:
         column = columns.get((row["verifier"], row["quantity"]))
-        found = beside(row)[column].astype(float) if column else pd.Series(dtype=float)
-        return (found.min(), found.max()) if len(found) else NO_FIGURE
+        return beside(row)[column].astype(float) if column else NO_FIGURES
 
-    return figure
+    return figures
 
 
 def by_cell(
@@ -146,8 +146,8 @@ def side_by_side(
     The last columns are the verdicts of the verifiers' audits, where there are any. A note names methods
     whose verifier has no column.
     """
-    has_column = frame.verifier.isin([verifier for _, verifier, _ in columns])
-    rows, others = frame[has_column], frame[~has_column]
+    rows = with_column(frame, columns)
+    others = frame.drop(rows.index)
     varied = list(frame)[1 : list(frame).index("status")]
     lines = long.tabulate(
         rows,
@@ -159,6 +159,11 @@ def side_by_side(
     methods = dict.fromkeys(labels.method(*pair) for pair in pairs)
     left_out = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
     return Table(stem, *lines, caption, frame, replace(notes, about=(*left_out, *notes.about)))
+
+
+def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.DataFrame:
+    """The rows whose verifier has a column."""
+    return frame[frame.verifier.isin([verifier for _, verifier, _ in columns])]
 
 
 def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Shown]:
@@ -231,8 +236,3 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
         "Times compare within a setting alone: autoregressive cells of one pair do the same work in every "
         f"setting, and their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
     ]
-
-
-def shown_cells(results: Results, columns: Iterable[MetricColumn]) -> pd.DataFrame:
-    """The cells that have columns: no audits, and none of other verifiers."""
-    return results.timed[results.timed.verifier.isin([verifier for _, verifier, _ in columns])]

@@ -93,7 +93,7 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
         names = ["cell.json", provenance.FILE, STATUS]
-        names += [ROWS] * (plan.state(cell_id).status == "done")
+        names += [ROWS] * (plan.status(cell_id).state == "done")
         files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
         if ROWS in files:
             rows = [json.loads(line) for line in files[ROWS].decode().splitlines()]

@@ -36,7 +36,7 @@ def make(plan: Plan) -> Artefact:
         setting = {name: str(row[name]) for name in ("pair", "dataset")}
         return beside(figures if row["decoder"] == "specinfer" else figures[:0], wanted, setting)
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows))
+    frame = measure(results, figures=figures_of(PAPER_COLUMNS, rows))
     settings = set(zip(figures.pair, figures.dataset, strict=True))
     is_same = set(zip(frame.pair, frame.dataset, strict=True)) <= settings
     about = ["biased"] * bool((frame.verifier == "resispec").any())

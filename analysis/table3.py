@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import labels, long, metrics
 from analysis.artefact import Artefact, command, footer, paper, texts
 from analysis.load import Plan, load
-from analysis.metric_table import definitions, figures_of, measure, shown_cells, side_by_side
+from analysis.metric_table import definitions, figures_of, measure, side_by_side, with_column
 from analysis.table import ABSENT
 
 TEXTS = texts("table3")
@@ -44,9 +44,8 @@ def make(plan: Plan) -> Artefact:
         """The paper's row of the same tree."""
         return figures[(figures.tree == str(row["tree"])) & (row["temperature"] == 1.0)]
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
-    settings = ("pair", "temperature", "dataset", *results.more, "decoder")
-    varying, fixed = long.split_keys(shown_cells(results, COLUMNS), settings)
+    frame = measure(results, figures=figures_of(PAPER_COLUMNS, rows_beside))
+    varying, fixed = long.split_keys(with_column(frame, COLUMNS), (*results.setting, "decoder"))
     cost = long.named("tree", "Verification cost", lambda row: str(labels.num_nodes(row["tree"]) or ABSENT))
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     caption = TEXTS["caption"].format(profile=plan.profile) + fixed
