@@ -147,7 +147,7 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     first = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
     implied = {"own": own[first], "shaped": shaped[first], "over": over[first]}
     here = [
-        f"{', '.join(long.key_texts(row, varying))} {Number.of(row, '+.1f')} %"
+        f"{', '.join(str(long.key_cell(row, key)) for key in varying)} {Number.of(row, '+.1f')} %"
         for row in frame[frame.quantity == "percent_over_standard"].to_dict("records")
     ]
     note = TEXTS["compared"].format(**implied, least=over.min(), most=over.max())

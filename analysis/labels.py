@@ -11,9 +11,8 @@ from typing import Any
 
 import yaml
 
-from analysis.table import ABSENT as ABSENT
-from analysis.table import number as number
-
+ABSENT = "–"
+"""Text of what is not there."""
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
@@ -64,6 +63,14 @@ class Label:
 HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder": "Decoder"}
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
 """Headers of what names a row; any other key is printed as itself, underscores as spaces."""
+
+
+def number(value: float, spec: str) -> str:
+    """A printed number; "–" for none, and no minus sign before a zero."""
+    if math.isnan(value):
+        return ABSENT
+    printed = format(value, spec)
+    return printed if printed.strip("-0.") else printed.removeprefix("-")
 
 
 @cache

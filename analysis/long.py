@@ -68,11 +68,6 @@ def key_cell(row: Mapping[str, Any], key: str) -> Key:
     return Key(row[key], labels.text(key, row[key]))
 
 
-def key_texts(row: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """These labels as printed."""
-    return [str(key_cell(row, key)) for key in keys]
-
-
 def names(keys: Iterable[str], **headers: str) -> list[Shown]:
     """Columns of labels that name a line. headers: of those that are not called as elsewhere."""
     return [

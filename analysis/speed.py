@@ -21,7 +21,7 @@ from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Picture, Table
 from resispec.errors import InvalidInput
-from resispec.files import read_sealed
+from resispec.trees import grow_map
 from resispec.trees.search import winners
 
 TEXTS = texts("speed")
@@ -224,11 +224,10 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     for one in plan.requests:
         if one.tree_file is None or not one.tree_file.is_file():
             continue
-        expected = {}
-        about = read_sealed(one.tree_file).get("about", {})
-        if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
+        expected, entries = {}, grow_map.about(one.tree_file).get("expected")
+        if not isinstance(entries, list):
             raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
-        for facts in reversed(about["expected"]):  # of several alike the first is the best
+        for facts in reversed(entries):  # of several alike the first is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}

@@ -8,28 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import pandas as pd
 from tabulate import tabulate
 
+from analysis.labels import ABSENT, number
 from resispec.files import write_atomically
 
-if TYPE_CHECKING:
-    import pandas as pd  # who plans cells takes labels and no pandas
-
-ABSENT = "–"
-"""Text of what is not there."""
 NAN = math.nan
-
-
-def number(value: float, spec: str) -> str:
-    """A printed number; "–" for none, and no minus sign before a zero."""
-    if math.isnan(value):
-        return ABSENT
-    printed = format(value, spec)
-    return printed if printed.strip("-0.") else printed.removeprefix("-")
 
 
 @dataclass(frozen=True)
@@ -190,7 +178,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str
-    frame: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame())
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Notes = field(default_factory=Notes)
 
     @property
@@ -213,8 +201,6 @@ def plain(
     are "–". The columns before the first one of numbers name a row. shown: the printed table instead, of
     texts, whose index names its rows.
     """
-    import pandas as pd
-
     if shown is None:
         shown = pd.DataFrame(index=frame.index)
         for name in frame:

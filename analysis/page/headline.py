@@ -88,28 +88,21 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     if gains.empty:
         return {"gains": gains}
     best = gains.loc[gains.value.idxmax()]
-    length, ceiling = (
-        _number(_of(rows, quantity, best.artefact), best.cell_id)
-        for quantity in (ACCEPTED_LENGTH.name, "ceiling")
-    )
+    own = rows[(rows.artefact == best.artefact) & (rows.cell_id == best.cell_id)]
+    numbers = {row["quantity"]: Number.of(row, ".2f") for row in own.to_dict("records")}
     alike = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
     speedups = _of(rows, SPEEDUP.name, best.artefact)
     return {
         "gains": alike,
         "speedups": speedups[speedups.cell_id.isin(alike.cell_id)].value,
         "method": _method(best),
-        "length": length,
-        "ceiling": ceiling,
+        "length": numbers[ACCEPTED_LENGTH.name],
+        "ceiling": numbers.get("ceiling"),
     }
 
 
 def _method(row: pd.Series) -> str:
     return f"{labels.method(row.decoder, row.verifier)}, {labels.name('tree', row.tree)}"
-
-
-def _number(rows: pd.DataFrame, cell_id: str) -> Number | None:
-    """The number of one cell, where it has one."""
-    return next((Number.of(row, ".2f") for row in rows[rows.cell_id == cell_id].to_dict("records")), None)
 
 
 def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
