@@ -165,14 +165,9 @@ def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
     return labels.text(key, row[key]) if is_any else labels.ABSENT
 
 
-def kind_of(entry: str) -> str:
-    """The part of an entry's name before its size."""
-    return entry.partition(" ")[0]
-
-
 def entry_text(row: Mapping[str, Any]) -> str:
     """Name of an entry in a table, without its verifier and size."""
-    kind = kind_of(row["entry"])
+    kind = row["entry"].partition(" ")[0]
     return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
 
 
@@ -191,7 +186,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, own: pd.DataFrame) -> None:
-    kinds = own.entry.map(kind_of)
+    kinds = own.entry.str.partition(" ")[0]
     lines = [
         (name, look, own[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
     ]

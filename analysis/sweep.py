@@ -35,9 +35,9 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     more = list(frame)[len(FIRST) : list(frame).index("status")]
     rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
-    has_value = {metric: frame[metric.name].notna().any() for metric in metrics.METRICS}
-    speedups = [metric for metric in SPEEDUPS if has_value[metric]][:1]
-    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if has_value[one]]
+    measured = [metric for metric in metrics.METRICS if frame[metric.name].notna().any()]
+    speedups = [metric for metric in SPEEDUPS if metric in measured][:1]
+    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if one in measured]
     shown = [*long.names(names), *map(_number, numbers)]
     if reported:
         shown.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))

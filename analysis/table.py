@@ -202,20 +202,18 @@ def plain(
     texts, whose index names its rows.
     """
     if shown is None:
-        shown = pd.DataFrame(index=frame.index)
-        for name in frame:
-            spec = specs.get(name, ".2f" if pd.api.types.is_float_dtype(frame[name]) else "")
-            shown[name] = [
-                ABSENT if pd.isna(value) else format(value, spec) for value in frame[name].tolist()
-            ]
+        specs = dict.fromkeys(frame, "") | dict.fromkeys(frame.select_dtypes("float"), ".2f") | dict(specs)
+        texts = {
+            name: [ABSENT if pd.isna(value) else format(value, specs[name]) for value in frame[name].tolist()]
+            for name in frame
+        }
+        shown = pd.DataFrame(texts, index=frame.index)
         is_number = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
-        num_keys = is_number.index(True) if any(is_number) else len(is_number)
+        num_keys = [*is_number, True].index(True)
     else:
         num_keys, shown = shown.index.nlevels, shown.reset_index()
-    columns = tuple(
-        Column(str(header), str(header), "key" if place < num_keys else "text")
-        for place, header in enumerate(shown)
-    )
+    kinds = ["key"] * num_keys + ["text"] * (shown.shape[1] - num_keys)
+    columns = tuple(Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True))
     rows = tuple(
         (*(Key(text, str(text)) for text in row[:num_keys]), *(Text(str(text)) for text in row[num_keys:]))
         for row in shown.to_numpy().tolist()

@@ -76,15 +76,14 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
             for cell, verifier in lines:
                 rows = results.rows.get(cell["cell_id"])
                 about = results.about(cell) | {"verifier": verifier, "arrangement": arrangement}
+                published = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
                 points = (
                     [({}, {None: ABSENT})] if rows is None else curve(rows, arrangement, verifier == CEILING)
                 )
                 for sizes, numbers in points:
-                    is_paper = verifier == "standard" and sizes.get("num_candidates") in figures.index
                     for record in long.records(about | sizes, numbers):
-                        quantity = record["quantity"]
-                        figure = figures.loc[sizes["num_candidates"], quantity] if is_paper else np.nan
-                        records.append(record | {"paper": figure})
+                        place = record.get("num_candidates"), record["quantity"]
+                        records.append(record | {"paper": published.get(place, np.nan)})
     about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts", "arrangement"]
     numbers = ["num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"]
     return pd.DataFrame(records, columns=[*about, *numbers])

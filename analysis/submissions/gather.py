@@ -62,12 +62,8 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
     Raises InvalidInput for cells that are not done and audits that are not there. Cells without rows show in
     the hash.
     """
-    audit_ids = {named(request.texts): request.cell_id for request in plan.requests if request.is_audit}
-    timed = {
-        (request.cell_id, named(request.texts)): request.texts
-        for request in plan.requests
-        if not request.is_audit
-    }
+    audit_ids = {named(one.texts): one.cell_id for one in plan.requests if one.is_audit}
+    timed = {(one.cell_id, named(one.texts)): one.texts for one in plan.requests if not one.is_audit}
     keys = list(dict.fromkeys([*LABELS, *(name for labels in timed.values() for name in labels)]))
     frame = frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in keys})
     cells = []
@@ -75,7 +71,7 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
         labels = timed.get((cell_id, named(dict(zip(keys, values, strict=True)))))
         if labels is not None:
             cells.append(_row(plan, labels, rows, audit_ids.get(named(labels))))
-    asked = plan_hash((request.cell_id, request.texts, request.is_audit) for request in plan.requests)
+    asked = plan_hash((one.cell_id, one.texts, one.is_audit) for one in plan.requests)
     return {"artefact": plan.artefact, "command": plan.command, "plan_sha256": asked, "rows": cells}
 
 
