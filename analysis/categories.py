@@ -59,8 +59,9 @@ def _by_category(results: Results) -> pd.DataFrame:
     cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
     frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})]
     for name in found:
-        of_category = {cell_id: own[own[FIELD] == name] for cell_id, own in rows.items()}
-        of_category = {cell_id: own for cell_id, own in of_category.items() if len(own)}
+        of_category = {
+            cell_id: own[own[FIELD] == name] for cell_id, own in rows.items() if name in {*own[FIELD]}
+        }
         asked = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
         frames.append(measure(asked).assign(**{FIELD: name}))
     frame = pd.concat(frames, ignore_index=True)

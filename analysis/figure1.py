@@ -89,15 +89,10 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
     looks = figures.looks(frame.verifier)
     for axes_row, group in zip(grid, rows, strict=True):
-        named = [
-            labels.text(key, group[key].iloc[0])
-            if key == "pair"
-            else f"{labels.header(key)} = {labels.text(key, group[key].iloc[0])}"
-            for key in across
-        ]
         for axes, dataset in zip(axes_row, datasets, strict=True):
             _panel(axes, group[group.dataset == dataset], looks)
-            axes.set_title(", ".join([labels.name("dataset", dataset), *named]), fontsize=figures.SIZE)
+            setting = labels.setting({"dataset": dataset, **group[across].iloc[0]})
+            axes.set_title(setting, fontsize=figures.SIZE)
     handles = {
         label: handle
         for axes in grid.flat

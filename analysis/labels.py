@@ -166,3 +166,9 @@ def text(key: str, value: Any) -> str:
     if isinstance(value, int | float):
         return number(value, "g")
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
+
+
+def setting(values: Mapping[str, Any]) -> str:
+    """Labels of a setting in a line: "embedded 2M + 80k, Python code, T = 1"."""
+    texts = {key: text(key, value) for key, value in values.items()}
+    return ", ".join(one if key in GROUPS else f"{header(key)} = {one}" for key, one in texts.items())

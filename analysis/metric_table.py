@@ -15,10 +15,10 @@ import pandas as pd
 
 from analysis import audits, labels, long, metrics
 from analysis.load import Results
-from analysis.long import Found, Shown, split_keys
+from analysis.long import split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
-from analysis.table import Cell, Column, Note, Notes, Table
+from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
 # The decoder and the tree whose standard rule a cell is compared with, from its labels.
@@ -136,7 +136,7 @@ def by_cell(
 def side_by_side(
     stem: str,
     frame: pd.DataFrame,
-    keys: Sequence[Shown],
+    keys: Sequence[Column],
     columns: Sequence[MetricColumn],
     caption: str,
     notes: Notes,
@@ -166,7 +166,7 @@ def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.Data
     return frame[frame.verifier.isin([verifier for _, verifier, _ in columns])]
 
 
-def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Shown]:
+def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Column]:
     """Columns of metrics, each followed by the paper's figures where it has some, and those of verdicts."""
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
@@ -178,14 +178,14 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
             shown.append(long.figure(published, metric.paper_spec, *place, of=verifier))
         if (own.verdict != "").any():
             whose = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
-            verdicts[verifier] = Shown(Column("verdict", whose, "audit", verifier), _audit(place[1:]))
+            verdicts[verifier] = Column("verdict", whose, "audit", verifier, _audit(place[1:]))
     return [*shown, *verdicts.values()]
 
 
-def _audit(of: tuple[str, ...]) -> Callable[[Found], Cell]:
+def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
     """The verdict of a line's audit. of: the verifier, where there are several."""
 
-    def cell(found: Found) -> Cell:
+    def cell(found: Found) -> Audit:
         rows = {name: found[name, *of] for name in audits.QUANTITIES if (name, *of) in found}
         verdict = next((row["verdict"] for row in rows.values()), "")
         return audits.cell_of({name: row["value"] for name, row in rows.items()} | {"verdict": verdict})

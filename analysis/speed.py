@@ -16,7 +16,6 @@ from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
 from analysis.load import LABELS, Plan, Results, load
-from analysis.long import Shown
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Picture, Table
@@ -240,11 +239,9 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 def costs(compared: pd.DataFrame, plan: Plan) -> Table:
     """The table of all comparisons; its last note counts how many are within GOAL."""
 
-    def number(header: str, quantity: str, field: str, spec: str) -> Shown:
-        return Shown(
-            Column(f"{quantity} {field}", header, "number"),
-            lambda found: Number(found[quantity,][field], spec=spec),
-        )
+    def number(header: str, quantity: str, field: str, spec: str) -> Column:
+        key, place = f"{quantity} {field}", (quantity,)
+        return Column(key, header, "number", cell=lambda found: Number(found[place][field], spec=spec))
 
     shown = (
         *long.names(COST_KEYS),

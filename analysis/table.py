@@ -6,7 +6,7 @@ A cell is a value until a renderer prints it: `str(cell)` is its text in Markdow
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -112,6 +112,8 @@ Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
 
 
 Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
+Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
+"""A long frame's rows of a line by what tells them apart, such as their quantity; () has the first one."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +122,14 @@ class Column:
 
     kind: "key" of the first columns, which name a row. of: the verifier whose number it is, where verifiers
     stand side by side. A column of the paper's figures has the key and `of` of the numbers that it follows.
+    cell: makes its cell of a long frame's rows.
     """
 
     key: str
     header: str
     kind: Kind
     of: str = ""
+    cell: Callable[[Found], Cell] = field(default=lambda _: Text(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)

@@ -120,11 +120,8 @@ def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
             setting = [key for key in frame.loc[:, "cell_id":"status"].columns[1:-1] if key not in METHOD]
             here = lengths[(lengths[setting] == own[setting]).all(axis=1)]
             bars = list(_compared(own, here, measured[measured.quantity == "ceiling"]))
-            texts = {key: labels.text(key, own[key]) for key in setting}
-            named = [texts.pop("pair"), texts.pop("dataset")]
-            named += [f"{labels.header(key)} = {text}" for key, text in texts.items()]
             longest = max(number.value for _, number, _ in bars)
-            return {"setting": ", ".join(named), "bars": bars, "longest": longest}
+            return {"setting": labels.setting(own[setting]), "bars": bars, "longest": longest}
     return {"bars": []}
 
 
