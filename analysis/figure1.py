@@ -56,12 +56,11 @@ def measure(results: Results) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
-        for cell, verifier in lines:
-            about, rows = results.about(cell) | {"verifier": verifier}, results.rows.get(cell["cell_id"])
+        for about, rows in lines:
             if rows is None:
                 records.append(about | {"quantity": ""})
                 continue
-            kind = "ceiling_" if verifier == CEILING else ""
+            kind = "ceiling_" if about["verifier"] == CEILING else ""
             above, below = (np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested"))
             total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # that the sums of a prompt add up
             shares = below.sum(0) / total.sum()

@@ -70,8 +70,8 @@ def make(plan: Plan) -> Artefact:
     """The picture, its numbers, and the same quantities over all prefixes; every cell has a row."""
     results = load(plan, FIELDS)
     context = choose(results)
-    cells = results.cells.to_dict("records")
-    frame = pd.DataFrame([record for cell in cells for record in _records(cell, results, context)])
+    cells = list(results.each())
+    frame = pd.DataFrame([record for cell in cells for record in _records(*cell, context)])
     varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method", rejections="Rejections")
     shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
@@ -82,7 +82,7 @@ def make(plan: Plan) -> Artefact:
         words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
         about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
         picture = Picture(TEXTS["picture"], "figure2.png")
-        laws = pd.DataFrame([bar for cell in cells for bar in _bars(cell, results, context)])
+        laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
         quoted = [f"Drawn after {context.code}."]
         more = (plain("figure2_context", laws, "Figure 2: what is drawn.", quoted, specs),)
@@ -123,9 +123,10 @@ def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
     return places[int(distances.argmin())]
 
 
-def _records(cell: Mapping[str, Any], results: Results, context: Context | None) -> Iterator[dict[str, Any]]:
+def _records(
+    about: dict[str, Any], rows: pd.DataFrame | None, context: Context | None
+) -> Iterator[dict[str, Any]]:
     """Rows of the CSV; `median` is over prefixes, `context` is the number of the prefix that is drawn."""
-    about, rows = results.about(cell), results.rows.get(cell["cell_id"])
     if rows is None:
         empty = ("rejections", "value", "lower", "upper", "median", "context")
         yield about | {"quantity": ""} | dict.fromkeys(empty, np.nan)
@@ -140,21 +141,21 @@ def _records(cell: Mapping[str, Any], results: Results, context: Context | None)
     values["excess", rejections[-1]] = rows.excess.tolist()
     for (quantity, count), prompts in values.items():
         mean = ratio([sum(prompt) for prompt in prompts], [len(prompt) for prompt in prompts])
-        is_drawn = context is not None and cell["cell_id"] in context.cells
+        is_drawn = context is not None and about["cell_id"] in context.cells
         drawn = prompts[context.row][context.prefix] if is_drawn else np.nan
         numbers = {"quantity": quantity, "rejections": count, **vars(mean)}
         yield about | numbers | {"median": float(np.median(sum(prompts, []))), "context": drawn}
 
 
-def _bars(cell: Mapping[str, Any], results: Results, context: Context) -> Iterator[dict[str, Any]]:
+def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context) -> Iterator[dict[str, Any]]:
     """The drawn parts of a cell, bar by bar; of others nothing. White space is made visible."""
-    if cell["cell_id"] not in context.cells & results.rows.keys():
+    if rows is None or about["cell_id"] not in context.cells:
         return
-    prompt = results.rows[cell["cell_id"]].iloc[context.row]
+    prompt = rows.iloc[context.row]
     row = {name: prompt[name][context.prefix] for name in ("tokens", "texts", *LAWS)}
     for entry, (token, text) in enumerate(zip(row["tokens"], row["texts"], strict=True)):
         yield {
-            "verifier": cell["verifier"],
+            "verifier": about["verifier"],
             "side": OVERDRAFTED if entry < len(row["tokens"]) // 2 else "q <= p",
             "token": token,
             "text": text.replace("\n", "⏎").replace(" ", "␣") if token >= 0 else text,

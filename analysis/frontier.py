@@ -66,9 +66,9 @@ def _with_ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:
     keys = [name for name in LABELS if name != "verifier"]
     keys += [name for name in bounds.more if name in frame]
     ceilings = {
-        tuple(cell[key] for key in keys): ceiling(*(rows[name] for name in BOUND_FIELDS))
-        for cell in bounds.cells.to_dict("records")
-        if (rows := bounds.rows.get(cell["cell_id"])) is not None
+        tuple(about[key] for key in keys): ceiling(*(rows[name] for name in BOUND_FIELDS))
+        for about, rows in bounds.each()
+        if rows is not None
     }
     return with_quantity(
         frame, CEILING.name, lambda row: ceilings.get(tuple(row[key] for key in keys), ABSENT)
@@ -78,11 +78,10 @@ def _with_ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:
 def _longer(longer: Results) -> list[str]:
     """The verdicts of the longer audits, in one note."""
     lines = []
-    for cell in longer.cells.to_dict("records"):
-        words = [labels.text(key, cell[key]) for key in ("dataset", "tree")]
-        words += [f"T = {cell['temperature']:g}", labels.method(cell["decoder"], cell["verifier"])]
-        audit = audits.cell_of(audits.of_cell(cell, longer.rows.get(cell["cell_id"])))
-        lines.append(f"{', '.join(words)}: {audit}")
+    for about, rows in longer.each():
+        words = labels.setting({key: about[key] for key in ("dataset", "tree", "temperature")})
+        method = labels.method(about["decoder"], about["verifier"])
+        lines.append(f"{words}, {method}: {audits.cell_of(audits.of_cell(about, rows))}")
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 

@@ -314,6 +314,11 @@ class Results:
         named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
         return named | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
+    def each(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame | None]]:
+        """What is known `about` every cell, and its rows; None where it is not done."""
+        for cell in self.cells.to_dict("records"):
+            yield self.about(cell), self.rows.get(cell["cell_id"])
+
 
 def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """Read the cells of a plan.

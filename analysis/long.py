@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -22,15 +23,15 @@ def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[d
     return [{**about, "quantity": name, **vars(interval)} for name, interval in numbers.items()]
 
 
-def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], str]]]:
-    """The lines of every setting: its cells, each with its verifier, and its first finished one as CEILING's.
+def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.DataFrame | None]]]:
+    """The lines of every setting: those of `Results.each`, and the first finished one again as CEILING's.
 
     No verifier changes the ceiling, so that all cells of a setting have the same one.
     """
     for _, cells in results.cells.groupby([*results.setting], sort=False):
-        every = cells.to_dict("records")
-        done = [cell for cell in every if cell["status"] == "done"]
-        yield [(cell, cell["verifier"]) for cell in every] + [(cell, CEILING) for cell in done[:1]]
+        every = list(replace(results, cells=cells).each())
+        done = [(about | {"verifier": CEILING}, rows) for about, rows in every if rows is not None]
+        yield every + done[:1]
 
 
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:

@@ -166,7 +166,9 @@ def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _title(row: Mapping[str, Any], compared: Compared) -> str:
-    words = [labels.text(key, row[key]) for key in ("dataset", "tree") if row.get(key)]
+    words = {key: row[key] for key in ("dataset", "tree") if row.get(key)} | {
+        "temperature": row["temperature"]
+    }
     method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
-    return ", ".join([*words, f"T = {row['temperature']:g}", method, *keys])
+    return ", ".join([labels.setting(words), method, *keys])

@@ -102,8 +102,7 @@ def measure(results: Results) -> pd.DataFrame:
     A value is NaN where it means nothing: transformers does not say how many steps it took.
     """
     records: list[dict[str, Any]] = []
-    for cell in results.cells.to_dict("records"):
-        about, prompts = results.about(cell), results.rows.get(cell["cell_id"])
+    for about, prompts in results.each():
         if prompts is None:
             records.append(about | {"entry": "", "draws": "", "quantity": "tokens_per_s"})
             continue

@@ -11,6 +11,7 @@ import pandas as pd
 from analysis import long
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, load
+from analysis.metric_table import NO_FIGURES
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
 from analysis.table import Table, number
@@ -40,11 +41,10 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     figures = paper("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
     records = []
-    for cell in results.cells.to_dict("records"):
-        measured = _quantities(cell["verifier"], results.rows.get(cell["cell_id"]))
-        for record in long.records(results.about(cell), measured):
-            ends = _paper(cell, figures) if record["quantity"] == "paper_kl" else (math.nan, math.nan)
-            records.append(record | dict(zip(("paper_low", "paper_high"), ends, strict=True)))
+    for about, rows in results.each():
+        for record in long.records(about, _quantities(about["verifier"], rows)):
+            printed = _paper(about, figures) if record["quantity"] == "paper_kl" else NO_FIGURES
+            records.append(record | {"paper_low": printed.min(), "paper_high": printed.max()})
     frame = pd.DataFrame(records)
     varying, fixed = long.split_keys(results.cells, (*results.setting, "method"))
     lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])
@@ -84,12 +84,11 @@ def _pooled_error(rows: pd.DataFrame) -> float:
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
 
 
-def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
-    """The paper's lowest and highest figure for a cell: one figure for its own setting."""
-    column, method = f"kl_t{cell['temperature']:.1f}", PAPER_METHODS.get(cell["verifier"])
+def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> pd.Series:
+    """The paper's figures for a cell: a single one for its own setting."""
     dataset = str(cell["dataset"]) if cell["pair"] == PAPER_PAIR else ""
-    rows = beside(figures, {"method": method}, {"dataset": dataset})
-    return (rows[column].min(), rows[column].max()) if column in rows else (math.nan, math.nan)
+    rows = beside(figures, {"method": PAPER_METHODS.get(cell["verifier"])}, {"dataset": dataset})
+    return rows.get(f"kl_t{cell['temperature']:.1f}", NO_FIGURES)
 
 
 main = command("table4", make)

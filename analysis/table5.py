@@ -73,9 +73,8 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
         for arrangement in ARRANGEMENTS:
-            for cell, verifier in lines:
-                rows = results.rows.get(cell["cell_id"])
-                about = results.about(cell) | {"verifier": verifier, "arrangement": arrangement}
+            for about, rows in lines:
+                verifier, about = about["verifier"], about | {"arrangement": arrangement}
                 published = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
                 points = (
                     [({}, {None: ABSENT})] if rows is None else curve(rows, arrangement, verifier == CEILING)
