@@ -81,18 +81,14 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for cell in results.cells.to_dict("records"):
         key, cell_id = results.place(cell), cell["cell_id"]
         if not cell["is_audit"] or key not in measured:
-            about = {
-                "artefact": plan.artefact,
-                "command": plan.commands[cell["part"]],
-                "task": tasks[cell_id],
-            }
+            about = {"artefact": plan.artefact, "command": plan.commands[cell["part"]]} | results.about(cell)
             peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
             own: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
             if cell_id in decoded:
                 own |= metrics.of_cell(decoded[cell_id])
                 own["is_across_runs"] = cell_id in long.attrs[ACROSS_RUNS]
-            row = cell | about | results.about(cell)
-            yield row | measured.get(key, {}) | audited.get(key, {}), own
+            row = cell | about | {"task": tasks[cell_id]} | measured.get(key, {}) | audited.get(key, {})
+            yield row, own
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

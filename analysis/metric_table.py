@@ -128,9 +128,8 @@ def by_cell(
     """The table of a long frame with a line for every cell."""
     varying, fixed = split_keys(results.timed, (*results.setting, "tree", "method"))
     shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
-    return Table(
-        stem, *long.tabulate(frame, ["cell_id", *results.keys], shown), caption + fixed, frame, notes
-    )
+    lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
+    return Table(stem, *lines, caption + fixed, frame, notes)
 
 
 def side_by_side(
@@ -148,15 +147,10 @@ def side_by_side(
     """
     rows = with_column(frame, columns)
     others = frame.drop(rows.index)
-    varied = list(frame)[1 : list(frame).index("status")]
-    lines = long.tabulate(
-        rows,
-        [name for name in varied if name != "verifier"],
-        [*keys, *_metric_columns(rows, columns)],
-        ("quantity", "verifier"),
-    )
-    pairs = zip(others.decoder, others.verifier, strict=True)
-    methods = dict.fromkeys(labels.method(*pair) for pair in pairs)
+    by = [name for name in list(frame)[1 : list(frame).index("status")] if name != "verifier"]
+    shown = [*keys, *_metric_columns(rows, columns)]
+    lines = long.tabulate(rows, by, shown, ("quantity", "verifier"))
+    methods = dict.fromkeys(map(labels.method, others.decoder, others.verifier))
     left_out = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
     return Table(stem, *lines, caption, frame, replace(notes, about=(*left_out, *notes.about)))
 

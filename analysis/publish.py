@@ -139,15 +139,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     profile, results = chosen.profile, chosen.results
     try:
         stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
-        names = chosen.artefacts or [
-            stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)
-        ]
+        own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
+        names = chosen.artefacts or own_pages
         if not names:
             raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
-        folders = {name: published.source(name, profile, results) for name in names}
-        plans = [
-            read_plan(name, profile, at) for name, at in folders.items() if plan_files(name, profile, at)
-        ]
+        asked = [(name, profile, published.source(name, profile, results)) for name in names]
+        plans = [read_plan(*one) for one in asked if plan_files(*one)]
         folder = ROOT / "results" / "published" / profile
         if own := [plan for plan in plans if not plan.is_published]:
             archive(own, folder / published.CELLS)

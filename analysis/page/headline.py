@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,8 +62,8 @@ def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
 
 def methods(rows: pd.DataFrame) -> str:
     """The methods of rows, each with their count: "EAGLE + ResiSpec (6)"."""
-    named = [labels.method(*pair) for pair in zip(rows.decoder, rows.verifier, strict=True)]
-    return ", ".join(f"{method} ({named.count(method)})" for method in dict.fromkeys(named))
+    counts = Counter(map(labels.method, rows.decoder, rows.verifier))
+    return ", ".join(f"{method} ({count})" for method, count in counts.items())
 
 
 def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
