@@ -54,12 +54,12 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
     records = []
     for about in shapes:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
-        ranges = dict(zip(about["fastest_up_to_ratio"], pairwise([0.0, *ends]), strict=True))
+        ranges = [dict(zip(COLUMNS[-2:], pair, strict=True)) for pair in pairwise([0.0, *ends])]
+        by_levels = dict(zip(about["fastest_up_to_ratio"], ranges, strict=True))
         for levels, shape in about["frontier"].items():
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
-            ratios = zip(COLUMNS[-2:], ranges.get(levels, (math.nan, math.nan)), strict=True)
-            records.append({**about, **shape, **sizes, **dict(ratios)})
+            records.append({**about, **shape, **sizes, **by_levels.get(levels, {})})
     frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
         ["temperature", "decoder", "num_nodes", "num_levels"],
         key=lambda column: column.map(
