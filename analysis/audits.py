@@ -46,9 +46,9 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     An audit that did not finish has NaN, and its status as its verdict.
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
-    cells, verdicts = results.cells, {}
-    timed = {results.place(cell): cell["cell_id"] for cell in cells[~cells.is_audit].to_dict("records")}
-    for cell in cells[cells.is_audit].to_dict("records"):
+    verdicts = {}
+    timed = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
+    for cell in results.cells[results.cells.is_audit].to_dict("records"):
         key, rows = results.place(cell), results.rows.get(cell["cell_id"])
         verdicts[key] = of_cell(cell, rows)
         other = results.rows.get(timed.get(key, ""))
@@ -114,8 +114,8 @@ def _finding(scores: Mapping[str, Statistic]) -> Finding:
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
-    """A table's cell of "verdict" and QUANTITIES, as far as they are known."""
-    *z, tokens = (float(quantities.get(name, np.nan)) for name in QUANTITIES)
+    """A table's cell of "verdict" and QUANTITIES, NaN where they are not known."""
+    *z, tokens = (float(quantities[name]) for name in QUANTITIES)
     return Audit(str(quantities["verdict"]), tuple(z), tokens)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from analysis import audits, labels, long, metrics
 from analysis.load import Results
-from analysis.long import split_keys
+from analysis.long import NO_ROW, split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
 from analysis.table import Audit, Column, Found, Note, Notes, Table
@@ -180,16 +180,15 @@ def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
     """The verdict of a line's audit. of: the verifier, where there are several."""
 
     def cell(found: Found) -> Audit:
-        rows = {name: found[name, *of] for name in audits.QUANTITIES if (name, *of) in found}
-        verdict = next((row["verdict"] for row in rows.values()), "")
+        rows = {name: found.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
+        verdict = rows["audited_tokens"].get("verdict", "")
         return audits.cell_of({name: row["value"] for name, row in rows.items()} | {"verdict": verdict})
 
     return cell
 
 
-def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]:
+def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
-    columns = list(columns)
     meanings = {metric.label: metric.definition for metric in columns}
     of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
     of_audits = [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
