@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -41,33 +42,30 @@ def of(plan: Plan) -> tuple[Table, ...]:
         np.lexsort([cells[name].map(partial(labels.rank, name)) for name in reversed(SETTING)])
     ]
     results = Results(cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys)
-    measured = {cell_id: _measure(prompts) for cell_id, prompts in results.rows.items()}
-    return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results, measured) for quantity in CAPTIONS)
+    return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results) for quantity in CAPTIONS)
 
 
-def _measure(prompts: pd.DataFrame) -> dict[str, list[Interval]]:
-    """Both quantities of one cell, the first entry for one token and for the first position."""
-    longest = max(map(len, prompts[FIELD]))
-    counts = np.array([[*steps, *[0] * (longest - len(steps))] for steps in prompts[FIELD]], np.float64)
+def _measure(prompts: pd.DataFrame, quantity: str) -> list[Interval]:
+    """A quantity of one cell; the first entry is that of one token, or of the first position."""
+    counts = pd.DataFrame(prompts[FIELD].tolist()).fillna(0).to_numpy(np.float64)
     reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # steps that emitted so many tokens or more
-    return {
-        SHARE: [Interval(ratio(counts[:, place], reached[:, 0]).value) for place in range(longest)],
-        POSITION: [ratio(reached[:, place + 1], reached[:, place]) for place in range(longest - 1)],
-    }
+    if quantity == SHARE:
+        return [Interval(ratio(count, reached[:, 0]).value) for count in counts.T]
+    return [ratio(further, so_far) for so_far, further in pairwise(reached.T)]
 
 
-def _table(
-    stem: str, quantity: str, results: Results, measured: dict[str, dict[str, list[Interval]]]
-) -> Table:
+def _table(stem: str, quantity: str, results: Results) -> Table:
     """A line for every cell, a column for every number of tokens or position."""
     header, spec = ("Emitted", ".1%") if quantity == SHARE else ("Position", ".2f")
-    rows, width = [], max(len(numbers[quantity]) for numbers in measured.values())
-    for cell in results.cells.to_dict("records"):
-        numbers = measured.get(cell["cell_id"], {quantity: [ABSENT]})[quantity]
-        rows += long.records(results.about(cell), dict(enumerate(numbers, start=1)))
+    rows, width = [], 0
+    for about, prompts in results.each():
+        numbers = [ABSENT]
+        if prompts is not None:
+            numbers = _measure(prompts, quantity)
+            width = max(width, len(numbers))
+        rows += long.records(about, dict(enumerate(numbers, start=1)))
     frame = pd.DataFrame(rows)
     varying, fixed = long.split_keys(results.cells, (*results.setting, "tree", "method"))
-    shown = long.names(varying)
-    shown += [long.number(f"{header} {place}", spec, place) for place in range(1, width + 1)]
-    lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
+    shown = [long.number(f"{header} {place}", spec, place) for place in range(1, width + 1)]
+    lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *shown])
     return Table(stem, *lines, CAPTIONS[quantity] + fixed, frame)
