@@ -23,9 +23,6 @@ from resispec.errors import InvalidInput
 
 # The decoder and the tree whose standard rule a cell is compared with, from its labels.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Figures: TypeAlias = Callable[[Mapping[str, Any]], pd.Series]
-"""The paper's figures for a row of the long frame."""
-NO_FIGURES = pd.Series(dtype=float)
 ACROSS_RUNS = "across_runs"
 """In `attrs` of the frame of `measure`: the cells with a ratio of times that were not measured in turn."""
 RUNS_DIFFER = (
@@ -41,14 +38,12 @@ def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"decoder": cell["decoder"], "tree": cell["tree"]}
 
 
-def measure(
-    results: Results, baseline: Baseline = same_decoder, figures: Figures = lambda _: NO_FIGURES
-) -> pd.DataFrame:
+def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame:
     """One row for every cell that is no audit and every quantity: METRICS and those of its audit.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
-    paper_high (of several figures), verdict. A value is NaN where the cell or its baseline has no prompts,
-    and for a baseline and itself.
+    paper_high (NaN, see `with_figures`), verdict. A value is NaN where the cell or its baseline has no
+    prompts, and for a baseline and itself.
 
     baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
     sweep varied. Raises InvalidInput when that is several cells.
@@ -85,10 +80,7 @@ def measure(
         audit = audited.get(results.place(cell), {})
         numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
-        for row in long.records(results.about(cell), numbers):
-            beside = figures(row)
-            row |= {"paper_low": beside.min(), "paper_high": beside.max()}
-            rows.append(row | {"verdict": audit.get("verdict", "")})
+        rows += long.records(results.about(cell) | {"verdict": audit.get("verdict", "")}, numbers)
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
     columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
     frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
@@ -107,19 +99,21 @@ def with_quantity(
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
 
 
-def figures_of(
-    columns: Mapping[tuple[str, str], str], beside: Callable[[Mapping[str, Any]], pd.DataFrame]
-) -> Figures:
-    """The paper's figures of cells: a column of the paper's rows beside a cell.
+def with_figures(
+    frame: pd.DataFrame,
+    columns: Mapping[tuple[str, str], str],
+    beside: Callable[[Mapping[str, Any]], pd.DataFrame],
+) -> pd.DataFrame:
+    """A long frame with the paper's figures: the range of a column of the paper's rows beside each row.
 
-    columns: (verifier, quantity) -> the column of the paper's table.
+    columns: (verifier, quantity) -> the column of the paper's table, where that has one.
     """
-
-    def figures(row: Mapping[str, Any]) -> pd.Series:
+    frame = frame.assign(paper_low=np.nan, paper_high=np.nan)
+    for place, row in frame.iterrows():
         column = columns.get((row["verifier"], row["quantity"]))
-        return beside(row)[column].astype(float) if column else NO_FIGURES
-
-    return figures
+        if column and column in (rows := beside(row)):
+            frame.loc[place, ["paper_low", "paper_high"]] = rows[column].min(), rows[column].max()
+    return frame
 
 
 def by_cell(

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import labels, metrics
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, figures_of, measure, same_decoder
+from analysis.metric_table import by_cell, definitions, measure, same_decoder, with_figures
 from analysis.table import Number
 from resispec.trees import grow_map
 
@@ -38,7 +38,7 @@ def make(plan: Plan) -> Artefact:
         decoder = PAPER_DECODERS.get((row["decoder"], row["tree"], row["verifier"]))
         return beside(figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")})
 
-    frame = measure(results, _baseline, figures_of(PAPER_COLUMNS, rows))
+    frame = with_figures(measure(results, _baseline), PAPER_COLUMNS, rows)
     named = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
     about = [*TEXTS["about"], *named, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import labels, long, metrics
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, Results, load
-from analysis.metric_table import definitions, figures_of, measure, side_by_side, with_column
+from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.stats import ABSENT, BRACKETS, Interval
 from analysis.table import Notes, Table
 
@@ -52,7 +52,7 @@ def make(plan: Plan) -> Artefact:
         wanted |= {"temperature": row["temperature"], "tree": str(row["tree"])}
         return beside(figures, wanted, {"dataset": str(row["dataset"])})
 
-    frame = measure(results, figures=figures_of(PAPER_COLUMNS, rows))
+    frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     varying, _ = long.split_keys(with_column(frame, COLUMNS), ("decoder",))
     keys = [*MODELS, *long.names(["temperature", "dataset", "tree", *results.more, *varying])]
