@@ -76,9 +76,9 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
             for about, rows in lines:
                 verifier, about = about["verifier"], about | {"arrangement": arrangement}
                 published = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
-                points = (
-                    [({}, {None: ABSENT})] if rows is None else curve(rows, arrangement, verifier == CEILING)
-                )
+                points = [({}, {None: ABSENT})]
+                if rows is not None:
+                    points = curve(rows, arrangement, of_ceiling=verifier == CEILING)
                 for sizes, numbers in points:
                     for record in long.records(about | sizes, numbers):
                         place = record.get("num_candidates"), record["quantity"]
@@ -147,8 +147,9 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
     """Which arrangement's form is closer to the paper's, where the standard rule's cell has the paper's N."""
-    cells = results.cells[(results.cells.status == "done") & (results.cells.verifier == "standard")]
-    for rows in map(results.rows.__getitem__, cells.cell_id):
+    for about, rows in results.each():
+        if rows is None or about["verifier"] != "standard":
+            continue
         if sorted(set(rows.num_candidates.iloc[0])) != lengths.index.tolist():
             continue
         found = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
