@@ -315,7 +315,7 @@ class Results:
         return named | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
     def each(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame | None]]:
-        """What is known `about` every cell, and its rows; None where it is not done."""
+        """The facts `about` every cell, and its rows; None where it is not done."""
         for cell in self.cells.to_dict("records"):
             yield self.about(cell), self.rows.get(cell["cell_id"])
 
