@@ -87,16 +87,15 @@ def measure(results: Results) -> pd.DataFrame:
 
     Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
     """
-    cells = results.cells.to_dict("records")
-    by_place = {results.place(cell): results.rows.get(cell["cell_id"]) for cell in cells}
+    by_place = {results.place(about): rows for about, rows in results.each()}
     records: list[dict[str, Any]] = []
-    for cell in cells:
-        rows, baseline = (by_place.get(results.place(cell | own)) for own in ({}, {"verifier": "standard"}))
+    for about, rows in results.each():
         numbers = {("", ""): ABSENT}
         if rows is not None:
-            numbers = _quantities(rows, None if cell["verifier"] == "standard" else baseline)
+            baseline = by_place.get(results.place(about | {"verifier": "standard"}))
+            numbers = _quantities(rows, None if about["verifier"] == "standard" else baseline)
         for (part, quantity), number in numbers.items():
-            records += long.records(results.about(cell) | {"part": part}, {quantity: number})
+            records += long.records(about | {"part": part}, {quantity: number})
     return pd.DataFrame(records)
 
 

@@ -115,9 +115,9 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
 
-    theirs = [(place(row), row) for row in others.to_dict("records")]
-    counts = Counter(where for where, _ in theirs)
-    published = {where: row for where, row in theirs if counts[where] == 1 and not pd.isna(row["value"])}
+    placed = [(place(row), row) for row in others.to_dict("records")]
+    counts = Counter(where for where, _ in placed)
+    published = {where: row for where, row in placed if counts[where] == 1 and not pd.isna(row["value"])}
     numbers, verdicts, differing, left_out = list[bool](), list[bool](), list[str](), Counter[str]()
     for row in rows.to_dict("records"):
         other = published.get(place(row))

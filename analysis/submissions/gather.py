@@ -85,7 +85,8 @@ def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: st
     elif labels["verifier"] and first.verdict not in list(Finding):
         problem = f"its exactness audit is {first.verdict!r}"
     if problem:
-        raise InvalidInput(f"{plan.artefact}: {named(labels)}: {problem}; {_again(plan)}")
+        again = f"`{plan.command}` measures what is missing"
+        raise InvalidInput(f"{plan.artefact}: {named(labels)}: {problem}; {again}")
     bounds = rows.set_index("quantity")[["value", "lower", "upper"]].astype(object)
     values = bounds.where(bounds.notna(), None).to_dict("index")
     audit = None
@@ -97,7 +98,3 @@ def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: st
     numbers = {name: values[name] for name in names}
     row = {"cell_id": str(first.cell_id), "labels": dict(labels), "num_prompts": int(first.num_prompts)}
     return row | {"numbers": numbers, "audit": audit}
-
-
-def _again(plan: Plan) -> str:
-    return f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures what is missing"
