@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pandas as pd
 import yaml
 
-from analysis import SLICE, published, table
+from analysis import SLICE, categories, published, table
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
@@ -97,10 +97,8 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
 
 def complete(make: Maker, plan: Plan) -> Artefact:
     """An artefact of a plan, with the table of categories where prompts have them."""
-    from analysis import categories
-
-    made, table = make(plan), categories.of(plan)
-    return made if table is None else replace(made, tables=(*made.tables, table))
+    made, by_category = make(plan), categories.of(plan)
+    return made if by_category is None else replace(made, tables=(*made.tables, by_category))
 
 
 def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -115,7 +113,9 @@ def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
     return frame
 
 
-def beside(figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any]) -> pd.DataFrame:
+def beside(
+    figures: pd.DataFrame, wanted: Mapping[str, Any], preferred: Mapping[str, Any] = {}
+) -> pd.DataFrame:
     """The paper's rows with the wanted values; of them those with the preferred ones, where there are any."""
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
     exact = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
@@ -131,7 +131,7 @@ def footer(
 ) -> Notes:
     """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
     done = results.cells[results.cells.status == "done"]
-    timed = results.cells[~results.cells.is_audit]
+    timed = results.timed
     absent = int((timed.status != "done").sum())
     gaps = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted." if absent else ""
     prompts = sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})

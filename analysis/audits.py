@@ -46,21 +46,18 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     An audit that did not finish has NaN, and its status as its verdict.
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
-    cells, verdicts = results.cells, {}
-    timed = {results.place(cell): cell["cell_id"] for cell in cells[~cells.is_audit].to_dict("records")}
-    for cell in cells[cells.is_audit].to_dict("records"):
+    verdicts = {}
+    timed = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
+    for cell in results.cells[results.cells.is_audit].to_dict("records"):
         key, rows = results.place(cell), results.rows.get(cell["cell_id"])
         verdicts[key] = of_cell(cell, rows)
         other = results.rows.get(timed.get(key, ""))
         if rows is not None and other is not None:
-            tokens = other.set_index("prompt_index").tokens_sha256
-            own = rows[rows.prompt_index.isin(tokens.index)]
-            differing = own[own.tokens_sha256 != tokens[own.prompt_index].to_numpy()]
-            if len(differing):
-                index = differing.prompt_index.iloc[0]
-                raise InvalidInput(
-                    f"cell {cell['cell_id']}: decoded other tokens of prompt {index} than the timed cell"
-                )
+            both = rows.merge(other, on="prompt_index", suffixes=("", "_timed"))
+            differing = both.prompt_index[both.tokens_sha256 != both.tokens_sha256_timed].tolist()
+            if differing:
+                told = f"decoded other tokens of prompt {differing[0]} than the timed cell"
+                raise InvalidInput(f"cell {cell['cell_id']}: {told}")
     return verdicts
 
 
@@ -84,18 +81,11 @@ def of_many(results: Results) -> list[str]:
     audited = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
     cells = {cell["cell_id"]: cell for cell in audited.to_dict("records")}
     scores = {cell_id: _scores(cell_id, results.rows[cell_id]) for cell_id in cells}
-    statistics = pd.DataFrame(
-        [
-            (cell_id, score.p_value)
-            for cell_id, by_name in scores.items()
-            for name, score in by_name.items()
-            if is_weighty(name, score)
-        ],
-        columns=["cell_id", "p_value"],
-    )
-    if len(cells) < 2 or statistics.empty:
+    statistics = [(cell_id, one) for cell_id in cells for one in scores[cell_id].items() if is_weighty(*one)]
+    if len(cells) < 2 or not statistics:
         return []
-    by_holm = {*statistics.cell_id[holm(statistics.p_value, RATE)]}
+    is_out = holm([score.p_value for _, (_, score) in statistics], RATE)
+    by_holm = {cell_id for (cell_id, _), is_biased in zip(statistics, is_out, strict=True) if is_biased}
     by_limit = {cell_id for cell_id in cells if _finding(scores[cell_id]) is Finding.BIASED}
     expected = len(statistics) * math.erfc(LIMIT / math.sqrt(2))
     differing = [
@@ -124,8 +114,8 @@ def _finding(scores: Mapping[str, Statistic]) -> Finding:
 
 
 def cell_of(quantities: Mapping[str, Any]) -> Audit:
-    """A table's cell of "verdict" and QUANTITIES, as far as they are known."""
-    *z, tokens = (float(quantities.get(name, np.nan)) for name in QUANTITIES)
+    """A table's cell of "verdict" and QUANTITIES, NaN where they are not known."""
+    *z, tokens = (float(quantities[name]) for name in QUANTITIES)
     return Audit(str(quantities["verdict"]), tuple(z), tokens)
 
 

@@ -31,18 +31,15 @@ def of(plan: Plan) -> Table | None:
     A line for every timed cell on a data set with categories, a column for every category. Its frame has
     MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
     """
-    frames = [pd.DataFrame()]
-    for part in plan.by_part().values():
-        timed = tuple(request for request in part.requests if not request.is_audit)
-        frames.append(_by_category(load(replace(part, requests=timed))))
-    frame = pd.concat(frames, ignore_index=True)
+    parts = [part.only(lambda one: not one.is_audit) for part in plan.by_part().values()]
+    frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None
     keys = [name for name in frame if name not in MEASURED]
     frame[keys] = frame[keys].fillna("")
     frame = frame.drop_duplicates([*keys, FIELD, "quantity"], ignore_index=True)
     more = [key for key in keys if key not in LABELS]
-    varying, fixed = long.split_keys(frame.assign(method=""), (*SETTING, *more, "tree", "method"))
+    varying, fixed = long.split_keys(frame, (*SETTING, *more, "tree", "method"))
     lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
     found = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
     shown = long.names(varying)
@@ -53,10 +50,7 @@ def of(plan: Plan) -> Table | None:
 
 def _by_category(results: Results) -> pd.DataFrame:
     """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
-    fields = {*metrics.fields(), FIELD}
-    rows = {cell_id: own for cell_id, own in results.rows.items() if fields <= set(own)}
-    # A race's rows hold lists, a number for every one that ran.
-    rows = {cell_id: own for cell_id, own in rows.items() if own.num_emitted.dtype != object}
+    rows = {cell_id: own for cell_id, own in metrics.decoded(results.rows).items() if FIELD in own}
     found = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
     if not found:
         return pd.DataFrame()
@@ -65,8 +59,9 @@ def _by_category(results: Results) -> pd.DataFrame:
     cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
     frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})]
     for name in found:
-        of_category = {cell_id: own[own[FIELD] == name] for cell_id, own in rows.items()}
-        of_category = {cell_id: own for cell_id, own in of_category.items() if len(own)}
+        of_category = {
+            cell_id: own[own[FIELD] == name] for cell_id, own in rows.items() if name in {*own[FIELD]}
+        }
         asked = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
         frames.append(measure(asked).assign(**{FIELD: name}))
     frame = pd.concat(frames, ignore_index=True)

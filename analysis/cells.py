@@ -11,7 +11,7 @@ sweeps without a name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ METRICS = tuple(metric.name + bound for metric in metrics.METRICS for bound in (
 FIRST = ("artefact", "part", "cell_id", "task", *LABELS)
 LAST = ("status", "num_prompts", *METRICS, *audits.QUANTITIES, "verdict", "is_audit")
 LAST += ("device", "commit", "reason", "command")
+MEMORY = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
 
 
 def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> list[Plan]:
@@ -52,25 +53,22 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     """One row for every cell of every sweep; an audit is in the row of the cell that it audits.
 
-    Columns: FIRST, whatever else a sweep varied, LAST, and the numbers of single cells, see `_numbers`.
+    Columns: FIRST, whatever else a sweep varied, LAST, and what is derived from single cells alone.
     Raises InvalidInput for a damaged cell.
     """
-    found = [row for plan in plans for part in plan.by_part().items() for row in _rows(plan.commands, *part)]
+    found = [row for plan in plans for part in plan.by_part().values() for row in _rows(part)]
     frame, numbers = (pd.DataFrame([row[place] for row in found]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
     in_order = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
     return frame.reindex(columns=[*FIRST, *varied, *LAST]).join(numbers[in_order])
 
 
-def _rows(
-    commands: Mapping[str, str], part: str, plan: Plan
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """The rows of one part of a plan, each with its numbers; only cells that decode have METRICS."""
+def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The rows of one part of a plan, each with its own numbers; only cells that decode have METRICS."""
     tasks = {request.cell_id: request.entry.get("task", "") for request in plan.requests}
     results = load(plan)
-    fields = {*metrics.fields(), "histogram"}  # a race has the others, a list each
-    decoded = {name: rows for name, rows in results.rows.items() if fields <= set(rows)}
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
+    decoded = metrics.decoded(results.rows)
     decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
     measured: dict[tuple[Any, ...], dict[str, float]] = {}
     long = measure(replace(results, rows=decoded))
@@ -81,23 +79,16 @@ def _rows(
             numbers |= {row["quantity"] + bound: value for bound, value in bounds.items()}
     audited = audits.by_labels(results)
     for cell in results.cells.to_dict("records"):
-        key = results.place(cell)
+        key, cell_id = results.place(cell), cell["cell_id"]
         if not cell["is_audit"] or key not in measured:
-            about = {"artefact": plan.artefact, "part": part, "command": commands[part]}
-            about |= {"task": tasks[cell["cell_id"]]} | results.about(cell)
-            cell_id = cell["cell_id"]
-            numbers = _numbers(plan, cell_id, decoded.get(cell_id))
+            about = {"artefact": plan.artefact, "command": plan.commands[cell["part"]]} | results.about(cell)
+            peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
+            own: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
             if cell_id in decoded:
-                numbers["is_across_runs"] = cell_id in long.attrs[ACROSS_RUNS]
-            yield cell | about | measured.get(key, {}) | audited.get(key, {}), numbers
-
-
-def _numbers(plan: Plan, cell_id: str, prompts: pd.DataFrame | None) -> dict[str, Any]:
-    """Peak memory of a cell, and what is derived from its rows alone. prompts: of a cell that decoded."""
-    peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
-    memory = {"process": "peak_memory_bytes", "device": "peak_device_memory_bytes"}
-    numbers = {} if prompts is None else metrics.of_cell(prompts)
-    return numbers | {memory[place]: count for place, count in peaks.items()}
+                own |= metrics.of_cell(decoded[cell_id])
+                own["is_across_runs"] = cell_id in long.attrs[ACROSS_RUNS]
+            row = cell | about | {"task": tasks[cell_id]} | measured.get(key, {}) | audited.get(key, {})
+            yield row, own
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MultipleLocator
 
 from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.long import CEILING
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, ratio
@@ -31,14 +31,14 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     frame = measure(results)
     siblings = 1 if frame.sibling.isna().all() else int(frame.sibling.max())
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method")
     shown += [
         long.number(str(place), ".2f", "acceptance_rate", place, brackets=False)
         for place in range(1, siblings + 1)
     ]
     shown += [long.number(f"Any of {siblings}", ".3f", "accepted_so_far", siblings)]
-    by = ["cell_id", *SETTING, *results.more, "verifier"]
+    by = ["cell_id", *results.setting, "verifier"]
     lines = long.tabulate(frame, by, shown, ("quantity", "sibling"))
     about = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in TEXTS["about"]]
     notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "figure1.png"))
@@ -56,12 +56,11 @@ def measure(results: Results) -> pd.DataFrame:
     """
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
-        for cell, verifier in lines:
-            about, rows = results.about(cell) | {"verifier": verifier}, results.rows.get(cell["cell_id"])
+        for about, rows in lines:
             if rows is None:
                 records.append(about | {"quantity": ""})
                 continue
-            kind = "ceiling_" if verifier == CEILING else ""
+            kind = "ceiling_" if about["verifier"] == CEILING else ""
             above, below = (np.array(rows[f"{kind}{name}"].tolist()) for name in ("selected", "tested"))
             total = rows.num_prefixes * (1 if kind else rows.num_tuples)  # that the sums of a prompt add up
             shares = below.sum(0) / total.sum()
@@ -75,7 +74,7 @@ def measure(results: Results) -> pd.DataFrame:
                 for quantity, values in {"acceptance_rate": rates, "accepted_so_far": so_far}.items()
                 for i, found in enumerate(values)
             ]
-    about = ["cell_id", *SETTING, *results.more, "verifier", "status", "reason", "num_prompts"]
+    about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts"]
     numbers = ["sibling", "tested_share", "quantity", "value", "lower", "upper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 
@@ -89,15 +88,10 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
     looks = figures.looks(frame.verifier)
     for axes_row, group in zip(grid, rows, strict=True):
-        named = [
-            labels.text(key, group[key].iloc[0])
-            if key == "pair"
-            else f"{labels.header(key)} = {labels.text(key, group[key].iloc[0])}"
-            for key in across
-        ]
         for axes, dataset in zip(axes_row, datasets, strict=True):
             _panel(axes, group[group.dataset == dataset], looks)
-            axes.set_title(", ".join([labels.name("dataset", dataset), *named]), fontsize=figures.SIZE)
+            setting = labels.setting({"dataset": dataset, **group[across].iloc[0]})
+            axes.set_title(setting, fontsize=figures.SIZE)
     handles = {
         label: handle
         for axes in grid.flat

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure, SubFigure
 from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import SIZE
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import BRACKETS, ratio
 from analysis.table import Gap, Picture, Table, plain
@@ -49,12 +49,11 @@ QUOTED = 70
 class Context:
     """The drawn contents: the cells of one setting, after one prefix.
 
-    setting: the labels that these cells share. reference: the verifier by whose numbers the prefix was
-    chosen. row: of its prompt, among a cell's rows. prefix: its place among those of the prompt. quote: how
-    it ends.
+    cells: their ids. reference: the verifier by whose numbers the prefix was chosen. row: of its prompt,
+    among a cell's rows. prefix: its place among those of the prompt. quote: how it ends.
     """
 
-    setting: Mapping[str, Any]
+    cells: frozenset[str]
     reference: str
     row: int
     prefix: int
@@ -66,39 +65,31 @@ class Context:
         fence = "`" * max(2, 1 + max(map(len, re.findall("`+", self.quote)), default=0))
         return f"{fence} {self.quote} {fence}"
 
-    def is_of(self, cell: Mapping[str, Any]) -> bool:
-        """Whether a cell is drawn."""
-        return all(cell[key] == value for key, value in self.setting.items())
-
 
 def make(plan: Plan) -> Artefact:
     """The picture, its numbers, and the same quantities over all prefixes; every cell has a row."""
     results = load(plan, FIELDS)
     context = choose(results)
-    cells = results.cells.to_dict("records")
-    frame = pd.DataFrame([record for cell in cells for record in _records(cell, results, context)])
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    cells = list(results.each())
+    frame = pd.DataFrame([record for cell in cells for record in _records(*cell, context)])
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying, verifier="Method", rejections="Rejections")
     shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
     lines = long.tabulate(frame, ["cell_id", *results.keys, "rejections"], shown)
-    about, picture = [], None
+    about, picture, more, pictures = [], None, (), {}
     if context:
         tuples = sorted({f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples})
         words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
         about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
         picture = Picture(TEXTS["picture"], "figure2.png")
-    notes = footer(results, plan, about, [BRACKETS], picture)
-    table = Table("figure2", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
-    tables, pictures = (table,), {}
-    if context:
-        drawn = [cell for cell in cells if context.is_of(cell)]
-        laws = pd.DataFrame([bar for cell in drawn for bar in _bars(cell, results, context)])
+        laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
         quoted = [f"Drawn after {context.code}."]
-        tables += (plain("figure2_context", laws, "Figure 2: what is drawn.", quoted, specs),)
-        numbers = frame[frame.cell_id.isin([cell["cell_id"] for cell in drawn])]
-        pictures = {"figure2": draw(laws, numbers, context.quote)}
-    return Artefact(tables, pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
+        more = (plain("figure2_context", laws, "Figure 2: what is drawn.", quoted, specs),)
+        pictures = {"figure2": draw(laws, frame[frame.cell_id.isin(context.cells)], context.quote)}
+    notes = footer(results, plan, about, [BRACKETS], picture)
+    table = Table("figure2", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
+    return Artefact((table, *more), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
 
 
 def choose(results: Results) -> Context | None:
@@ -114,7 +105,9 @@ def choose(results: Results) -> Context | None:
     rows = results.rows[cell.cell_id]
     row, prefix = typical(rows, CHOOSING)
     quote = " ".join(rows.context.iloc[row][prefix].split())
-    return Context({key: cell[key] for key in (*SETTING, *results.more)}, cell.verifier, row, prefix, quote)
+    setting = [*results.setting]
+    cells = results.cells.cell_id[(results.cells[setting] == cell[setting]).all(axis=1)]
+    return Context(frozenset(cells), cell.verifier, row, prefix, quote)
 
 
 def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
@@ -130,9 +123,10 @@ def typical(rows: pd.DataFrame, fields: Sequence[str]) -> tuple[int, int]:
     return places[int(distances.argmin())]
 
 
-def _records(cell: Mapping[str, Any], results: Results, context: Context | None) -> Iterator[dict[str, Any]]:
+def _records(
+    about: dict[str, Any], rows: pd.DataFrame | None, context: Context | None
+) -> Iterator[dict[str, Any]]:
     """Rows of the CSV; `median` is over prefixes, `context` is the number of the prefix that is drawn."""
-    about, rows = results.about(cell), results.rows.get(cell["cell_id"])
     if rows is None:
         empty = ("rejections", "value", "lower", "upper", "median", "context")
         yield about | {"quantity": ""} | dict.fromkeys(empty, np.nan)
@@ -147,24 +141,21 @@ def _records(cell: Mapping[str, Any], results: Results, context: Context | None)
     values["excess", rejections[-1]] = rows.excess.tolist()
     for (quantity, count), prompts in values.items():
         mean = ratio([sum(prompt) for prompt in prompts], [len(prompt) for prompt in prompts])
-        is_drawn = context is not None and context.is_of(cell)
-        yield {
-            **about,
-            **{"quantity": quantity, "rejections": count, **vars(mean)},
-            "median": float(np.median(sum(prompts, []))),
-            "context": prompts[context.row][context.prefix] if is_drawn else np.nan,
-        }
+        is_drawn = context is not None and about["cell_id"] in context.cells
+        drawn = prompts[context.row][context.prefix] if is_drawn else np.nan
+        numbers = {"quantity": quantity, "rejections": count, **vars(mean)}
+        yield about | numbers | {"median": float(np.median(sum(prompts, []))), "context": drawn}
 
 
-def _bars(cell: Mapping[str, Any], results: Results, context: Context) -> Iterator[dict[str, Any]]:
-    """The drawn parts of a cell, bar by bar; nothing of one that is not done. White space is made visible."""
-    if cell["cell_id"] not in results.rows:
+def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context) -> Iterator[dict[str, Any]]:
+    """The drawn parts of a cell, bar by bar; of others nothing. White space is made visible."""
+    if rows is None or about["cell_id"] not in context.cells:
         return
-    prompt = results.rows[cell["cell_id"]].iloc[context.row]
+    prompt = rows.iloc[context.row]
     row = {name: prompt[name][context.prefix] for name in ("tokens", "texts", *LAWS)}
     for entry, (token, text) in enumerate(zip(row["tokens"], row["texts"], strict=True)):
         yield {
-            "verifier": cell["verifier"],
+            "verifier": about["verifier"],
             "side": OVERDRAFTED if entry < len(row["tokens"]) // 2 else "q <= p",
             "token": token,
             "text": text.replace("\n", "⏎").replace(" ", "␣") if token >= 0 else text,
@@ -191,9 +182,8 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), LEAST_BIAS)
     for strip, verifier in zip(strips, verifiers, strict=True):
         # a rule's text says the shape of its panels for any p and q, as long as several tokens have q > p
-        title = ": ".join(
-            [labels.name("verifier", verifier), *filter(None, [TEXTS["rules"].get(str(verifier))])]
-        )
+        name, rule = labels.name("verifier", verifier), TEXTS["rules"].get(str(verifier))
+        title = f"{name}: {rule}" if rule else name
         strip.suptitle(title, x=0.005, ha="left", fontsize=SIZE + 1.5, fontweight="bold")
         own = laws[laws.verifier == verifier]
         if own.empty:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import matplotlib as mpl
@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from analysis import figures, labels, long, metrics
 from analysis.artefact import Artefact, command, footer, paper, texts
 from analysis.figures import SIZE
-from analysis.load import SETTING, Plan, Results, load
+from analysis.load import Plan, Results, load
 from analysis.stats import ABSENT, BRACKETS, Interval, divide, paired_gain, ratio
 from analysis.table import Number, Paper, Picture, Table
 
@@ -71,8 +71,8 @@ def make(plan: Plan) -> Artefact:
     """The figure, and its numbers as a table; a cell that is not done has a row that says so."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    keys = (*SETTING, *results.more, "tree", "method")
-    varying, fixed = long.split_keys(results.cells.assign(method=""), keys)
+    keys = (*results.setting, "tree", "method")
+    varying, fixed = long.split_keys(results.cells, keys)
     shown = [*long.names(varying), *COLUMNS]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
@@ -87,23 +87,20 @@ def measure(results: Results) -> pd.DataFrame:
 
     Columns: cell_id, the keys, status, reason, num_prompts, part, quantity, value, lower, upper.
     """
-    cells = results.cells.to_dict("records")
-    by_place = {results.place(cell): results.rows.get(cell["cell_id"]) for cell in cells}
+    by_place = {results.place(about): rows for about, rows in results.each()}
     records: list[dict[str, Any]] = []
-    for cell in cells:
-        rows, baseline = (by_place.get(results.place(cell | own)) for own in ({}, {"verifier": "standard"}))
-        found = [("", {"": ABSENT})]
+    for about, rows in results.each():
+        numbers = {("", ""): ABSENT}
         if rows is not None:
-            found = list(_quantities(rows, None if cell["verifier"] == "standard" else baseline))
-        for part, numbers in found:
-            records += long.records(results.about(cell) | {"part": part}, numbers)
+            baseline = by_place.get(results.place(about | {"verifier": "standard"}))
+            numbers = _quantities(rows, None if about["verifier"] == "standard" else baseline)
+        for (part, quantity), number in numbers.items():
+            records += long.records(about | {"part": part}, {quantity: number})
     return pd.DataFrame(records)
 
 
-def _quantities(
-    rows: pd.DataFrame, baseline: pd.DataFrame | None
-) -> Iterator[tuple[str, dict[str, Interval]]]:
-    """Part and quantities of one cell. baseline: the rows that its step is compared with."""
+def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple[str, str], Interval]:
+    """Numbers of one cell by part and quantity. baseline: the rows that its step is compared with."""
     split = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
     step = {
         "draft": rows.draft_s,
@@ -113,20 +110,20 @@ def _quantities(
         "other": rows.profiled_s - rows.draft_s - rows.target_s - rows.verify_s,
     }
     split["between"] = rows.shaping_s - sum(split.values())
-    spent = {"step": rows.profiled_s} | step | split | {"clock": rows.clock_s}
-    yield "step", {metrics.ACCEPTED_LENGTH.name: metrics.ACCEPTED_LENGTH.of(rows)}
-    yield "step", {"timed_parts": ratio(rows.num_timed, rows.num_steps)}
-    for part, values in spent.items():
-        yield part, {"ms_per_step": ratio(1e3 * values, rows.num_steps)}
-    for part in (*step, "clock"):
-        yield part, {"percent_of_step": ratio(100 * spent[part], rows.profiled_s)}
-    if rows.budget_s.any():  # the standard rule's shaping is not split
-        for part, values in split.items():
-            yield part, {"percent_of_shaping": ratio(100 * values, rows.shaping_s)}
+    clock = {"clock": rows.clock_s}
+    numbers = {("step", metrics.ACCEPTED_LENGTH.name): metrics.ACCEPTED_LENGTH.of(rows)}
+    numbers["step", "timed_parts"] = ratio(rows.num_timed, rows.num_steps)
+    for part, values in ({"step": rows.profiled_s} | step | split | clock).items():
+        numbers[part, "ms_per_step"] = ratio(1e3 * values, rows.num_steps)
+    for part, values in (step | clock).items():
+        numbers[part, "percent_of_step"] = ratio(100 * values, rows.profiled_s)
+    for part, values in split.items() if rows.budget_s.any() else ():  # the standard rule's is not split
+        numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
     if baseline is not None:
         gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
         percent = [100 * (bound - 1) for bound in (gain.value, gain.lower, gain.upper)]
-        yield "step", {"percent_over_standard": Interval(*percent)}
+        numbers["step", "percent_over_standard"] = Interval(*percent)
+    return numbers
 
 
 def _clock(frame: pd.DataFrame) -> list[str]:
@@ -149,7 +146,7 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     first = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
     implied = {"own": own[first], "shaped": shaped[first], "over": over[first]}
     here = [
-        f"{', '.join(long.key_texts(row, varying))} {Number.of(row, '+.1f')} %"
+        f"{', '.join(str(long.key_cell(row, key)) for key in varying)} {Number.of(row, '+.1f')} %"
         for row in frame[frame.quantity == "percent_over_standard"].to_dict("records")
     ]
     note = TEXTS["compared"].format(**implied, least=over.min(), most=over.max())

@@ -47,9 +47,9 @@ SEARCHED = {
 
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
-    results = load(plan.parts(lambda part: part not in (BOUND, LONG)), metrics.fields())
-    longer = load(plan.parts(lambda part: part == LONG))
-    bounds = load(plan.parts(lambda part: part == BOUND), BOUND_FIELDS)
+    results = load(plan.only(lambda one: one.part not in (BOUND, LONG)), metrics.fields())
+    longer = load(plan.only(lambda one: one.part == LONG))
+    bounds = load(plan.only(lambda one: one.part == BOUND), BOUND_FIELDS)
     reference = {"decoder": "specinfer", "tree": REFERENCE_TREE}
     frame = _with_ceilings(measure(results, lambda _: reference), bounds)
     shapes = frontier_shapes.read(plan)
@@ -66,9 +66,9 @@ def _with_ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:
     keys = [name for name in LABELS if name != "verifier"]
     keys += [name for name in bounds.more if name in frame]
     ceilings = {
-        tuple(cell[key] for key in keys): ceiling(*(rows[name] for name in BOUND_FIELDS))
-        for cell in bounds.cells.to_dict("records")
-        if (rows := bounds.rows.get(cell["cell_id"])) is not None
+        tuple(about[key] for key in keys): ceiling(*(rows[name] for name in BOUND_FIELDS))
+        for about, rows in bounds.each()
+        if rows is not None
     }
     return with_quantity(
         frame, CEILING.name, lambda row: ceilings.get(tuple(row[key] for key in keys), ABSENT)
@@ -78,11 +78,10 @@ def _with_ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:
 def _longer(longer: Results) -> list[str]:
     """The verdicts of the longer audits, in one note."""
     lines = []
-    for cell in longer.cells.to_dict("records"):
-        words = [labels.text(key, cell[key]) for key in ("dataset", "tree")]
-        words += [f"T = {cell['temperature']:g}", labels.method(cell["decoder"], cell["verifier"])]
-        audit = audits.cell_of(audits.of_cell(cell, longer.rows.get(cell["cell_id"])))
-        lines.append(f"{', '.join(words)}: {audit}")
+    for about, rows in longer.each():
+        words = labels.setting({key: about[key] for key in ("dataset", "tree", "temperature")})
+        method = labels.method(about["decoder"], about["verifier"])
+        lines.append(f"{words}, {method}: {audits.cell_of(audits.of_cell(about, rows))}")
     return [f"Longer audits: {'; '.join(lines)}."] if lines else []
 
 
@@ -143,12 +142,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     own = measured[measured.quantity.isin(["accepted_length", CEILING.name])]
     own = own.assign(size=own.tree.map(labels.num_nodes), option=[Label.of(tree).option for tree in own.tree])
     lengths, ceilings = (own[own.quantity == name] for name in ("accepted_length", CEILING.name))
-    hottest = measured.temperature.max()
-    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    top = own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0
-    left.set_ylim(1, top)
-    bound = figures.LOOKS[figures.CEILING]
+    hottest, bound = measured.temperature.max(), figures.LOOKS[long.CEILING]
     on_reference = [
         (
             f"{REFERENCE_TREE}: {labels.name('verifier', name)}{' (biased)' * (name == 'resispec')}",
@@ -160,34 +154,33 @@ def draw(frame: pd.DataFrame) -> Figure:
     name, look = SEARCHED["specinfer"]
     best = lengths[(lengths.tree == BEST) & (lengths.decoder == "specinfer")]
     of_reference = ceilings[(ceilings.tree == REFERENCE_TREE) & (ceilings.verifier == "standard")]
-    lines = [
+    at_121 = [
         *on_reference,
         (name.replace("trees", "tree"), look, best),
         ("d5b3: ceiling", bound, of_reference),
     ]
-    _panel(left, lines, "temperature", gap=(top - 1) / 19)
-    left.set_xlabel("temperature", fontsize=SIZE + 0.5)
-    searched = [
-        (name, look, lengths[lengths.option.isin(BEST_TREES) & (lengths.decoder == decoder)])
-        for decoder, (name, look) in SEARCHED.items()
-    ]
-    lines = [
-        *searched,
+    of_sizes = [
+        *(
+            (name, look, lengths[lengths.option.isin(BEST_TREES) & (lengths.decoder == decoder)])
+            for decoder, (name, look) in SEARCHED.items()
+        ),
         ("best trees: ceiling", bound, ceilings[ceilings.option.isin(BEST_TREES)]),
         *on_reference,
     ]
-    at_hottest = [(name, look, rows[rows.temperature == hottest]) for name, look, rows in lines]
-    _panel(right, at_hottest, "size", gap=(top - 1) / 19)
-    right.set_xlabel("verified positions", fontsize=SIZE + 0.5)
-    named = labels.name("dataset", dataset)
-    left.set_title(f"{named}, 121 positions", fontsize=SIZE + 0.5)
-    right.set_title(f"{named}, T = {hottest:g}", fontsize=SIZE + 0.5)
+    at_hottest = [(name, look, rows[rows.temperature == hottest]) for name, look, rows in of_sizes]
+    figure = Figure(figsize=(9.6, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    left.set_ylim(1, own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0)
+    _panel(left, at_121, "temperature", "temperature")
+    _panel(right, at_hottest, "size", "verified positions")
+    for axes, what in ((left, "121 positions"), (right, f"T = {hottest:g}")):
+        axes.set_title(f"{labels.name('dataset', dataset)}, {what}", fontsize=SIZE + 0.5)
     left.set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
     figure.suptitle(message(measured[measured.temperature == hottest]), fontsize=SIZE + 3)
     return figure
 
 
-def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, gap: float) -> None:
+def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, across: str) -> None:
     """Lines with their names at their right ends; a line without rows is left out."""
     ends = []
     for name, look, rows in lines:
@@ -195,8 +188,10 @@ def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, gap:
         if len(rows):
             figures.line(axes, rows[x], rows, look)
             ends.append((float(rows[x].iloc[-1]), float(rows.value.iloc[-1]), name, look.colour))
-    figures.label_ends(axes, ends, gap)
+    bottom, top = axes.get_ylim()
+    figures.label_ends(axes, ends, gap=(top - bottom) / 19)
     axes.set_xticks(sorted({place for _, _, rows in lines for place in rows[x].dropna()}))
+    axes.set_xlabel(across, fontsize=SIZE + 0.5)
     figures.finish(axes)
 
 

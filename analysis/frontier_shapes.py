@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -52,17 +53,13 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
     """The table of all searched trees; of a tree, the shapes by rising number of levels."""
     records = []
     for about in shapes:
-        start = 0.0
-        ends = {
-            levels: math.inf if end is None else end for levels, end in about["fastest_up_to_ratio"].items()
-        }
-        ranges = {}
-        for levels, end in ends.items():
-            ranges[levels], start = {"fastest_from_ratio": start, "fastest_up_to_ratio": end}, end
+        ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
+        ranges = [dict(zip(COLUMNS[-2:], pair, strict=True)) for pair in pairwise([0.0, *ends])]
+        by_levels = dict(zip(about["fastest_up_to_ratio"], ranges, strict=True))
         for levels, shape in about["frontier"].items():
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
-            records.append({**about, **shape, **sizes, **ranges.get(levels, {})})
+            records.append({**about, **shape, **sizes, **by_levels.get(levels, {})})
     frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
         ["temperature", "decoder", "num_nodes", "num_levels"],
         key=lambda column: column.map(
@@ -85,12 +82,11 @@ def between(low: float, high: float) -> str:
 
 def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
     """In one note, the fastest levels of the largest i.i.d. trees, by the cost of a draft forward."""
-    sizes = [(1 + sum(about["widths"]), about) for about in shapes if about["decoder"] == "specinfer"]
+    hottest_first = sorted(shapes, key=lambda about: -about["temperature"])
+    sizes = [(1 + sum(about["widths"]), about) for about in hottest_first if about["decoder"] == "specinfer"]
     size = max((size for size, _ in sizes), default=0)
     lines = []
-    for about in sorted(
-        (about for own, about in sizes if own == size), key=lambda about: -about["temperature"]
-    ):
+    for about in [about for own, about in sizes if own == size]:
         ranges = [
             f"{levels} levels {'beyond' if limit is None else f'up to {limit:.3f}'}"
             for levels, limit in about["fastest_up_to_ratio"].items()

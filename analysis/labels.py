@@ -7,17 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
-from analysis.table import ABSENT as ABSENT
-from analysis.table import Number
-from analysis.table import number as number
-
-if TYPE_CHECKING:
-    from analysis.stats import Interval
-
+ABSENT = "–"
+"""Text of what is not there."""
 CONF = Path(__file__).resolve().parent.parent / "conf"
 GROUPS = ("pair", "dataset", "decoder", "tree", "verifier")
 
@@ -68,6 +63,14 @@ class Label:
 HEADERS = {"pair": "Pair", "temperature": "T", "dataset": "Data set", "decoder": "Decoder"}
 HEADERS |= {"tree": "Tree", "verifier": "Verifier", "method": "Method"}
 """Headers of what names a row; any other key is printed as itself, underscores as spaces."""
+
+
+def number(value: float, spec: str) -> str:
+    """A printed number; "–" for none, and no minus sign before a zero."""
+    if math.isnan(value):
+        return ABSENT
+    printed = format(value, spec)
+    return printed if printed.strip("-0.") else printed.removeprefix("-")
 
 
 @cache
@@ -165,6 +168,7 @@ def text(key: str, value: Any) -> str:
     return (name(key, value) if key in GROUPS else str(value)) or ABSENT
 
 
-def interval(found: Interval, spec: str) -> str:
-    """A printed number with its interval: "2.51 [2.43, 2.60]"; "–" where there is none."""
-    return str(Number.of(found, spec))
+def setting(values: Mapping[str, Any]) -> str:
+    """Labels of a setting in a line: "embedded 2M + 80k, Python code, T = 1"."""
+    texts = {key: text(key, value) for key, value in values.items()}
+    return ", ".join(one if key in GROUPS else f"{header(key)} = {one}" for key, one in texts.items())

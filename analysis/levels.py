@@ -27,15 +27,12 @@ COLUMNS = (metrics.ACCEPTED_LENGTH, metrics.GAIN, OVER_TRAVERSAL, metrics.TOKENS
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells."""
     results = load(plan, metrics.fields())
-    timed = results.cells[~results.cells.is_audit].to_dict("records")
-    rows = {results.place(cell): results.rows.get(cell["cell_id"]) for cell in timed}
+    cell_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
 
     def gain(row: Mapping[str, Any]) -> Interval:
         """The gain where levels are decided on the tree of traversal."""
-        own, baseline = (
-            rows.get(results.place({**row, "verifier": name}))
-            for name in (row["verifier"], "traversal_optimal")
-        )
+        own = results.rows.get(row["cell_id"])
+        baseline = results.rows.get(cell_ids.get(results.place({**row, "verifier": "traversal_optimal"}), ""))
         has_both = row["verifier"] == "level_optimal" and own is not None and baseline is not None
         return OVER_TRAVERSAL.of(own, baseline) if has_both else ABSENT
 

@@ -104,26 +104,13 @@ class Request:
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
         given = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
         is_audit = bool(given.pop("audit", False))
-        named: dict[str, Any] = {name: given.pop(name) for name in LABELS}
-        named = {
-            name: float(value) if name == "temperature" else Label.of(value) for name, value in named.items()
+        named: dict[str, Any] = {
+            name: float(given.pop(name)) if name == "temperature" else Label.of(given.pop(name))
+            for name in LABELS
         }
         named |= {name: str(given[name]) for name in sorted(given)}
         file = entry.get("tree_file")
         return cls(cell_id, named, part, is_audit, folder / file if file else None, entry)
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a cell: status is "done", "failed", "interrupted" or "missing".
-
-    device, commit: of a cell that is done.
-    """
-
-    status: str = "missing"
-    reason: str = ""
-    device: str = ""
-    commit: str = ""
 
 
 @dataclass(frozen=True)
@@ -149,17 +136,21 @@ class Plan:
         """Whether its cells are those that are published."""
         return _is_published(self.results)
 
-    def parts(self, wanted: Callable[[str], bool]) -> Plan:
-        """This plan with the requests of some parts only."""
-        return replace(self, requests=tuple(one for one in self.requests if wanted(one.part)))
+    def only(self, wanted: Callable[[Request], object]) -> Plan:
+        """This plan with some of its requests."""
+        return replace(self, requests=tuple(filter(wanted, self.requests)))
 
     def by_part(self) -> dict[str, Plan]:
         """This plan part by part: the cells of one are compared with each other alone."""
-        return {part: self.parts(part.__eq__) for part in dict.fromkeys(one.part for one in self.requests)}
+        names = dict.fromkeys(one.part for one in self.requests)
+        return {name: self.only(lambda one, name=name: one.part == name) for name in names}
 
-    def state(self, cell_id: str) -> State:
-        """The state of a cell. Raises InvalidInput when a file of a finished one is not what was written."""
-        return self._once(_state, cell_id)
+    def status(self, cell_id: str) -> Status:
+        """The state of a cell: "done", "failed", "interrupted" or "missing".
+
+        Raises InvalidInput when a file of a finished one is not what was written.
+        """
+        return self._once(_status, cell_id)
 
     def prompts(self, cell_id: str) -> pd.DataFrame:
         """The rows of a cell that is done, by prompt_index; `attrs` has the fields that some rows lack."""
@@ -290,9 +281,9 @@ def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
 class Results:
     """The cells of a plan and what they measured.
 
-    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, and the `State`. rows:
-    by cell_id, the prompts of the cells that are done, by prompt_index. keys: the labels that tell requests
-    apart, LABELS first.
+    cells: one row a request, in the order of print: cell_id, `keys`, part, is_audit, status, reason, and
+    device and commit of those that are done. rows: by cell_id, the prompts of the cells that are done, by
+    prompt_index. keys: the labels that tell requests apart, LABELS first.
     """
 
     cells: pd.DataFrame
@@ -304,6 +295,16 @@ class Results:
         """The keys beyond LABELS: what else the sweep varied."""
         return self.keys[len(LABELS) :]
 
+    @property
+    def setting(self) -> tuple[str, ...]:
+        """The labels that compared rows share."""
+        return (*SETTING, *self.more)
+
+    @property
+    def timed(self) -> pd.DataFrame:
+        """The cells that are no audits."""
+        return self.cells[~self.cells.is_audit]
+
     def place(self, cell: Mapping[str, Any]) -> tuple[Any, ...]:
         """The labels of a cell, which an audit shares with the cell that it audits."""
         return tuple(cell[key] for key in self.keys)
@@ -312,6 +313,11 @@ class Results:
         """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
         named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
         return named | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
+
+    def each(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame | None]]:
+        """The facts `about` every cell, and its rows; None where it is not done."""
+        for cell in self.cells.to_dict("records"):
+            yield self.about(cell), self.rows.get(cell["cell_id"])
 
 
 def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
@@ -326,7 +332,7 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
     rows = {}
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
-        if plan.state(cell_id).status == "done":
+        if plan.status(cell_id).state == "done":
             rows[cell_id] = found = plan.prompts(cell_id)
             wanted = (*IDENTITY, *columns)
             if missing := [name for name in wanted if name not in found or name in found.attrs["partial"]]:
@@ -334,10 +340,10 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
                 raise InvalidInput(f"cell {cell_id}: {lacking}")
     entries = [
         {"cell_id": one.cell_id, **{name: one.labels.get(name, "") for name in keys}, "part": one.part}
-        | {"is_audit": one.is_audit, **vars(plan.state(one.cell_id))}
+        | {"is_audit": one.is_audit, **_columns(plan, one.cell_id)}
         for one in plan.requests
     ]
-    names = ["cell_id", *keys, "part", "is_audit", *vars(State())]
+    names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
     cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
 
     def rank(column: pd.Series) -> Any:
@@ -352,19 +358,23 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     return Results(cells, rows, keys)
 
 
-def _state(folder: Path) -> State:
-    """The state of the cell in a folder; one that says "running" is interrupted."""
+def _status(folder: Path) -> Status:
     found = read_status(folder)
     if found.state == "damaged":
         raise InvalidInput(found.reason)
-    if found.state == "running":
-        return State("interrupted", "running, or killed, when it was read")
-    if found.state != "done":
-        return State(found.state, found.reason)
-    provenance = read_json(folder / "provenance.json")
-    commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
-    commit += " (changed)" if provenance.get("git_is_dirty") else ""
-    return State("done", found.reason, str(provenance.get("device", "")), commit)
+    is_running = found.state == "running"
+    return Status("interrupted", "running, or killed, when it was read") if is_running else found
+
+
+def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
+    """How far a cell is, and on what and of which commit one that is done was measured."""
+    status, device, commit = plan.status(cell_id), "", ""
+    if status.state == "done":
+        provenance = plan.provenance(cell_id)
+        commit = str(provenance.get("git_commit") or "")[:10] or "unknown"
+        commit += " (changed)" if provenance.get("git_is_dirty") else ""
+        device = str(provenance.get("device", ""))
+    return {"status": status.state, "reason": status.reason, "device": device, "commit": commit}
 
 
 def _provenance(folder: Path) -> dict[str, Any]:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 
 from analysis import labels
-from analysis.load import SETTING, Results
+from analysis.load import Results
 from analysis.stats import Interval
-from analysis.table import NAN, Cell, Column, Gap, Key, Kind, Number, Paper, Text
+from analysis.table import NAN, Cell, Column, Found, Gap, Key, Kind, Number, Paper, Text
 
 CEILING = "ceiling"
 """Stands for a verifier: the most that an exact one can reach."""
-Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
-"""The rows of a line by what tells them apart, such as their quantity; () has the first one."""
-
 NO_ROW = dict.fromkeys(("value", "lower", "upper", "paper_low", "paper_high"), NAN)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A column of a long frame's table, and how it makes its cell of the rows of a line."""
-
-    column: Column
-    cell: Callable[[Found], Cell]
 
 
 def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[dict[str, Any]]:
@@ -34,15 +23,15 @@ def records(about: Mapping[str, Any], numbers: Mapping[str, Interval]) -> list[d
     return [{**about, "quantity": name, **vars(interval)} for name, interval in numbers.items()]
 
 
-def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], str]]]:
-    """The lines of every setting: its cells, each with its verifier, and its first finished one as CEILING's.
+def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.DataFrame | None]]]:
+    """The lines of every setting: those of `Results.each`, and the first finished one again as CEILING's.
 
     No verifier changes the ceiling, so that all cells of a setting have the same one.
     """
-    for _, cells in results.cells.groupby([*SETTING, *results.more], sort=False):
-        every = cells.to_dict("records")
-        done = [cell for cell in every if cell["status"] == "done"]
-        yield [(cell, cell["verifier"]) for cell in every] + [(cell, CEILING) for cell in done[:1]]
+    for _, cells in results.cells.groupby([*results.setting], sort=False):
+        every = list(replace(results, cells=cells).each())
+        done = [(about | {"verifier": CEILING}, rows) for about, rows in every if rows is not None]
+        yield every + done[:1]
 
 
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
@@ -68,61 +57,54 @@ def key_cell(row: Mapping[str, Any], key: str) -> Key:
     return Key(row[key], labels.text(key, row[key]))
 
 
-def key_texts(row: Mapping[str, Any], keys: Iterable[str]) -> list[str]:
-    """These labels as printed."""
-    return [str(key_cell(row, key)) for key in keys]
-
-
-def names(keys: Iterable[str], **headers: str) -> list[Shown]:
+def names(keys: Iterable[str], **headers: str) -> list[Column]:
     """Columns of labels that name a line. headers: of those that are not called as elsewhere."""
+    headers = {key: labels.header(key) for key in keys} | headers
     return [
-        Shown(
-            Column(key, headers.get(key, labels.header(key)), "key"),
-            lambda found, key=key: key_cell(found[()], key),
-        )
-        for key in (*keys, *headers)
+        Column(key, header, "key", cell=lambda found, key=key: key_cell(found[()], key))
+        for key, header in headers.items()
     ]
 
 
-def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Shown:
+def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Column:
     """A column that names a line by a text of its first row."""
-    return Shown(Column(key, header, "key"), lambda found: Key(found[()][key], text(found[()])))
+    return Column(key, header, "key", cell=lambda found: Key(found[()][key], text(found[()])))
 
 
-def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Shown:
+def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Column:
     """A column of words about a line's first row. kind: "number" for numbers in words."""
-    return Shown(Column(key, header, kind), lambda found: Text(text(found[()])))
+    return Column(key, header, kind, cell=lambda found: Text(text(found[()])))
 
 
-def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Shown:
+def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Column:
     """A column of numbers. place: of a line's row, the quantity first. of: see `Column`."""
 
     def cell(found: Found) -> Number:
         shown = Number.of(found.get(place, NO_ROW), spec)
         return shown if brackets else Number(shown.value, spec=spec)
 
-    return Shown(Column(place[0], header, "number", of), cell)
+    return Column(place[0], header, "number", of, cell)
 
 
-def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Shown:
+def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Column:
     """A column of the paper's figures, or of other ranges: from paper_low to paper_high of a line's row."""
 
     def cell(found: Found) -> Paper:
         row = found.get(place, NO_ROW)
         return Paper(row["paper_low"], row["paper_high"], spec)
 
-    return Shown(Column(place[0], header, kind, of), cell)
+    return Column(place[0], header, kind, of, cell)
 
 
 def tabulate(
-    frame: pd.DataFrame, by: Iterable[str], shown: Sequence[Shown], places: Sequence[str] = ("quantity",)
+    frame: pd.DataFrame, by: Iterable[str], columns: Iterable[Column], places: Sequence[str] = ("quantity",)
 ) -> tuple[tuple[Column, ...], tuple[tuple[Cell, ...], ...]]:
     """The columns and the lines of a table.
 
     by: columns of the frame that rows of one line share. places: what tells the rows of a line apart.
     Where a line's cell is not done, or that of one of its verifiers, its state stands for the first number.
     """
-    lines = []
+    columns, lines = tuple(columns), []
     for _, rows in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():
         every = rows.to_dict("records")
         found = {tuple(row[place] for place in places): row for row in every} | {(): every[0]}
@@ -132,8 +114,8 @@ def tabulate(
             if row.get("status", "done") != "done"
         }
         cells = []
-        for column in shown:
-            gap = gaps.pop(column.column.of, None) if column.column.kind == "number" else None
+        for column in columns:
+            gap = gaps.pop(column.of, None) if column.kind == "number" else None
             cells.append(gap or column.cell(found))
         lines.append(tuple(cells))
-    return tuple(one.column for one in shown), tuple(lines)
+    return columns, tuple(lines)

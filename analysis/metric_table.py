@@ -14,18 +14,15 @@ import numpy as np
 import pandas as pd
 
 from analysis import audits, labels, long, metrics
-from analysis.load import SETTING, Results
-from analysis.long import Found, Shown, split_keys
+from analysis.load import Results
+from analysis.long import NO_ROW, split_keys
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, BRACKETS, RUN_SPREAD, Interval
-from analysis.table import Cell, Column, Note, Notes, Table
+from analysis.table import Audit, Column, Found, Note, Notes, Table
 from resispec.errors import InvalidInput
 
 # The decoder and the tree whose standard rule a cell is compared with, from its labels.
 Baseline: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-Figure: TypeAlias = Callable[[Mapping[str, Any]], tuple[float, float]]
-"""The lowest and the highest figure of the paper for a row of the long frame, NaN where it has none."""
-NO_FIGURE = (np.nan, np.nan)
 ACROSS_RUNS = "across_runs"
 """In `attrs` of the frame of `measure`: the cells with a ratio of times that were not measured in turn."""
 RUNS_DIFFER = (
@@ -41,19 +38,17 @@ def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"decoder": cell["decoder"], "tree": cell["tree"]}
 
 
-def measure(
-    results: Results, baseline: Baseline = same_decoder, figure: Figure = lambda _: NO_FIGURE
-) -> pd.DataFrame:
+def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame:
     """One row for every cell that is no audit and every quantity: METRICS and those of its audit.
 
     Columns: cell_id, the keys, status, reason, num_prompts, quantity, value, lower, upper, paper_low,
-    paper_high, verdict. A value is NaN where the cell or its baseline has no prompts, and for a baseline and
-    itself.
+    paper_high (NaN, see `with_figures`), verdict. A value is NaN where the cell or its baseline has no
+    prompts, and for a baseline and itself.
 
     baseline: what a cell is compared with, of the same pair, data set, temperature and whatever else the
     sweep varied. Raises InvalidInput when that is several cells.
     """
-    timed = results.cells[~results.cells.is_audit].to_dict("records")
+    timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
     audited, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
@@ -85,9 +80,7 @@ def measure(
         audit = audited.get(results.place(cell), {})
         numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
-        for row in long.records(results.about(cell), numbers):
-            low, high = figure(row)
-            rows.append(row | {"paper_low": low, "paper_high": high, "verdict": audit.get("verdict", "")})
+        rows += long.records(results.about(cell) | {"verdict": audit.get("verdict", "")}, numbers)
     values = ["value", "lower", "upper", "paper_low", "paper_high"]
     columns = ["cell_id", *results.keys, "status", "reason", "num_prompts", "quantity", *values, "verdict"]
     frame = pd.DataFrame(rows, columns=columns).astype(dict.fromkeys(values, float))
@@ -106,38 +99,37 @@ def with_quantity(
     return pd.concat([frame, rows.assign(quantity=quantity, **values)], ignore_index=True)
 
 
-def figures_of(
-    columns: Mapping[tuple[str, str], str], beside: Callable[[Mapping[str, Any]], pd.DataFrame]
-) -> Figure:
-    """The paper's figures of cells: the range of a column over the paper's rows beside a cell.
+def with_figures(
+    frame: pd.DataFrame,
+    columns: Mapping[tuple[str, str], str],
+    beside: Callable[[Mapping[str, Any]], pd.DataFrame],
+) -> pd.DataFrame:
+    """A long frame with the paper's figures: the range of a column of the paper's rows beside each row.
 
-    columns: (verifier, quantity) -> the column of the paper's table.
+    columns: (verifier, quantity) -> the column of the paper's table, where that has one.
     """
-
-    def figure(row: Mapping[str, Any]) -> tuple[float, float]:
+    frame = frame.assign(paper_low=np.nan, paper_high=np.nan)
+    for place, row in frame.iterrows():
         column = columns.get((row["verifier"], row["quantity"]))
-        found = beside(row)[column].astype(float) if column else pd.Series(dtype=float)
-        return (found.min(), found.max()) if len(found) else NO_FIGURE
-
-    return figure
+        if column and column in (rows := beside(row)):
+            frame.loc[place, ["paper_low", "paper_high"]] = rows[column].min(), rows[column].max()
+    return frame
 
 
 def by_cell(
     stem: str, results: Results, frame: pd.DataFrame, caption: str, notes: Notes, columns: Iterable[Metric]
 ) -> Table:
     """The table of a long frame with a line for every cell."""
-    cells = results.cells[~results.cells.is_audit].assign(method="")
-    varying, fixed = split_keys(cells, (*SETTING, *results.more, "tree", "method"))
+    varying, fixed = split_keys(results.timed, (*results.setting, "tree", "method"))
     shown = [*long.names(varying), *_metric_columns(frame, [(one, "", one.label) for one in columns])]
-    return Table(
-        stem, *long.tabulate(frame, ["cell_id", *results.keys], shown), caption + fixed, frame, notes
-    )
+    lines = long.tabulate(frame, ["cell_id", *results.keys], shown)
+    return Table(stem, *lines, caption + fixed, frame, notes)
 
 
 def side_by_side(
     stem: str,
     frame: pd.DataFrame,
-    keys: Sequence[Shown],
+    keys: Sequence[Column],
     columns: Sequence[MetricColumn],
     caption: str,
     notes: Notes,
@@ -147,22 +139,22 @@ def side_by_side(
     The last columns are the verdicts of the verifiers' audits, where there are any. A note names methods
     whose verifier has no column.
     """
-    has_column = frame.verifier.isin([verifier for _, verifier, _ in columns])
-    rows, others = frame[has_column], frame[~has_column]
-    varied = list(frame)[1 : list(frame).index("status")]
-    lines = long.tabulate(
-        rows,
-        [name for name in varied if name != "verifier"],
-        [*keys, *_metric_columns(rows, columns)],
-        ("quantity", "verifier"),
-    )
-    pairs = zip(others.decoder, others.verifier, strict=True)
-    methods = dict.fromkeys(labels.method(*pair) for pair in pairs)
+    rows = with_column(frame, columns)
+    others = frame.drop(rows.index)
+    by = [name for name in list(frame)[1 : list(frame).index("status")] if name != "verifier"]
+    shown = [*keys, *_metric_columns(rows, columns)]
+    lines = long.tabulate(rows, by, shown, ("quantity", "verifier"))
+    methods = dict.fromkeys(map(labels.method, others.decoder, others.verifier))
     left_out = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
     return Table(stem, *lines, caption, frame, replace(notes, about=(*left_out, *notes.about)))
 
 
-def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Shown]:
+def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.DataFrame:
+    """The rows whose verifier has a column."""
+    return frame[frame.verifier.isin([verifier for _, verifier, _ in columns])]
+
+
+def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> list[Column]:
     """Columns of metrics, each followed by the paper's figures where it has some, and those of verdicts."""
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
@@ -174,24 +166,23 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
             shown.append(long.figure(published, metric.paper_spec, *place, of=verifier))
         if (own.verdict != "").any():
             whose = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
-            verdicts[verifier] = Shown(Column("verdict", whose, "audit", verifier), _audit(place[1:]))
+            verdicts[verifier] = Column("verdict", whose, "audit", verifier, _audit(place[1:]))
     return [*shown, *verdicts.values()]
 
 
-def _audit(of: tuple[str, ...]) -> Callable[[Found], Cell]:
+def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
     """The verdict of a line's audit. of: the verifier, where there are several."""
 
-    def cell(found: Found) -> Cell:
-        rows = {name: found[name, *of] for name in audits.QUANTITIES if (name, *of) in found}
-        verdict = next((row["verdict"] for row in rows.values()), "")
+    def cell(found: Found) -> Audit:
+        rows = {name: found.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
+        verdict = rows["audited_tokens"].get("verdict", "")
         return audits.cell_of({name: row["value"] for name, row in rows.items()} | {"verdict": verdict})
 
     return cell
 
 
-def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]:
+def definitions(columns: Sequence[Metric], results: Results) -> tuple[Note, ...]:
     """The notes that say what the columns mean."""
-    columns = list(columns)
     meanings = {metric.label: metric.definition for metric in columns}
     of_times = _notes_of_times(results) if any(metric.is_timed for metric in columns) else []
     of_audits = [audits.DEFINITION, *audits.of_many(results)] if results.cells.is_audit.any() else []
@@ -200,8 +191,8 @@ def definitions(columns: Iterable[Metric], results: Results) -> tuple[Note, ...]
 
 def _notes_of_times(results: Results) -> list[Note]:
     """The notes of times that do not compare, where there are such."""
-    cells = results.cells[~results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
-    settings = cells.groupby([*SETTING, *results.more], sort=False).cell_id if len(cells) else ()
+    cells = results.timed[results.timed.cell_id.isin(results.rows)]
+    settings = cells.groupby([*results.setting], sort=False).cell_id if len(cells) else ()
     timed = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
     is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in timed)
     rates = [
@@ -232,9 +223,3 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
         "Times compare within a setting alone: autoregressive cells of one pair do the same work in every "
         f"setting, and their tokens/s lie {' and '.join(ranges)}, further apart than their intervals."
     ]
-
-
-def shown_cells(results: Results, columns: Iterable[MetricColumn]) -> pd.DataFrame:
-    """The cells that have columns: no audits, and none of other verifiers."""
-    verifiers = [verifier for _, verifier, _ in columns]
-    return results.cells[~results.cells.is_audit & results.cells.verifier.isin(verifiers)]

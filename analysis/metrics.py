@@ -7,6 +7,7 @@ in a table is a number of `of_cell`, for the CSVs of sweeps and for W&B.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,6 +94,12 @@ PERCENTILES = (50, 90, 99)
 def fields() -> tuple[str, ...]:
     """The fields of rows from which METRICS are derived."""
     return tuple(dict.fromkeys(name for metric in METRICS for name in (metric.numerator, metric.denominator)))
+
+
+def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The rows of the cells that decode, by their ids; a race has their fields, too, a list each."""
+    wanted = {*fields(), "histogram"}
+    return {cell_id: own for cell_id, own in rows.items() if wanted <= set(own)}
 
 
 def timed_together(*cells: pd.DataFrame) -> bool:

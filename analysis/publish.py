@@ -93,7 +93,7 @@ def _contents(plan: Plan) -> Iterator[tuple[str, bytes]]:
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         folder = plan.results / "raw" / plan.profile / cell_id
         names = ["cell.json", provenance.FILE, STATUS]
-        names += [ROWS] * (plan.state(cell_id).status == "done")
+        names += [ROWS] * (plan.status(cell_id).state == "done")
         files = {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
         if ROWS in files:
             rows = [json.loads(line) for line in files[ROWS].decode().splitlines()]
@@ -139,15 +139,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     profile, results = chosen.profile, chosen.results
     try:
         stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
-        names = chosen.artefacts or [
-            stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)
-        ]
+        own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
+        names = chosen.artefacts or own_pages
         if not names:
             raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
-        folders = {name: published.source(name, profile, results) for name in names}
-        plans = [
-            read_plan(name, profile, at) for name, at in folders.items() if plan_files(name, profile, at)
-        ]
+        asked = [(name, profile, published.source(name, profile, results)) for name in names]
+        plans = [read_plan(*one) for one in asked if plan_files(*one)]
         folder = ROOT / "results" / "published" / profile
         if own := [plan for plan in plans if not plan.is_published]:
             archive(own, folder / published.CELLS)

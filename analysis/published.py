@@ -115,19 +115,19 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
 
-    published: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for row in others.to_dict("records"):
-        published.setdefault(place(row), []).append(row)
+    placed = [(place(row), row) for row in others.to_dict("records")]
+    counts = Counter(where for where, _ in placed)
+    published = {where: row for where, row in placed if counts[where] == 1 and not pd.isna(row["value"])}
     numbers, verdicts, differing, left_out = list[bool](), list[bool](), list[str](), Counter[str]()
     for row in rows.to_dict("records"):
-        matches = published.get(place(row), [])
+        other = published.get(place(row))
         if pd.isna(row["value"]):
             left_out["without a number here"] += 1
             continue
-        if len(matches) != 1 or pd.isna(matches[0]["value"]):
+        if other is None:
             left_out["not published"] += 1
             continue
-        title, [other] = _title(row, compared), matches
+        title = _title(row, compared)
         if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:
             left_out[f"of fewer than {MIN_PROMPTS} prompts"] += 1
         else:
@@ -166,7 +166,9 @@ def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _title(row: Mapping[str, Any], compared: Compared) -> str:
-    words = [labels.text(key, row[key]) for key in ("dataset", "tree") if row.get(key)]
+    words = {key: row[key] for key in ("dataset", "tree") if row.get(key)} | {
+        "temperature": row["temperature"]
+    }
     method = labels.method(row["decoder"], row["verifier"]) if "decoder" in row else str(row["verifier"])
     keys = [f"{key.replace('_', ' ')} {row[key]}" for key in compared.keys]
-    return ", ".join([*words, f"T = {row['temperature']:g}", method, *keys])
+    return ", ".join([labels.setting(words), method, *keys])

@@ -106,13 +106,13 @@ def numbers(query: str, published: Path) -> str:
         if rows.empty:
             raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
         values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
-        ends = ("lower", "upper") if BOUNDS in words else ("value", "value")
+        low, high = ("lower", "upper") if BOUNDS in words else ("value", "value")
         if quantity == VERDICT:
             texts.append(audits.counted(rows.verdict[rows.verdict != ""]))
         elif len(values) == 1 and BOUNDS not in words:
             texts.append(str(Number(*values.iloc[0], spec)))
         else:
-            texts.append(str(Paper(values[ends[0]].min(), values[ends[1]].max(), spec)))
+            texts.append(str(Paper(values[low].min(), values[high].max(), spec)))
     return " and ".join(texts)
 
 

@@ -15,13 +15,12 @@ from analysis import figures, labels, long
 from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
-from analysis.load import LABELS, SETTING, Plan, Results, load
-from analysis.long import Shown
+from analysis.load import LABELS, Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
 from analysis.table import Column, Notes, Number, Picture, Table
 from resispec.errors import InvalidInput
-from resispec.files import read_sealed
+from resispec.trees import grow_map
 from resispec.trees.search import winners
 
 TEXTS = texts("speed")
@@ -74,7 +73,7 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results)
     compared = predictions(frame, plan)
     verdicts = [line for _, own in frame.groupby("cell_id", sort=False) for line in goal(own)]
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),
@@ -103,8 +102,7 @@ def measure(results: Results) -> pd.DataFrame:
     A value is NaN where it means nothing: transformers does not say how many steps it took.
     """
     records: list[dict[str, Any]] = []
-    for cell in results.cells.to_dict("records"):
-        about, prompts = results.about(cell), results.rows.get(cell["cell_id"])
+    for about, prompts in results.each():
         if prompts is None:
             records.append(about | {"entry": "", "draws": "", "quantity": "tokens_per_s"})
             continue
@@ -165,14 +163,9 @@ def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
     return labels.text(key, row[key]) if is_any else labels.ABSENT
 
 
-def kind_of(entry: str) -> str:
-    """The part of an entry's name before its size."""
-    return entry.partition(" ")[0]
-
-
 def entry_text(row: Mapping[str, Any]) -> str:
     """Name of an entry in a table, without its verifier and size."""
-    kind = kind_of(row["entry"])
+    kind = row["entry"].partition(" ")[0]
     return (KINDS | SINGLE).get(kind, (kind or labels.ABSENT,))[0]
 
 
@@ -191,7 +184,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 
 def _panel(axes: Axes, own: pd.DataFrame) -> None:
-    kinds = own.entry.map(kind_of)
+    kinds = own.entry.str.partition(" ")[0]
     lines = [
         (name, look, own[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
     ]
@@ -224,11 +217,10 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     for one in plan.requests:
         if one.tree_file is None or not one.tree_file.is_file():
             continue
-        expected = {}
-        about = read_sealed(one.tree_file).get("about", {})
-        if not isinstance(about, dict) or not isinstance(about.get("expected"), list):
+        expected, entries = {}, grow_map.about(one.tree_file).get("expected")
+        if not isinstance(entries, list):
             raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
-        for facts in reversed(about["expected"]):  # of several alike the first is the best
+        for facts in reversed(entries):  # of several alike the first is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
@@ -246,11 +238,9 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 def costs(compared: pd.DataFrame, plan: Plan) -> Table:
     """The table of all comparisons; its last note counts how many are within GOAL."""
 
-    def number(header: str, quantity: str, field: str, spec: str) -> Shown:
-        return Shown(
-            Column(f"{quantity} {field}", header, "number"),
-            lambda found: Number(found[quantity,][field], spec=spec),
-        )
+    def number(header: str, quantity: str, field: str, spec: str) -> Column:
+        key, place = f"{quantity} {field}", (quantity,)
+        return Column(key, header, "number", cell=lambda found: Number(found[place][field], spec=spec))
 
     shown = (
         *long.names(COST_KEYS),

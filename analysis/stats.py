@@ -74,11 +74,8 @@ def paired_gain(own: Sums, baseline: Sums, counts: np.ndarray | None = None) -> 
 def across_runs(gain: Interval) -> Interval:
     """The ratio of two runs, its interval widened by how much runs differ: independent errors of its log."""
     margin = 1.96 * np.sqrt(2) * RUN_SPREAD
-    bounds = (np.log(bound / gain.value) for bound in (gain.lower, gain.upper))
-    lower, upper = (
-        gain.value * np.exp(np.hypot(bound, margin) * sign)
-        for bound, sign in zip(bounds, (-1, 1), strict=True)
-    )
+    logs = np.log([gain.lower / gain.value, gain.upper / gain.value])
+    lower, upper = gain.value * np.exp(np.hypot(logs, margin) * [-1, 1])
     return Interval(gain.value, float(lower), float(upper))
 
 

@@ -11,11 +11,10 @@ from typing import Any
 from analysis import long, metrics, table
 from analysis.cells import FIRST, tidy
 from analysis.load import LABELS, SETTING, Plan
-from analysis.long import Shown
 from analysis.metric_table import RUNS_DIFFER, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval
-from analysis.table import Column, Gap, Notes, Number, Table, Text
+from analysis.table import Column, Found, Gap, Notes, Number, Table, Text
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 """The table has the first one that any of its cells has."""
@@ -33,11 +32,11 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     """
     frame = tidy(plans)
     more = list(frame)[len(FIRST) : list(frame).index("status")]
-    rows = frame.assign(method="", **{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
+    rows = frame.assign(**{key: frame[key].fillna("") for key in (*LABELS, *more, "verdict")})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
-    has_value = {metric: frame[metric.name].notna().any() for metric in metrics.METRICS}
-    speedups = [metric for metric in SPEEDUPS if has_value[metric]][:1]
-    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if has_value[one]]
+    measured = [metric for metric in metrics.METRICS if frame[metric.name].notna().any()]
+    speedups = [metric for metric in SPEEDUPS if metric in measured][:1]
+    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if one in measured]
     shown = [*long.names(names), *map(_number, numbers)]
     if reported:
         shown.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))
@@ -53,7 +52,7 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     ]
     is_marked = any(_is_marked(row, metric) for row in records for metric in speedups)
     notes = Notes((*[f"\\* {RUNS_DIFFER}"] * is_marked, *disagreement(rates)))
-    return Table(name, tuple(one.column for one in shown), lines, f"{name}.{fixed}", frame, notes)
+    return Table(name, tuple(shown), lines, f"{name}.{fixed}", frame, notes)
 
 
 def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
@@ -65,13 +64,13 @@ def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
     return metric in SPEEDUPS and row["is_across_runs"] is True and not math.isnan(row[metric.name])
 
 
-def _number(metric: Metric) -> Shown:
-    def cell(row: Mapping[str, Any]) -> Number | Text:
-        interval = _interval(row, metric)
+def _number(metric: Metric) -> Column:
+    def cell(found: Found) -> Number | Text:
+        interval = _interval(found[()], metric)
         number = Number.of(Interval(interval.value) if metric in PLAIN else interval, metric.spec)
-        return Text(f"{number} *") if _is_marked(row, metric) else number
+        return Text(f"{number} *") if _is_marked(found[()], metric) else number
 
-    return Shown(Column(metric.name, metric.label, "number"), lambda found: cell(found[()]))
+    return Column(metric.name, metric.label, "number", cell=cell)
 
 
 def written(made: Table, folder: Path) -> str:

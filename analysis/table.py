@@ -6,30 +6,18 @@ A cell is a value until a renderer prints it: `str(cell)` is its text in Markdow
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import pandas as pd
 from tabulate import tabulate
 
+from analysis.labels import ABSENT, number
 from resispec.files import write_atomically
 
-if TYPE_CHECKING:
-    import pandas as pd  # who plans cells takes labels and no pandas
-
-ABSENT = "–"
-"""Text of what is not there."""
 NAN = math.nan
-
-
-def number(value: float, spec: str) -> str:
-    """A printed number; "–" for none, and no minus sign before a zero."""
-    if math.isnan(value):
-        return ABSENT
-    printed = format(value, spec)
-    return printed if printed.strip("-0.") else printed.removeprefix("-")
 
 
 @dataclass(frozen=True)
@@ -124,6 +112,8 @@ Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
 
 
 Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
+Found: TypeAlias = Mapping[tuple[Any, ...], Mapping[str, Any]]
+"""A long frame's rows of a line by what tells them apart, such as their quantity; () has the first one."""
 
 
 @dataclass(frozen=True)
@@ -132,12 +122,14 @@ class Column:
 
     kind: "key" of the first columns, which name a row. of: the verifier whose number it is, where verifiers
     stand side by side. A column of the paper's figures has the key and `of` of the numbers that it follows.
+    cell: makes its cell of a long frame's rows.
     """
 
     key: str
     header: str
     kind: Kind
     of: str = ""
+    cell: Callable[[Found], Cell] = field(default=lambda _: Text(), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -190,7 +182,7 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str
-    frame: pd.DataFrame = field(default_factory=lambda: import_module("pandas").DataFrame())
+    frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: Notes = field(default_factory=Notes)
 
     @property
@@ -213,23 +205,19 @@ def plain(
     are "–". The columns before the first one of numbers name a row. shown: the printed table instead, of
     texts, whose index names its rows.
     """
-    import pandas as pd
-
     if shown is None:
-        shown = pd.DataFrame(index=frame.index)
-        for name in frame:
-            spec = specs.get(name, ".2f" if pd.api.types.is_float_dtype(frame[name]) else "")
-            shown[name] = [
-                ABSENT if pd.isna(value) else format(value, spec) for value in frame[name].tolist()
-            ]
+        specs = dict.fromkeys(frame, "") | dict.fromkeys(frame.select_dtypes("float"), ".2f") | dict(specs)
+        texts = {
+            name: [ABSENT if pd.isna(value) else format(value, specs[name]) for value in frame[name].tolist()]
+            for name in frame
+        }
+        shown = pd.DataFrame(texts, index=frame.index)
         is_number = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame]
-        num_keys = is_number.index(True) if any(is_number) else len(is_number)
+        num_keys = [*is_number, True].index(True)
     else:
         num_keys, shown = shown.index.nlevels, shown.reset_index()
-    columns = tuple(
-        Column(str(header), str(header), "key" if place < num_keys else "text")
-        for place, header in enumerate(shown)
-    )
+    kinds = ["key"] * num_keys + ["text"] * (shown.shape[1] - num_keys)
+    columns = tuple(Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True))
     rows = tuple(
         (*(Key(text, str(text)) for text in row[:num_keys]), *(Text(str(text)) for text in row[num_keys:]))
         for row in shown.to_numpy().tolist()

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import metrics
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, figures_of, measure
+from analysis.metric_table import by_cell, definitions, measure, with_figures
 
 TEXTS = texts("table1")
 # (verifier, quantity) -> the column of results/reference/table1.csv that has it
@@ -36,7 +36,7 @@ def make(plan: Plan) -> Artefact:
         setting = {name: str(row[name]) for name in ("pair", "dataset")}
         return beside(figures if row["decoder"] == "specinfer" else figures[:0], wanted, setting)
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows))
+    frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     settings = set(zip(figures.pair, figures.dataset, strict=True))
     is_same = set(zip(frame.pair, frame.dataset, strict=True)) <= settings
     about = ["biased"] * bool((frame.verifier == "resispec").any())

@@ -9,40 +9,36 @@ from typing import Any
 import pandas as pd
 
 from analysis import labels, metrics
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, load
-from analysis.metric_table import NO_FIGURE, by_cell, definitions, measure, same_decoder
+from analysis.metric_table import by_cell, definitions, measure, same_decoder, with_figures
 from analysis.table import Number
 from resispec.trees import grow_map
 
 TEXTS = texts("table2")
 METRICS = tuple(metric for metric in metrics.METRICS if metric.over != "autoregressive")
-PAPER_QUANTITIES = tuple(metric.name for metric in METRICS)
-# (decoder, tree, verifier) -> the paper's row that it stands for. An L40 grow map has 64 nodes,
-# and the paper's EAGLE gain needs the drafter's softmax as q
-PAPER_ROWS = {
-    ("sequoia", "growmap_64", "standard"): ("sequoia", "standard"),
-    ("sequoia", "growmap_64", "resispec"): ("sequoia", "resispec"),
-    ("eagle", "eagle2", "standard"): ("eagle", "standard"),
-    ("eagle_softmax", "eagle2", "resispec"): ("eagle", "resispec"),
+PAPER_COLUMNS = {(rule, metric.name): metric.name for rule in ("standard", "resispec") for metric in METRICS}
+# (decoder, tree, verifier) -> the decoder whose rows of the paper it stands for. An L40 grow map has 64
+# nodes, and the paper's EAGLE gain needs the drafter's softmax as q
+PAPER_DECODERS = {
+    ("sequoia", "growmap_64", "standard"): "sequoia",
+    ("sequoia", "growmap_64", "resispec"): "sequoia",
+    ("eagle", "eagle2", "standard"): "eagle",
+    ("eagle_softmax", "eagle2", "resispec"): "eagle",
 }
 
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, metrics.fields())
-    figures = paper("table2", ("decoder", "verifier", "temperature", *PAPER_QUANTITIES))
-    figures = figures.set_index(["decoder", "verifier", "temperature"])
+    figures = paper("table2", ("decoder", "verifier", "temperature", *PAPER_COLUMNS.values()))
 
-    def figure(row: Mapping[str, Any]) -> tuple[float, float]:
-        """The figure of the paper's row that this one stands for."""
-        stands_for = PAPER_ROWS.get((row["decoder"], row["tree"], row["verifier"]), ("", ""))
-        place = (*stands_for, row["temperature"])
-        if row["quantity"] not in PAPER_QUANTITIES or place not in figures.index:
-            return NO_FIGURE
-        return (float(figures.loc[place, row["quantity"]]),) * 2
+    def rows(row: Mapping[str, Any]) -> pd.DataFrame:
+        """The paper's row that this one stands for."""
+        decoder = PAPER_DECODERS.get((row["decoder"], row["tree"], row["verifier"]))
+        return beside(figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")})
 
-    frame = measure(results, _baseline, figure)
+    frame = with_figures(measure(results, _baseline), PAPER_COLUMNS, rows)
     named = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
     about = [*TEXTS["about"], *named, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))

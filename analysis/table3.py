@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import labels, long, metrics
 from analysis.artefact import Artefact, command, footer, paper, texts
 from analysis.load import Plan, load
-from analysis.metric_table import definitions, figures_of, measure, shown_cells, side_by_side
+from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.table import ABSENT
 
 TEXTS = texts("table3")
@@ -40,13 +40,12 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, metrics.fields())
     figures = paper("table3", ("tree", "verification_cost", *PAPER_COLUMNS.values()))
 
-    def rows_beside(row: Mapping[str, Any]) -> pd.DataFrame:
+    def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same tree."""
         return figures[(figures.tree == str(row["tree"])) & (row["temperature"] == 1.0)]
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows_beside))
-    settings = ("pair", "temperature", "dataset", *results.more, "decoder")
-    varying, fixed = long.split_keys(shown_cells(results, COLUMNS), settings)
+    frame = with_figures(measure(results), PAPER_COLUMNS, rows)
+    varying, fixed = long.split_keys(with_column(frame, COLUMNS), (*results.setting, "decoder"))
     cost = long.named("tree", "Verification cost", lambda row: str(labels.num_nodes(row["tree"]) or ABSENT))
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
     caption = TEXTS["caption"].format(profile=plan.profile) + fixed

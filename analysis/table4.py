@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import long
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
-from analysis.load import SETTING, Plan, load
+from analysis.load import Plan, load
+from analysis.metric_table import with_figures
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, ratio
 from analysis.table import Table, number
@@ -19,6 +21,7 @@ TEXTS = texts("table4")
 # verifier -> the rows' field with the proxy that the paper gives it; its name in results/reference/table4.csv
 PROXIES = {"resispec": "paper_kl_resispec", "standard": "paper_kl_standard"}
 PAPER_METHODS = {"resispec": "resispec", "standard": "specinfer"}
+PAPER_COLUMNS = {(verifier, "paper_kl"): "kl" for verifier in PAPER_METHODS}
 PAPER_PAIR = "llama2_7b__jf68m"
 SHOWN = (
     long.figure("D_KL (paper)", ".1e", "paper_kl"),
@@ -39,14 +42,17 @@ def make(plan: Plan) -> Artefact:
     """The table of the plan's cells; every cell has a row."""
     results = load(plan, FIELDS)
     figures = paper("table4", ("method", "dataset", "kl_t1.0", "kl_t0.6"))
-    records = []
-    for cell in results.cells.to_dict("records"):
-        measured = _quantities(cell["verifier"], results.rows.get(cell["cell_id"]))
-        for record in long.records(results.about(cell), measured):
-            ends = _paper(cell, figures) if record["quantity"] == "paper_kl" else (math.nan, math.nan)
-            records.append(record | dict(zip(("paper_low", "paper_high"), ends, strict=True)))
-    frame = pd.DataFrame(records)
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more, "method"))
+
+    def printed(row: Mapping[str, Any]) -> pd.DataFrame:
+        """The paper's row of the same setting, or those of all its data sets."""
+        setting = {"dataset": str(row["dataset"]) if row["pair"] == PAPER_PAIR else ""}
+        rows = beside(figures, {"method": PAPER_METHODS[row["verifier"]]}, setting)
+        return rows.rename(columns={f"kl_t{row['temperature']:.1f}": "kl"})
+
+    measured = ((about, _quantities(about["verifier"], rows)) for about, rows in results.each())
+    records = [record for about, numbers in measured for record in long.records(about, numbers)]
+    frame = with_figures(pd.DataFrame(records), PAPER_COLUMNS, printed)
+    varying, fixed = long.split_keys(results.cells, (*results.setting, "method"))
     lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])
     is_same = set(results.cells.pair) == {PAPER_PAIR} and set(results.cells.dataset) <= set(figures.dataset)
     tuples = dict.fromkeys(f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples)
@@ -82,14 +88,6 @@ def _pooled_error(rows: pd.DataFrame) -> float:
     """Standard error of the mean total variation; prefixes are independent, so errors add in squares."""
     squares = sum(error**2 for errors in rows.total_variation_error for error in errors)
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
-
-
-def _paper(cell: dict[str, Any], figures: pd.DataFrame) -> tuple[float, float]:
-    """The paper's lowest and highest figure for a cell: one figure for its own setting."""
-    column, method = f"kl_t{cell['temperature']:.1f}", PAPER_METHODS.get(cell["verifier"])
-    dataset = str(cell["dataset"]) if cell["pair"] == PAPER_PAIR else ""
-    rows = beside(figures, {"method": method}, {"dataset": dataset})
-    return (rows[column].min(), rows[column].max()) if column in rows else (math.nan, math.nan)
 
 
 main = command("table4", make)

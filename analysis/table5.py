@@ -49,14 +49,14 @@ def make(plan: Plan) -> Artefact:
     results = load(plan, FIELDS)
     figures = paper("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
     frame = measure(results, figures)
-    varying, fixed = long.split_keys(results.cells, (*SETTING, *results.more))
+    varying, fixed = long.split_keys(results.cells, results.setting)
     shown = long.names(varying)
     shown += [long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])]
     shown += long.names((), verifier="Method", num_candidates="N", num_nodes="Nodes")
     for quantity, (header, spec) in QUANTITIES.items():
         shown.append(long.number(header, spec, quantity))
         shown.append(long.figure(f"{header} (paper)", spec, quantity))
-    by = ["cell_id", *SETTING, *results.more, "verifier", "arrangement", "num_candidates"]
+    by = ["cell_id", *results.setting, "verifier", "arrangement", "num_candidates"]
     lines = long.tabulate(frame.assign(paper_low=frame.paper, paper_high=frame.paper), by, shown)
     is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
     setting = TEXTS["same_setting" if is_same else "other_setting"]
@@ -73,19 +73,17 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
     records: list[dict[str, Any]] = []
     for lines in long.with_ceilings(results):
         for arrangement in ARRANGEMENTS:
-            for cell, verifier in lines:
-                rows = results.rows.get(cell["cell_id"])
-                about = results.about(cell) | {"verifier": verifier, "arrangement": arrangement}
-                points = (
-                    [({}, {None: ABSENT})] if rows is None else curve(rows, arrangement, verifier == CEILING)
-                )
+            for about, rows in lines:
+                verifier, about = about["verifier"], about | {"arrangement": arrangement}
+                published = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
+                points = [({}, {None: ABSENT})]
+                if rows is not None:
+                    points = curve(rows, arrangement, of_ceiling=verifier == CEILING)
                 for sizes, numbers in points:
-                    is_paper = verifier == "standard" and sizes.get("num_candidates") in figures.index
                     for record in long.records(about | sizes, numbers):
-                        quantity = record["quantity"]
-                        figure = figures.loc[sizes["num_candidates"], quantity] if is_paper else np.nan
-                        records.append(record | {"paper": figure})
-    about = ["cell_id", *SETTING, *results.more, "verifier", "status", "reason", "num_prompts", "arrangement"]
+                        place = record.get("num_candidates"), record["quantity"]
+                        records.append(record | {"paper": published.get(place, np.nan)})
+    about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts", "arrangement"]
     numbers = ["num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 
@@ -149,8 +147,9 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
 
 def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
     """Which arrangement's form is closer to the paper's, where the standard rule's cell has the paper's N."""
-    cells = results.cells[(results.cells.status == "done") & (results.cells.verifier == "standard")]
-    for rows in map(results.rows.__getitem__, cells.cell_id):
+    for about, rows in results.each():
+        if rows is None or about["verifier"] != "standard":
+            continue
         if sorted(set(rows.num_candidates.iloc[0])) != lengths.index.tolist():
             continue
         found = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}

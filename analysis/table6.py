@@ -11,7 +11,7 @@ import pandas as pd
 from analysis import labels, long, metrics
 from analysis.artefact import Artefact, beside, command, footer, paper, texts
 from analysis.load import Plan, Results, load
-from analysis.metric_table import definitions, figures_of, measure, shown_cells, side_by_side
+from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.stats import ABSENT, BRACKETS, Interval
 from analysis.table import Notes, Table
 
@@ -52,9 +52,9 @@ def make(plan: Plan) -> Artefact:
         wanted |= {"temperature": row["temperature"], "tree": str(row["tree"])}
         return beside(figures, wanted, {"dataset": str(row["dataset"])})
 
-    frame = measure(results, figure=figures_of(PAPER_COLUMNS, rows))
+    frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
-    varying, _ = long.split_keys(shown_cells(results, COLUMNS), ("decoder",))
+    varying, _ = long.split_keys(with_column(frame, COLUMNS), ("decoder",))
     keys = [*MODELS, *long.names(["temperature", "dataset", "tree", *results.more, *varying])]
     caption = TEXTS["caption"].format(profile=plan.profile)
     return Artefact((side_by_side("table6", frame, keys, COLUMNS, caption, notes), _by_draft(results, plan)))
@@ -66,7 +66,7 @@ def _by_draft(results: Results, plan: Plan) -> Table:
     Drafts of one target follow each other from the least capable to the most, in the order of `labels`. One
     that is not measured keeps its line, so that the next one is not compared with another than its neighbour.
     """
-    cells = results.cells[~results.cells.is_audit]
+    cells = results.timed
     cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
     records: list[dict[str, Any]] = []
     for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):
@@ -89,10 +89,8 @@ def _by_draft(results: Results, plan: Plan) -> Table:
         long.words("num_datasets", "Data sets", lambda row: f"{row['num_datasets']} of {row['num_asked']}"),
     )
     lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], shown)
-    caption, frame = (
-        TEXTS["drafts"].format(profile=plan.profile),
-        frame.drop(columns=[*STATE], errors="ignore"),
-    )
+    caption = TEXTS["drafts"].format(profile=plan.profile)
+    frame = frame.drop(columns=[*STATE], errors="ignore")
     return Table("table6_drafts", *lines, caption, frame, Notes((TEXTS["over"], BRACKETS)))
 
 

@@ -123,7 +123,7 @@ class Record:
         for request in plan.requests:
             try:
                 if _setting(plan, request) == _setting(plan, first):
-                    done += [request] * (plan.state(request.cell_id).status == "done")
+                    done += [request] * (plan.status(request.cell_id).state == "done")
             except InvalidInput as error:
                 if request.cell_id in cell_ids:
                     yield error
@@ -142,7 +142,7 @@ class Record:
         with suppress(InvalidInput):  # there is none, or it is of files that will be measured again
             status = read_json(self._raw / cell_id / STATUS)
             if status.get("state") == "done":
-                replace(self._askers[cell_id][0][0], read={}).state(cell_id)
+                replace(self._askers[cell_id][0][0], read={}).status(cell_id)
             return status
         return {"state": "missing"}
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,8 +62,8 @@ def between(numbers: pd.Series, spec: str = ACCEPTED_LENGTH.spec) -> str:
 
 def methods(rows: pd.DataFrame) -> str:
     """The methods of rows, each with their count: "EAGLE + ResiSpec (6)"."""
-    named = [labels.method(*pair) for pair in zip(rows.decoder, rows.verifier, strict=True)]
-    return ", ".join(f"{method} ({named.count(method)})" for method in dict.fromkeys(named))
+    counts = Counter(map(labels.method, rows.decoder, rows.verifier))
+    return ", ".join(f"{method} ({count})" for method, count in counts.items())
 
 
 def _of(rows: pd.DataFrame, quantity: str, *artefacts: str) -> pd.DataFrame:
@@ -88,28 +89,21 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     if gains.empty:
         return {"gains": gains}
     best = gains.loc[gains.value.idxmax()]
-    length, ceiling = (
-        _number(_of(rows, quantity, best.artefact), best.cell_id)
-        for quantity in (ACCEPTED_LENGTH.name, "ceiling")
-    )
+    own = rows[(rows.artefact == best.artefact) & (rows.cell_id == best.cell_id)]
+    numbers = {row["quantity"]: Number.of(row, ".2f") for row in own.to_dict("records")}
     alike = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
     speedups = _of(rows, SPEEDUP.name, best.artefact)
     return {
         "gains": alike,
         "speedups": speedups[speedups.cell_id.isin(alike.cell_id)].value,
         "method": _method(best),
-        "length": length,
-        "ceiling": ceiling,
+        "length": numbers[ACCEPTED_LENGTH.name],
+        "ceiling": numbers.get("ceiling"),
     }
 
 
 def _method(row: pd.Series) -> str:
     return f"{labels.method(row.decoder, row.verifier)}, {labels.name('tree', row.tree)}"
-
-
-def _number(rows: pd.DataFrame, cell_id: str) -> Number | None:
-    """The number of one cell, where it has one."""
-    return next((Number.of(row, ".2f") for row in rows[rows.cell_id == cell_id].to_dict("records")), None)
 
 
 def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
@@ -127,11 +121,8 @@ def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
             setting = [key for key in frame.loc[:, "cell_id":"status"].columns[1:-1] if key not in METHOD]
             here = lengths[(lengths[setting] == own[setting]).all(axis=1)]
             bars = list(_compared(own, here, measured[measured.quantity == "ceiling"]))
-            texts = {key: labels.text(key, own[key]) for key in setting}
-            named = [texts.pop("pair"), texts.pop("dataset")]
-            named += [f"{labels.header(key)} = {text}" for key, text in texts.items()]
             longest = max(number.value for _, number, _ in bars)
-            return {"setting": ", ".join(named), "bars": bars, "longest": longest}
+            return {"setting": labels.setting(own[setting]), "bars": bars, "longest": longest}
     return {"bars": []}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, starmap
 
 import pandas as pd
 
@@ -44,13 +45,8 @@ class AuditedRows(Audit):
 
 def table(sections: Sequence[Section]) -> Table:
     """A line for every artefact, method and quantity for which the paper has figures."""
-    lines = [
-        line
-        for section in sections
-        if section.made
-        for line in _lines(section.name, section.made.tables[0].frame)
-    ]
-    return Table("overview", COLUMNS, tuple(lines), CAPTION)
+    frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
+    return Table("overview", COLUMNS, tuple(chain.from_iterable(starmap(_lines, frames.items()))), CAPTION)
 
 
 def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:

@@ -9,7 +9,6 @@ from typing import Any
 from analysis.artefact import listed
 from analysis.load import Plan
 from resispec.errors import InvalidInput
-from resispec.files import read_json
 
 FILE = "provenance.json"
 """Name of a cell's file, of the page's, and of that of the published cells beside their tables."""
@@ -18,11 +17,12 @@ NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "
 
 def facts(plans: Sequence[Plan]) -> dict[str, str]:
     """Distinct values of what is known of the plans' cells, by their printed names."""
-    folders = {one.cell_id: plan.results / "raw" / plan.profile for plan in plans for one in plan.requests}
+    askers = {one.cell_id: plan for plan in plans for one in plan.requests}
     cells: list[dict[str, Any]] = []
-    for cell_id, folder in sorted(folders.items()):
-        with suppress(InvalidInput):  # its own section says that a cell is missing or damaged
-            cells.append(read_json(folder / cell_id / FILE))
+    for cell_id in sorted(askers):
+        with suppress(InvalidInput):  # its own section says that a cell is damaged
+            cells.append(askers[cell_id].provenance(cell_id))
+    cells = [cell for cell in cells if cell]
     started = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
     versions: dict[str, list[Any]] = {}
     for package, version in (pair for cell in cells for pair in (cell.get("versions") or {}).items()):

@@ -77,7 +77,7 @@ def read(name: str, profile: str, results: Path) -> Section:
         plan = read_plan(name, profile, results)
         # Cells whose trees are not found yet share an id.
         cells = {(request.cell_id, repr(request.labels), request.is_audit) for request in plan.requests}
-        states.update(plan.state(cell_id).status for cell_id, *_ in cells)
+        states.update(plan.status(cell_id).state for cell_id, *_ in cells)
         made = artefact.complete(maker(name), plan)
         try:
             agreement = published.agreement(plan, made.tables[0], made.compared)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
-from analysis import labels
+from analysis import labels, long
 from analysis.load import SETTING, Plan, Results, load
-from analysis.metric_table import by_cell
-from analysis.metrics import Metric
 from analysis.stats import ABSENT, Interval, ratio
-from analysis.table import Notes, Table
+from analysis.table import Table
 
 FIELD = "histogram"
 """Field of the rows of a cell that decodes: [k] is how many steps emitted k + 1 tokens."""
@@ -32,51 +30,42 @@ def of(plan: Plan) -> tuple[Table, ...]:
     A cell that is not done has a line that says so, where its part decodes. Shares of steps add up to 1 and
     are printed without their intervals.
     """
-    if (results := _decoding(plan)) is None:
-        return ()
-    measured = {cell_id: _measure(prompts) for cell_id, prompts in results.rows.items()}
-    return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results, measured) for quantity in CAPTIONS)
-
-
-def _decoding(plan: Plan) -> Results | None:
-    """The timed cells of all parts that decode, in the order of print, and the rows of finished ones."""
-    parts = []
-    for part in dict.fromkeys(request.part for request in plan.requests):
-        timed = [one for one in plan.requests if one.part == part and not one.is_audit and one.labels["tree"]]
-        results = load(replace(plan, requests=tuple(timed)))
-        if any(FIELD in prompts for prompts in results.rows.values()):
-            parts.append(results)
+    drafting = [
+        part.only(lambda one: one.labels["tree"] and not one.is_audit) for part in plan.by_part().values()
+    ]
+    parts = [one for one in map(load, drafting) if any(FIELD in prompts for prompts in one.rows.values())]
     if not parts:
-        return None
-    keys = tuple(dict.fromkeys(key for results in parts for key in results.keys))
-    cells = pd.concat([results.cells for results in parts]).fillna("").drop_duplicates(["cell_id", *keys])
-    ranks = {name: cells[name].map(partial(labels.rank, name)) for name in SETTING}
-    cells = cells.iloc[np.lexsort([*reversed(ranks.values())])]
-    return Results(cells, {name: rows for results in parts for name, rows in results.rows.items()}, keys)
+        return ()
+    keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
+    cells = pd.concat([part.cells for part in parts]).fillna("").drop_duplicates(["cell_id", *keys])
+    cells = cells.iloc[
+        np.lexsort([cells[name].map(partial(labels.rank, name)) for name in reversed(SETTING)])
+    ]
+    results = Results(cells, {name: rows for part in parts for name, rows in part.rows.items()}, keys)
+    return tuple(_table(f"{plan.artefact}_{quantity}", quantity, results) for quantity in CAPTIONS)
 
 
-def _measure(prompts: pd.DataFrame) -> dict[str, list[Interval]]:
-    """Both quantities of one cell, the first entry for one token and for the first position."""
-    longest = max(map(len, prompts[FIELD]))
-    counts = np.array([[*steps, *[0] * (longest - len(steps))] for steps in prompts[FIELD]], np.float64)
+def _measure(prompts: pd.DataFrame, quantity: str) -> list[Interval]:
+    """A quantity of one cell; the first entry is that of one token, or of the first position."""
+    counts = pd.DataFrame(prompts[FIELD].tolist()).fillna(0).to_numpy(np.float64)
     reached = counts[:, ::-1].cumsum(axis=1)[:, ::-1]  # steps that emitted so many tokens or more
-    return {
-        SHARE: [Interval(ratio(counts[:, place], reached[:, 0]).value) for place in range(longest)],
-        POSITION: [ratio(reached[:, place + 1], reached[:, place]) for place in range(longest - 1)],
-    }
+    if quantity == SHARE:
+        return [Interval(ratio(count, reached[:, 0]).value) for count in counts.T]
+    return [ratio(further, so_far) for so_far, further in pairwise(reached.T)]
 
 
-def _table(
-    stem: str, quantity: str, results: Results, measured: dict[str, dict[str, list[Interval]]]
-) -> Table:
+def _table(stem: str, quantity: str, results: Results) -> Table:
     """A line for every cell, a column for every number of tokens or position."""
     header, spec = ("Emitted", ".1%") if quantity == SHARE else ("Position", ".2f")
-    rows, width = [], max(len(numbers[quantity]) for numbers in measured.values())
-    for cell in results.cells.to_dict("records"):
-        numbers = measured.get(cell["cell_id"], {quantity: [ABSENT]})[quantity]
-        about = results.about(cell) | {"paper_low": np.nan, "verdict": ""}
-        rows += [
-            about | vars(number) | {"quantity": str(place)} for place, number in enumerate(numbers, start=1)
-        ]
-    columns = [Metric(str(place), f"{header} {place}", "", spec=spec) for place in range(1, width + 1)]
-    return by_cell(stem, results, pd.DataFrame(rows), CAPTIONS[quantity], Notes(), columns)
+    rows, width = [], 0
+    for about, prompts in results.each():
+        numbers = [ABSENT]
+        if prompts is not None:
+            numbers = _measure(prompts, quantity)
+            width = max(width, len(numbers))
+        rows += long.records(about, dict(enumerate(numbers, start=1)))
+    frame = pd.DataFrame(rows)
+    varying, fixed = long.split_keys(results.cells, (*results.setting, "tree", "method"))
+    shown = [long.number(f"{header} {place}", spec, place) for place in range(1, width + 1)]
+    lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *shown])
+    return Table(stem, *lines, CAPTIONS[quantity] + fixed, frame)

@@ -37,10 +37,8 @@ def _lines(chosen: Namespace) -> list[str]:
     """Lines about what was done. chosen: arguments of the command."""
     profile, results, lines = chosen.profile, chosen.results, []
     if chosen.published:
-        submission, path = (
-            gather(profile, results, chosen.name or "resispec", published=True),
-            SUBMITTED / OURS,
-        )
+        submission = gather(profile, results, chosen.name or "resispec", published=True)
+        path = SUBMITTED / OURS
     else:
         ours, *others = submitted()
         if chosen.compare:

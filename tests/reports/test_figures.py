@@ -141,7 +141,10 @@ def test_without_the_standard_rule_another_decides_which_context_is_typical(tmp_
     row = toy_artefacts.residual_row(0, [0.5, 0.25], [[0.1, 0.2, 0.4, 0.3]] * 3, 0.0)
     row["context"] = ["a word in ``code`` and *more*" for _ in row["context"]]
     own = save(make_cell(tmp_path, "my_rule"), [row])
-    artefact = figure2.make(planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard")]))
+    colder = save(make_cell(tmp_path, "my_rule", temperature=0.6), [row])  # of another setting
+    artefact = figure2.make(planned(tmp_path, "figure2", [own, make_cell(tmp_path, "standard"), colder]))
+    frame = artefact.tables[0].frame
+    assert set(frame.temperature[frame.context.notna()]) == {1.0} and len(artefact.tables[1].frame) == 4
     notes = " ".join(artefact.tables[0].notes)
     assert "of the my rule rule" in notes
     assert "<code>a word in ``code`` and *more*</code>." in inline(notes)
