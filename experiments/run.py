@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hydra import compose
 from hydra._internal.callbacks import Callbacks
@@ -23,7 +22,6 @@ from hydra.types import HydraContext
 from analysis.load import elsewhere, read_plan
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
-from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
 from experiments.grid import AD_HOC, Part, cells_of, digest, hydra_here, left_out, parts_of
 from experiments.publish import following
@@ -62,12 +60,10 @@ def sweep(arguments: Sequence[str]) -> bool:
     launch = _launcher(arguments)
     parts = _possible(parts_of(arguments))
     cells = [cell for part in parts for cell in part.cells]
-    _check(cells)
     wanted = _missing_trees(cells)
     complete, pending = _by_state(cells)
     _say_what_is_ignored(arguments, cells, bool(wanted))
     if waiting := [*pending, *(cell for sharing in wanted.values() for cell in sharing)]:
-        _check_folder(cells[0])
         check_cells(waiting)
         rehearse_cells(waiting)
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
@@ -77,7 +73,8 @@ def sweep(arguments: Sequence[str]) -> bool:
             write_plan(part, arguments)
     except OSError as error:
         if waiting:
-            raise
+            folder = f"results folder {cells[0].config['results']} cannot be written ({error.strerror})"
+            raise InvalidInput(f"{folder}; give another: results=FOLDER") from error
         sys.stderr.write(f"note: the plan stays as it is, since it cannot be written ({error.strerror})\n")
     if wanted:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
@@ -175,48 +172,6 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
         (complete if status.state == "done" else pending).append(cell)
     return complete, pending
-
-
-def _check(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for what needs neither a model nor torch to know.
-
-    Small data sets that cannot be read or have too few prompts, trees that are too large or whose files
-    cannot be used, rules without a file.
-    """
-    built: list[Any] = []
-    for cell in cells:
-        data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
-        module, _, name = str(data["_target_"]).rpartition(".")
-        is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
-        is_made = "fingerprint" in data  # of text of this machine
-        if (is_small or is_made) and (data, count) not in built:
-            built.append((data, count))
-            dataset = build(data)
-            (dataset.check if is_made else dataset.prompts)(count)
-        rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
-        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
-            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
-        tree, path = cell.config["tree"], cell.tree_file
-        if "tree" not in cell.labels or not cell.has_tree or tree in built:
-            continue
-        target = str(tree.get("_target_", ""))
-        if target == "experiments.configurations.load" and path:
-            check_settings(path, cell.config)
-        elif target.startswith("resispec.trees.") and (path is None or path.suffix != ".pt"):
-            built.append(tree)  # without torch
-            build(tree)
-
-
-def _check_folder(cell: Cell) -> None:
-    """Raise InvalidInput unless cells can be written beside this one."""
-    folder = Path(cell.config["results"]) / "raw" / cell.config["profile"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"\0" * 4096)
-    except OSError as error:
-        reason = f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
-        raise InvalidInput(reason) from error
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:

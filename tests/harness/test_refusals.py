@@ -104,7 +104,6 @@ def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(runner, "write_plan", refuse)
-    monkeypatch.setattr(runner.tempfile, "TemporaryFile", lambda **_: refuse())
     done = run(*command)
     note, last = messages(done.stderr)
     assert note == "note: the plan stays as it is, since it cannot be written (Read-only file system)"
