@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, resource_tracker
@@ -37,8 +37,19 @@ LINES_S = 30.0  # between lines of progress where there is no terminal
 STOP_S = 10.0  # for processes to end after they were asked to
 STOPS = {signal.SIGINT, signal.SIGTERM}
 
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["experiments.worker"])
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["experiments.worker"])
+
+
+@contextmanager
+def unstopped() -> Iterator[None]:
+    """Start processes, or the server that forks them, with signals to stop blocked: the parent stops them."""
+    resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 @dataclass(eq=False)
@@ -63,17 +74,13 @@ class Job:
     process: Any = None
 
     def start(self, report: Report) -> None:
-        """Start the process, with signals to stop blocked: its parent alone stops it."""
+        """Start the process."""
         self._report, self._reasons = report, list[str]()
-        self.channel, sending = _PROCESSES.Pipe(duplex=False)
-        self.process = _PROCESSES.Process(target=_live, args=(self.work, sending))
-        resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-        try:
+        self.channel, sending = PROCESSES.Pipe(duplex=False)
+        self.process = PROCESSES.Process(target=_live, args=(self.work, sending))
+        with unstopped():
             self.process.start()
             sending.close()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def read(self) -> bool:
         """Pass on one message, waiting for it; False once the process has ended and nothing is left."""

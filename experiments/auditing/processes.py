@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +16,7 @@ from tqdm import tqdm
 
 from experiments.auditing.evidence import Candidate, JudgedVerifier, audit
 from experiments.auditing.material import Material, gather
-from experiments.scheduler import follow_parent
+from experiments.scheduler import PROCESSES, follow_parent, unstopped
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 
@@ -33,13 +32,9 @@ def audit_all(
     Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
     is raised here, an interrupt included, ends these processes at once.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.auditing.processes"])
-    # Processes inherit from the server that Ctrl-C is for this process alone, which ends them.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    forkserver.ensure_running()
-    signal.signal(signal.SIGINT, handler)
-    pool = ProcessPoolExecutor(2 if config["device"] == "cpu" else 1, context, _prepare, (config, texts))
+    with unstopped():
+        forkserver.ensure_running()
+    pool = ProcessPoolExecutor(2 if config["device"] == "cpu" else 1, PROCESSES, _prepare, (config, texts))
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(one,) for one in chosen])]
         rows = [(one, draws) for one, supported in zip(chosen, kinds, strict=True) for draws in supported]
