@@ -18,7 +18,7 @@ from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from experiments.cli import axes_of, explained, run_single
+from experiments.cli import axis_of, run_single
 from experiments.schema import check_values, unlabelled
 from resispec.errors import InvalidInput
 
@@ -60,15 +60,14 @@ def settings() -> list[dict[str, Any]]:
     """The resolved configurations, one for each data set: the chosen one, or all of the profile's."""
     hydra = HydraConfig.get()
     chosen = hydra.runtime.choices.get("dataset")
-    datasets = [chosen] if chosen else axes_of(hydra.runtime.choices["profile"])["datasets"]
     kept = [override for override in hydra.overrides.task if not override.startswith("dataset=")]
     configs = []
-    for name in datasets:
-        with explained():
-            config: Any = OmegaConf.to_container(compose("audit", [*kept, f"dataset={name}"]), resolve=True)
+    for name in [chosen] if chosen else axis_of(compose("audit", kept), "datasets"):
+        composed = compose("audit", [*kept, f"dataset={name}"])
+        unlabelled(composed)
+        config: Any = OmegaConf.to_container(composed, resolve=True)
         if not config["pair"]:
             raise InvalidInput("pair must be given, like pair=embedded")
-        unlabelled(config)
         check_values(config)
         if not config["temperature"]:
             reason = "greedy tokens are no samples, and those of decoder=autoregressive whatever the verifier"

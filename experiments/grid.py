@@ -12,14 +12,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -27,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from analysis import SLICE
 from analysis.labels import Label
 from experiments.cell import Cell, file_name
-from experiments.cli import explained, unknown
+from experiments.cli import explained, hydra_here, unknown
 from experiments.schema import CONF, check_values, unlabelled
 from resispec.errors import InvalidInput
 
@@ -53,7 +52,7 @@ class Part:
 
     name: str
     cells: list[Cell] = field(default_factory=list)
-    sources: set[Path] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
     lacks: str = ""
     digest: str = ""
 
@@ -101,13 +100,6 @@ class Composition:
     choices: Mapping[str, str]
     sweep: Mapping[str, Any]
     parts: Mapping[str, Mapping[str, Any]]
-
-
-def hydra_here() -> AbstractContextManager[Any]:
-    """Hydra as the command line set it up, or set up for our own folder."""
-    if GlobalHydra.instance().is_initialized():
-        return nullcontext()
-    return initialize_config_dir(str(CONF), version_base="1.3")
 
 
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
@@ -214,7 +206,7 @@ def _fill(
                 f"two cells of this sweep are both called {cell}; sweep over values that names show"
             )
         names = ["run", *(f"{group}/{option}" for group, option in whole.choices.items())]
-        part.sources |= {path for name in names if (path := CONF / f"{name}.yaml").is_file()}
+        part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
     part.cells = list(cells.values())  # what the decoder does not use makes no other cell
     return part
 
@@ -289,8 +281,7 @@ def _fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
 
 def _options(key: str, value: Any) -> list[str]:
     """The values of a key of a sweep in a file: a list's, those of Hydra's syntax for sweeps, or the one."""
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value)
+    value = _content(value)
     if isinstance(value, list):
         return [_text(one) for one in value]
     return values(_parsed(f"{key}={value if isinstance(value, str) else _text(value)}"))
@@ -400,7 +391,7 @@ def cell_of(
         config.pop("part", None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
     counted = [*used, *(name for name in values_ if name not in ("tree", "verifier"))]
-    for name, value in _leaves({name: values_[name] for name in counted}).items():
+    for name, value in leaves({name: values_[name] for name in counted}).items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=VALUE")
     check_values(values_)
@@ -420,10 +411,10 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     stored = _option(group, choice, is_plain=False)
     if stored is None:
         return Label(choice)
-    before = _leaves(stored)
+    before = leaves(stored)
     differing = {
         key: value
-        for key, value in _leaves(_content(node)).items()
+        for key, value in leaves(_content(node)).items()
         if not key.endswith("_target_") and before.get(key) != value and "${" not in str(value)
     }
     if choice == "custom" and (CONF / group / f"{differing.get('name')}.yaml").is_file():
@@ -431,10 +422,11 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     return Label(choice, {key: _short(value) for key, value in sorted(differing.items())})
 
 
-def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Values of a nested configuration by their keys, like sampling.max_length."""
     if not isinstance(node, Mapping):
         return {prefix.removesuffix("."): node}
-    return {name: value for key in node for name, value in _leaves(node[key], f"{prefix}{key}.").items()}
+    return {name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()}
 
 
 def _short(value: Any) -> Any:

@@ -10,7 +10,6 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hydra import compose
 from hydra._internal.callbacks import Callbacks
@@ -23,16 +22,13 @@ from analysis.load import elsewhere, read_plan
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
 from experiments.doctor.checks import check_cells
-from experiments.grid import AD_HOC, Part, cells_of, digest, hydra_here, left_out, parts_of
+from experiments.grid import AD_HOC, Part, cells_of, digest, left_out, parts_of
 from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
 from experiments.store import CellStore, plan_path, write_plan
 from resispec.errors import InvalidInput, first_line
-
-if TYPE_CHECKING:
-    from experiments.tasks.base import Task  # tasks need torch
 
 
 def main() -> int:
@@ -104,7 +100,7 @@ def _launcher(arguments: Sequence[str]) -> Launch:
     if not any(line.startswith("hydra") for line in arguments):
         return run_cells
     own = [line for line in arguments if line.startswith(("hydra", "results="))]
-    with hydra_here(), cli.explained():
+    with cli.hydra_here(), cli.explained():
         config = compose("run", own, return_hydra_config=True)
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
         for key in [line.partition("=")[0] for line in own if line.startswith("hydra.")]:
@@ -112,7 +108,7 @@ def _launcher(arguments: Sequence[str]) -> Launch:
         return run_cells
 
     def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:
-        with hydra_here():
+        with cli.hydra_here():
             context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
             launcher = Plugins.instance().instantiate_launcher(
                 hydra_context=context, task_function=run_job, config=config
@@ -246,7 +242,7 @@ def _decodes(cell: Cell) -> bool:
 
 def _report(cell: Cell) -> str:
     """A task's own words about the rows of a complete cell."""
-    task: Task = build(cell.config["task"])
+    task = build(cell.config["task"])
     facts = task.progress(CellStore(cell.folder).rows(task.row))
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
 from resispec.errors import InvalidInput
@@ -120,12 +120,11 @@ _PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float1
 _PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
-def unlabelled(config: Any) -> None:
+def unlabelled(config: DictConfig) -> None:
     """Leave out of the groups' nodes what tables print for them, which is no part of a cell."""
     for group in ("pair", "dataset", "decoder", "tree", "verifier"):
         if config.get(group):
-            if OmegaConf.is_config(config):
-                OmegaConf.set_struct(config[group], False)
+            OmegaConf.set_struct(config[group], False)
             config[group].pop("label", None)
 
 

@@ -7,7 +7,6 @@ says which cells a sweep asked for, for analysis to read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import shutil
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED, Status, read_status
+from analysis.load import SEALED, Status, digest, read_status
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, sealed, write_atomically, write_json
 
@@ -36,7 +35,6 @@ CELL, PROVENANCE, ROWS = SEALED
 STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
 NO_TREE = "no-tree"
 """In a plan, in place of a cell's id while its tree is not found."""
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,11 @@ class CellStore:
 
     def rows(self, row_type: type[RowT]) -> list[RowT]:
         """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
-        rows = []
-        for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
-            if (row := parse(line, row_type)) is None:
-                where = f"cell {self.folder.name}: {ROWS} line {number}"
-                raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
-            rows.append(row)
+        lines = (self.folder / ROWS).read_text(encoding="utf-8").splitlines()
+        rows = [parse(line, row_type) for line in lines]
+        if None in rows:
+            where = f"cell {self.folder.name}: {ROWS} line {rows.index(None) + 1}"
+            raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
         return rows
 
 
@@ -168,10 +165,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
         "part": part.plan_part,
         "profile": part.cells[0].config["profile"],
         "command": f"python -m experiments.run {shlex.join(command)}".strip(),
-        "sources": {
-            source.relative_to(ROOT).as_posix(): hashlib.sha256(source.read_bytes()).hexdigest()
-            for source in sorted(part.sources)
-        },
+        "sources": {name: digest(name) for name in sorted(part.sources)},
         "cells": [entry_of(cell) for cell in part.cells],
     }
     write_json(path, sealed(content))

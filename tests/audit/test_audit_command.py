@@ -1,15 +1,18 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
+import sys
 
 import pytest
 from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
+from hydra.core.hydra_config import HydraConfig
 
 from experiments import audit
+from experiments.audit import settings
 from experiments.auditing import evidence, processes
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import gather
-from experiments.cli import axes_of, with_implied
+from experiments.cli import run_single
 from experiments.grid import cells_of
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
@@ -56,16 +59,23 @@ def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path,
     assert "Traceback" not in printed.err
 
 
-def test_the_profile_decides_the_pair_and_the_data_sets():
-    implied = {"pair": "pairs"}
-    for given, wanted in (
-        (["profile=embedded"], ["profile=embedded", "pair=embedded"]),
-        (["--cfg", "job", "profile=paper"], ["--cfg", "job", "profile=paper", "pair=llama2_7b__jf68m"]),
-        (["profile=paper", "pair=embedded"], ["profile=paper", "pair=embedded"]),
-        (["profile=nope"], ["profile=nope"]),
-    ):
-        assert with_implied(given, implied) == wanted
-    assert axes_of("paper")["datasets"] == ["cnn_dm", "openwebtext", "c4"] and axes_of("nope") == {}
+def test_the_profile_decides_the_pair_and_the_data_sets(monkeypatch, capsys):
+    seen = []
+
+    def job(_):
+        choices, repositories = (
+            HydraConfig.get().runtime.choices,
+            [one["dataset"].get("repo") for one in settings()],
+        )
+        seen.append((choices["pair"], len(repositories), repositories[-1]))
+
+    for given in (["profile=embedded"], ["profile=paper"], ["profile=paper", "pair=embedded", "dataset=c4"]):
+        monkeypatch.setattr(sys, "argv", ["audit", *given])
+        assert run_single(job, "audit", {"pair": "pairs"}) == 0
+    c4 = "allenai/c4"
+    assert seen == [("embedded", 3, None), ("llama2_7b__jf68m", 3, c4), ("embedded", 1, c4)]
+    code, printed = run_command(monkeypatch, capsys, "--cfg", "job", "profile=paper")
+    assert code == 0 and "target: meta-llama/Llama-2-7b-hf" in printed.out
 
 
 def test_an_audit_of_the_papers_profile_asks_for_the_papers_models(monkeypatch, capsys):
