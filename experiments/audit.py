@@ -12,21 +12,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
+from experiments.cell import build
 from experiments.cli import axis_of, run_single
 from experiments.schema import check_values, unlabelled
 from resispec.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from experiments.auditing.evidence import Candidate
 
-
-def run_audit(_config: DictConfig) -> None:
+def run_audit(_config: dict[str, Any]) -> None:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
     Raises InvalidInput, after all of that, when a baseline is found otherwise than without a bias.
@@ -34,6 +32,7 @@ def run_audit(_config: DictConfig) -> None:
     choices, configs = HydraConfig.get().runtime.choices, settings()
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import markdown, write
+    from experiments.auditing.evidence import candidates
     from experiments.auditing.processes import audit_all
     from experiments.auditing.table import table_of
     from resispec.audit.verdict import Finding
@@ -76,21 +75,8 @@ def settings() -> list[dict[str, Any]]:
     return configs
 
 
-def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]:
-    """The verifier that was chosen, or every registered one."""
-    from experiments.auditing.evidence import Candidate
-    from resispec.verifiers import available
-
-    if choice:
-        return [Candidate(config["verifier"].get("name", choice), config["verifier"])]
-    target = "resispec.verifiers.get_verifier"
-    return [Candidate(name, {"_target_": target, "name": name}) for name in available()]
-
-
 def texts_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """The documents on which verifiers decode; the embedded pair is trained first if it is absent."""
-    from experiments.cell import build
-
     texts = []
     for config in configs:
         first, count = config["first_prompt"], config["num_prompts"]

@@ -20,7 +20,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from analysis.cli import chosen_profile
@@ -106,8 +106,8 @@ def completed(overrides: Sequence[str]) -> list[str]:
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
 
 
-def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
-    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line and hand it to a job.
+def compose_and(job: Callable[[Any], None], config_name: str) -> None:
+    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and hand its values to a job.
 
     What the command line asks Hydra to show is shown instead.
     """
@@ -117,7 +117,7 @@ def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
         try:
             with explained():
                 unlabelled(config)
-                job(config)
+                job(OmegaConf.to_container(config, resolve=True))
         except (InvalidInput, OSError) as error:  # Hydra would print the overrides before it
             errors.append(error)
 
@@ -133,7 +133,7 @@ def hydra_here() -> AbstractContextManager[Any]:
     return initialize_config_dir(str(CONF), version_base="1.3")
 
 
-def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Mapping[str, str]) -> int:
+def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[str, str]) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
     config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen where the

@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -88,20 +88,6 @@ def left_out(parts: Iterable[Part]) -> dict[str, str]:
     return {lack: ", ".join(found) for lack, found in names.items()}
 
 
-@dataclass(frozen=True)
-class Composition:
-    """A configuration that Hydra composed.
-
-    config: the job's own, which several points share. choices: group -> option. sweep, parts: of its
-    experiment, key -> value or values.
-    """
-
-    config: DictConfig
-    choices: Mapping[str, str]
-    sweep: Mapping[str, Any]
-    parts: Mapping[str, Mapping[str, Any]]
-
-
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
     """The cells that a command line asks for, in order, each once.
 
@@ -149,15 +135,15 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
     artefact, _, only = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
-    whole = _composed((chosen, *_fixed(profile)))
+    config, choices = _composed((chosen, *_fixed(profile)))
     given = {override.get_key_element() for override in overrides}
-    of_profile = _content(whole.config.artefacts)
+    sweep, parts, of_profile = (_content(config[key]) for key in ("sweep", "parts", "artefacts"))
     named = [only] if only else wanted
-    for part_name in named or whole.parts or [""]:
-        if part_name and not whole.parts:
+    for part_name in named or parts or [""]:
+        if part_name and not parts:
             raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
-        if part_name and part_name not in whole.parts:
-            raise unknown(f"part of {artefact}", part_name, whole.parts)
+        if part_name and part_name not in parts:
+            raise unknown(f"part of {artefact}", part_name, parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)
         skippable = [artefact] * skips + [part.name] * bool(part_name)
         if not named and any(name in of_profile and of_profile[name] is None for name in skippable):
@@ -165,18 +151,18 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
             yield part
             continue
         lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
-        swept = {**whole.sweep, **(whole.parts[part_name] if part_name else {})}
+        swept = sweep | (parts[part_name] if part_name else {})
         for key in dict.fromkeys((artefact, part.name)):
             swept |= of_profile.get(key) or {}
         swept = {key: value for key, value in swept.items() if key not in given}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
-                swept[key] = OmegaConf.select(whole.config, value[2:-1])
+                swept[key] = OmegaConf.select(config, value[2:-1])
                 part.lacks = part.lacks or value[2:-1] * (swept[key] is None)
         if part.lacks and not skips:
             raise InvalidInput(
                 f"{EXPERIMENT} {part.name!r} needs {part.lacks}, which "
-                f"conf/profile/{whole.choices['profile']}.yaml does not give; "
+                f"conf/profile/{choices['profile']}.yaml does not give; "
                 f"allowed: a profile that gives it, or {part.lacks}=VALUE"
             )
         yield part if part.lacks else _fill(part, lines, swept, overrides)
@@ -198,14 +184,14 @@ def _fill(
     for point in itertools.product(*axes.values()):
         options = (f"{key}={value}" for key, value in zip(axes, point, strict=True))
         lines = (*chosen, *_fixed(overrides), *options)
-        whole = _composed(lines)
-        cell = cell_of(whole.config, whole.choices, varied, lines)
+        config, choices = _composed(lines)
+        cell = cell_of(config, choices, varied, lines)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
         if twin.determining != cell.determining:
             raise InvalidInput(
                 f"two cells of this sweep are both called {cell}; sweep over values that names show"
             )
-        names = ["run", *(f"{group}/{option}" for group, option in whole.choices.items())]
+        names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
         part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
     part.cells = list(cells.values())  # what the decoder does not use makes no other cell
     return part
@@ -302,8 +288,8 @@ def _parsed(line: str) -> Override:
 # --- one point
 
 
-def _composed(lines: Sequence[str]) -> Composition:
-    """The configuration of one point: no override is a sweep.
+def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The configuration of one point, and the option of every group: no override is a sweep.
 
     Hydra composes it for the groups, once for all points that share them; values are set in it afterwards, as
     Hydra does, too. Most points differ only in groups that set their own node alone, which is exchanged: that
@@ -312,28 +298,27 @@ def _composed(lines: Sequence[str]) -> Composition:
     overrides = [_parsed(line) for line in lines]
     groups = {o.input_line: o for o in overrides if _is_composed(o)}
     plain = {o.input_line: (o.key_or_group, str(o.value())) for o in groups.values() if _is_plain(o)}
-    base = _compose(tuple(line for line in groups if line not in plain))
+    base, choices = _compose(tuple(line for line in groups if line not in plain))
     exchanged = {str(group): option for group, option in plain.values()}
-    if any(_option(group, base.choices[group]) != _content(base.config[group]) for group in exchanged):
-        base, exchanged = _compose(tuple(groups)), {}  # something else sets values in the node
-    config = copy.deepcopy(base.config)
+    if any(_option(group, choices[group]) != _content(base[group]) for group in exchanged):
+        (base, choices), exchanged = _compose(tuple(groups)), {}  # something else sets values in the node
+    config = copy.deepcopy(base)
     for group, option in exchanged.items():
         config[group] = _option(group, option)
     for override in overrides:
         if not _is_composed(override):
             OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
-    return replace(base, config=config, choices={**base.choices, **exchanged})
+    return config, choices | exchanged
 
 
 @lru_cache(maxsize=1024)
-def _compose(lines: tuple[str, ...]) -> Composition:
-    """Hydra's own composition."""
+def _compose(lines: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    """Hydra's own composition, and the option of every group."""
     whole = compose("run", list(lines), return_hydra_config=True)
     choices = {group: option for group, option in whole.hydra.runtime.choices.items() if option}
     with flag_override(whole, ["struct", "readonly"], False):
         del whole["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
-        sweep, parts = _content(whole.pop("sweep", {})), _content(whole.pop("parts", {}))
-    return Composition(whole, choices, sweep, parts)
+    return whole, choices
 
 
 def _is_composed(override: Override) -> bool:
@@ -388,7 +373,8 @@ def cell_of(
             path = path.replace(f"{{{name}}}", file_name(labels[name]))
         config.tree.path = path
     with flag_override(config, ["struct", "readonly"], False):
-        config.pop("part", None)
+        for name in ("part", "sweep", "parts"):
+            config.pop(name, None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
     counted = [*used, *(name for name in values_ if name not in ("tree", "verifier"))]
     for name, value in leaves({name: values_[name] for name in counted}).items():

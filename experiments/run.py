@@ -88,12 +88,8 @@ def sweep(arguments: Sequence[str]) -> bool:
     return len(complete) == num_cells
 
 
-Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]
-"""Runs cells: gets them, the size of the whole sweep, and what to call with a cell that is done."""
-
-
-def _launcher(arguments: Sequence[str]) -> Launch:
-    """The processes of this machine, or the launcher of Hydra's that the command line names.
+def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
+    """What runs cells, see `run_cells`: this machine, or the launcher of Hydra's that the command line names.
 
     Raises InvalidInput for one that does not exist, or does not know a value that it is given.
     """
@@ -142,10 +138,7 @@ def run_job(_config: object) -> None:
 
 
 def _possible(parts: Sequence[Part]) -> list[Part]:
-    """The parts that have cells; one line for what the profile lacks for others.
-
-    Raises InvalidInput when there is none.
-    """
+    """The parts that have cells, with a line for what others lack. Raises InvalidInput when there is none."""
     lines = [f"the profile gives no {key}: left out {names}" for key, names in left_out(parts).items()]
     possible = [part for part in parts if part.cells]
     if not possible:

@@ -177,10 +177,7 @@ def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) ->
 
 
 def jobs_of(config: Mapping[str, Any]) -> int:
-    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
-
-    On an accelerator it is one.
-    """
+    """How many cells run at a time: `jobs`, as far as this process has cores; one on an accelerator."""
     if config["device"] != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
+from resispec import smollm2
+from resispec.embedded.pairs import inflated_fingerprint, pair_fingerprint
+from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe
 from resispec.errors import InvalidInput
 from resispec.sampling import Warp
+from resispec.smollm2.questions import QUESTIONS_RECIPE
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 CHAT = "chat"
@@ -174,24 +177,15 @@ def _value(config: dict[str, Any], key: str) -> Any:
     return config[group].get(name) if name else config.get(group)
 
 
-def _fingerprint(kind: str, *options: Any) -> str:
-    """The identity of what is made on this machine, by what it is made from."""
-    from resispec import smollm2
-    from resispec.embedded import pairs, recipe
-    from resispec.smollm2.questions import QUESTIONS_RECIPE
-
-    of_kind: dict[str, Callable[..., str]] = {
-        "embedded_text": recipe.TEXT_RECIPE.key,
-        "embedded_pair": pairs.pair_fingerprint,
-        "embedded_eagle": lambda *options: recipe.drafter_recipe(*options).key(),
-        "inflated_pair": pairs.inflated_fingerprint,
-        "smollm2_pair": smollm2.pair_fingerprint,
-        "smollm2_questions": QUESTIONS_RECIPE.key,
-    }
-    return of_kind[kind](*options)
-
-
-_EMBEDDED = ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair")
-for _kind in (*_EMBEDDED, "smollm2_pair", "smollm2_questions"):
-    OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
+FINGERPRINTS: dict[str, Callable[..., str]] = {
+    "embedded_text": TEXT_RECIPE.key,
+    "embedded_pair": pair_fingerprint,
+    "embedded_eagle": lambda *options: drafter_recipe(*options).key(),
+    "inflated_pair": inflated_fingerprint,
+    "smollm2_pair": smollm2.pair_fingerprint,
+    "smollm2_questions": QUESTIONS_RECIPE.key,
+}
+"""Resolvers of the identity of what is made on this machine, by what it is made from."""
+for _name, _fingerprint in FINGERPRINTS.items():
+    OmegaConf.register_new_resolver(_name, _fingerprint, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

@@ -68,10 +68,7 @@ class Material:
 
 @torch.inference_mode()
 def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
-    """Wide laws, and laws and prompts of a configuration's pair.
-
-    Raises InvalidInput when the pair has no draft model.
-    """
+    """Wide laws, and laws and prompts of a configuration's pair. Raises InvalidInput without a draft."""
     pair: Pair = build(config["pair"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     length, template = config["prompt_tokens"], config["prompt_template"]

@@ -63,10 +63,7 @@ class Shapes(ComparisonTask):
     topologies: Sequence[Sequence[int]]
 
     def methods(self, workload: Workload) -> list[Method]:
-        """A method for every topology.
-
-        Raises InvalidInput for draws whose first siblings are not those of fewer siblings.
-        """
+        """A method for every topology. Raises InvalidInput for draws that cannot be cut."""
         draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
         if not draws.can_be_cut:
             allowed = ", ".join(kind for kind in Draws if kind.can_be_cut)
@@ -76,10 +73,7 @@ class Shapes(ComparisonTask):
 
 @dataclass(frozen=True)
 class Configurations(ComparisonTask):
-    """Expected tokens a step of every configuration; the cell's own decoder plays no part.
-
-    configurations: as `Configuration.facts`.
-    """
+    """Expected tokens a step of configurations, given as `facts`; the cell's own decoder plays no part."""
 
     configurations: Sequence[Mapping[str, Any]]
 
