@@ -164,10 +164,7 @@ def axis_of(config: DictConfig, axis: str) -> list[str]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line.
-
-    It says what is wrong, what is allowed, and the nearest name.
-    """
+    """Turn what Hydra raises into InvalidInput of one line: what is wrong, allowed, and the nearest name."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:

@@ -198,10 +198,7 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
 
 
 def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
-    """Write `results/PROFILE/sweeps/NAME.csv` of what a run asked for, and print its table on stdout.
-
-    One line says what is wrong where there is no table.
-    """
+    """Write results/PROFILE/sweeps/NAME.csv of what was asked for, and print it, or why there is none."""
     from analysis import sweep  # needs pandas, and no run waits for it before its cells
 
     config, name = parts[0].cells[0].config, _name(parts)

@@ -132,10 +132,7 @@ def unlabelled(config: DictConfig) -> None:
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value outside of its range, and for a path that is not there.
-
-    Only what can be known without a model is checked.
-    """
+    """Raise InvalidInput for the first value out of range, and for a path that is not there."""
     Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)

@@ -54,10 +54,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """The ground of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
-
-    seed: of all random numbers.
-    """
+    """Nodes by name, some "recorded" from a pair, prompts of that pair, and the seed of random numbers."""
 
     pair: Pair
     sampling: Sampling

@@ -48,10 +48,7 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers of a model. kv_width: keys of a cached position and layer; it has as many values.
-
-    source: where the size is from, for a line.
-    """
+    """Numbers of a model. kv_width: keys, and values, of a cached position and layer. source: of its size."""
 
     parameters: int
     layers: int
