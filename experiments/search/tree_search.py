@@ -203,7 +203,7 @@ def draft_model(draws: str) -> dict[str, Any]:
 
 
 def means(rows: Sequence[Any], name: str) -> list[Value]:
-    """Means over prefixes, and their standard errors over prompts, of a list that `PrefixRow`s hold as sums."""
+    """Means over prefixes, with standard errors over prompts, of a list that `PrefixRow`s hold as sums."""
     sums = np.array([getattr(row, name) for row in rows])
     counts = np.array([row.num_prefixes for row in rows])
     mean = sums.sum(0) / counts.sum()
