@@ -58,10 +58,10 @@ def sweep(arguments: Sequence[str]) -> bool:
     cells = [cell for part in parts for cell in part.cells]
     wanted = _missing_trees(cells)
     complete, pending = _by_state(cells)
-    _say_what_is_ignored(arguments, cells, bool(wanted))
     if waiting := [*pending, *(cell for sharing in wanted.values() for cell in sharing)]:
         check_cells(waiting)
         rehearse_cells(waiting)
+    _say_what_is_ignored(arguments, cells, bool(wanted))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
     try:
