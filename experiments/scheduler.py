@@ -147,10 +147,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files, as many at a time as `jobs` says.
-
-    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
-    """
+    """Search for tree files -> cells that need them, `jobs` at a time; a failure is a line, and no file."""
 
     def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
         why = "; ".join(reasons) or _how(code)

@@ -119,10 +119,7 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """Every artefact, and the sum of all, in which a cell that several ask for counts once.
-
-    Times are for as many workers as are at work now, at least one.
-    """
+    """Every artefact, and the sum with each cell once; times are for the workers now at work, or for one."""
     plans, raw = results / profile / "plans", results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     swept = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []

@@ -64,10 +64,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A repository, or a local place instead. kind: "model" or "dataset".
-
-    folder: of a data set, that of the files which are read; "" for all.
-    """
+    """A "model" or "dataset" of a hub, or a local place. folder: of a data set, what is read; "" for all."""
 
     kind: str
     name: str

@@ -55,10 +55,7 @@ class ComparisonTask(CountedTask):
 
 @dataclass(frozen=True)
 class Shapes(ComparisonTask):
-    """Expected tokens a step of every topology with the cell's verifier and the draws of its decoder.
-
-    topologies: each as the list of its nodes' parents.
-    """
+    """Expected tokens a step of topologies, lists of parents, with the cell's verifier and its draws."""
 
     topologies: Sequence[Sequence[int]]
 
