@@ -89,7 +89,7 @@ def sweep(arguments: Sequence[str]) -> bool:
 
 
 def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
-    """What runs cells, see `run_cells`: this machine, or the launcher of Hydra's that the command line names.
+    """The function that runs cells, as `run_cells` does: it, or that of the launcher that Hydra is told to use.
 
     Raises InvalidInput for one that does not exist, or does not know a value that it is given.
     """
