@@ -89,7 +89,7 @@ def sweep(arguments: Sequence[str]) -> bool:
 
 
 def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
-    """The function that runs cells, as `run_cells` does: it, or that of the launcher that Hydra is told to use.
+    """The function that runs cells: `run_cells`, or one for the launcher that the command line names.
 
     Raises InvalidInput for one that does not exist, or does not know a value that it is given.
     """
