@@ -12,21 +12,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
-from experiments.cli import axes_of, explained, run_single
+from experiments.cell import build
+from experiments.cli import axis_of, run_single
 from experiments.schema import check_values, unlabelled
+from resispec.data import Prompt
 from resispec.errors import InvalidInput
 
-if TYPE_CHECKING:
-    from experiments.auditing.evidence import Candidate
 
-
-def run_audit(_config: DictConfig) -> None:
+def run_audit(_config: dict[str, Any]) -> None:
     """Audit, print, and write results/PROFILE/audit.{csv,md} when every verifier was audited.
 
     Raises InvalidInput, after all of that, when a baseline is found otherwise than without a bias.
@@ -34,13 +33,14 @@ def run_audit(_config: DictConfig) -> None:
     choices, configs = HydraConfig.get().runtime.choices, settings()
     # What follows imports torch, which takes seconds; wrong input was refused before.
     from analysis.table import markdown, write
+    from experiments.auditing.evidence import candidates
     from experiments.auditing.processes import audit_all
     from experiments.auditing.table import table_of
     from resispec.audit.verdict import Finding
     from resispec.verifiers import BASELINES
 
     config = configs[0]
-    audits = audit_all(candidates(config, choices.get("verifier")), config, texts_of(configs))
+    audits = audit_all(candidates(config, choices.get("verifier")), config, documents_of(configs))
     table = table_of(audits, config, choices["pair"])
     judged = [(f"{one.name}, {one.draws}", one.judgement) for one in audits]
     lines = [f"{name}: {judgement.finding}: {'; '.join(judgement.reasons)}" for name, judgement in judged]
@@ -60,15 +60,14 @@ def settings() -> list[dict[str, Any]]:
     """The resolved configurations, one for each data set: the chosen one, or all of the profile's."""
     hydra = HydraConfig.get()
     chosen = hydra.runtime.choices.get("dataset")
-    datasets = [chosen] if chosen else axes_of(hydra.runtime.choices["profile"])["datasets"]
     kept = [override for override in hydra.overrides.task if not override.startswith("dataset=")]
     configs = []
-    for name in datasets:
-        with explained():
-            config: Any = OmegaConf.to_container(compose("audit", [*kept, f"dataset={name}"]), resolve=True)
+    for name in [chosen] if chosen else axis_of(compose("audit", kept), "datasets"):
+        composed = compose("audit", [*kept, f"dataset={name}"])
+        unlabelled(composed)
+        config: Any = OmegaConf.to_container(composed, resolve=True)
         if not config["pair"]:
             raise InvalidInput("pair must be given, like pair=embedded")
-        unlabelled(config)
         check_values(config)
         if not config["temperature"]:
             reason = "greedy tokens are no samples, and those of decoder=autoregressive whatever the verifier"
@@ -77,26 +76,13 @@ def settings() -> list[dict[str, Any]]:
     return configs
 
 
-def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]:
-    """The verifier that was chosen, or every registered one."""
-    from experiments.auditing.evidence import Candidate
-    from resispec.verifiers import available
-
-    if choice:
-        return [Candidate(config["verifier"].get("name", choice), config["verifier"])]
-    target = "resispec.verifiers.get_verifier"
-    return [Candidate(name, {"_target_": target, "name": name}) for name in available()]
-
-
-def texts_of(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+def documents_of(configs: Sequence[Mapping[str, Any]]) -> list[Prompt]:
     """The documents on which verifiers decode; the embedded pair is trained first if it is absent."""
-    from experiments.cell import build
-
-    texts = []
+    documents: list[Prompt] = []
     for config in configs:
         first, count = config["first_prompt"], config["num_prompts"]
-        texts += [prompt.text for prompt in build(config["dataset"]).prompts(first + count)[first:]]
-    return texts
+        documents += build(config["dataset"]).prompts(first + count)[first:]
+    return documents
 
 
 if __name__ == "__main__":

@@ -10,12 +10,14 @@ import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import version
 from typing import Any
 
 import hydra
+from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
@@ -104,8 +106,8 @@ def completed(overrides: Sequence[str]) -> list[str]:
     return lines if has_profile else [*lines, f"profile={chosen_profile()}"]
 
 
-def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
-    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line and hand it to a job.
+def compose_and(job: Callable[[Any], None], config_name: str) -> None:
+    """Have Hydra compose conf/CONFIG_NAME.yaml by this process's command line, and hand its values to a job.
 
     What the command line asks Hydra to show is shown instead.
     """
@@ -113,8 +115,9 @@ def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
 
     def guarded(config: DictConfig) -> None:
         try:
-            unlabelled(config)
-            job(config)
+            with explained():
+                unlabelled(config)
+                job(OmegaConf.to_container(config, resolve=True))
         except (InvalidInput, OSError) as error:  # Hydra would print the overrides before it
             errors.append(error)
 
@@ -123,7 +126,14 @@ def compose_and(job: Callable[[DictConfig], None], config_name: str) -> None:
         raise errors[0]
 
 
-def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Mapping[str, str]) -> int:
+def hydra_here() -> AbstractContextManager[Any]:
+    """Hydra as the command line set it up, or set up for our own folder."""
+    if GlobalHydra.instance().is_initialized():
+        return nullcontext()
+    return initialize_config_dir(str(CONF), version_base="1.3")
+
+
+def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[str, str]) -> int:
     """Run `job` on the configuration that this process's command line composes; return the exit code.
 
     config_name: a file of conf/. implied: group -> axis of the profile whose first option is chosen where the
@@ -131,38 +141,30 @@ def run_single(job: Callable[[DictConfig], None], config_name: str, implied: Map
     """
 
     def work() -> None:
-        arguments()
-        sys.argv[1:] = with_implied(sys.argv[1:], implied)
+        parsed = arguments()
+        given = {line.partition("=")[0]: line for line in parsed.overrides}
+        if not parsed.shell_completion:
+            with hydra_here():
+                profile = compose(config_name, [given[key] for key in given if key.strip("+~") == "profile"])
+            sys.argv += [
+                f"{group}={options[0]}"
+                for group, axis in implied.items()
+                if group not in given and (options := axis_of(profile, axis))
+            ]
         compose_and(job, config_name)
 
     return run_command(work)
 
 
-def with_implied(arguments: Sequence[str], implied: Mapping[str, str]) -> list[str]:
-    """A command line with what the profile implies, see `run_single`.
-
-    An unknown profile implies nothing; composing the configuration says what is wrong with it.
-    """
-    given = dict(argument.partition("=")[::2] for argument in arguments)
-    axes = axes_of(given.get("profile", ""))
-    absent = {group: axis for group, axis in implied.items() if axis in axes and group not in given}
-    return [*arguments, *(f"{group}={axes[axis][0]}" for group, axis in absent.items())]
-
-
-def axes_of(profile: str) -> dict[str, list[str]]:
-    """The axes of a profile's sweeps: axis -> options; empty for a profile that does not exist."""
-    path = CONF / "profile" / f"{profile}.yaml"
-    content: Any = OmegaConf.to_container(OmegaConf.load(path)) if path.is_file() else {}
-    axes = content.get("axes", {})
-    return {axis: options if isinstance(options, list) else [options] for axis, options in axes.items()}
+def axis_of(config: DictConfig, axis: str) -> list[str]:
+    """The options of an axis of the profile's sweeps; none where it has no such axis."""
+    options = config.axes.get(axis, [])
+    return [options] if isinstance(options, str) else list(options)
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what Hydra raises for a command line that does not compose into InvalidInput of one line.
-
-    It says what is wrong, what is allowed, and the nearest name.
-    """
+    """Turn what Hydra raises into InvalidInput of one line: what is wrong, allowed, and the nearest name."""
     try:
         yield
     except (HydraException, OmegaConfBaseException) as error:

@@ -56,10 +56,7 @@ class Configuration:
 
     @property
     def decoder(self) -> Decoder:
-        """A new decoder with the draft model. Reuse it: it keeps CUDA graphs and caches.
-
-        Raises InvalidInput for names that are not known.
-        """
+        """A new decoder, which keeps CUDA graphs and caches. Raises InvalidInput for unknown names."""
         from resispec.decode import Decoder
         from resispec.drafters import DraftModel
         from resispec.draws import Draws
@@ -91,10 +88,7 @@ class Chosen:
 
 
 def load(path: str | Path) -> Chosen:
-    """Read a file of `Chosen`; configurations name this function.
-
-    Raises InvalidInput, which names the file, where it is damaged or another's.
-    """
+    """Read a file of `Chosen`, for configurations. Raises InvalidInput, which names a file that is none."""
     content = read_sealed(Path(path))
     try:
         if content["format"] != FORMAT:
@@ -121,10 +115,7 @@ def check_settings(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def decoder(tree: Chosen) -> Decoder:
-    """The fastest decoder; configurations name this function.
-
-    Raises InvalidInput for a tree that does not say how it is drafted and verified.
-    """
+    """The fastest decoder, for configurations. Raises InvalidInput for a tree that is no `Chosen`."""
     if not isinstance(tree, Chosen):
         raise InvalidInput("decoder=fastest goes with tree=fastest, which says what drafts and verifies")
     return tree.fastest.decoder

@@ -12,14 +12,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
+from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, Sweep
 from omegaconf import DictConfig, OmegaConf, flag_override
@@ -27,7 +26,7 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from analysis import SLICE
 from analysis.labels import Label
 from experiments.cell import Cell, file_name
-from experiments.cli import explained, unknown
+from experiments.cli import explained, hydra_here, unknown
 from experiments.schema import CONF, check_values, unlabelled
 from resispec.errors import InvalidInput
 
@@ -53,7 +52,7 @@ class Part:
 
     name: str
     cells: list[Cell] = field(default_factory=list)
-    sources: set[Path] = field(default_factory=set)
+    sources: set[str] = field(default_factory=set)
     lacks: str = ""
     digest: str = ""
 
@@ -87,27 +86,6 @@ def left_out(parts: Iterable[Part]) -> dict[str, str]:
         if part.lacks:
             names.setdefault(part.lacks, []).append(part.name)
     return {lack: ", ".join(found) for lack, found in names.items()}
-
-
-@dataclass(frozen=True)
-class Composition:
-    """A configuration that Hydra composed.
-
-    config: the job's own, which several points share. choices: group -> option. sweep, parts: of its
-    experiment, key -> value or values.
-    """
-
-    config: DictConfig
-    choices: Mapping[str, str]
-    sweep: Mapping[str, Any]
-    parts: Mapping[str, Mapping[str, Any]]
-
-
-def hydra_here() -> AbstractContextManager[Any]:
-    """Hydra as the command line set it up, or set up for our own folder."""
-    if GlobalHydra.instance().is_initialized():
-        return nullcontext()
-    return initialize_config_dir(str(CONF), version_base="1.3")
 
 
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
@@ -157,15 +135,15 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
     artefact, _, only = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
-    whole = _composed((chosen, *_fixed(profile)))
+    config, choices = _composed((chosen, *_fixed(profile)))
     given = {override.get_key_element() for override in overrides}
-    of_profile = _content(whole.config.artefacts)
+    sweep, parts, of_profile = (_content(config[key]) for key in ("sweep", "parts", "artefacts"))
     named = [only] if only else wanted
-    for part_name in named or whole.parts or [""]:
-        if part_name and not whole.parts:
+    for part_name in named or parts or [""]:
+        if part_name and not parts:
             raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
-        if part_name and part_name not in whole.parts:
-            raise unknown(f"part of {artefact}", part_name, whole.parts)
+        if part_name and part_name not in parts:
+            raise unknown(f"part of {artefact}", part_name, parts)
         part = Part(f"{artefact}/{part_name}" if part_name else artefact)
         skippable = [artefact] * skips + [part.name] * bool(part_name)
         if not named and any(name in of_profile and of_profile[name] is None for name in skippable):
@@ -173,18 +151,18 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
             yield part
             continue
         lines = (chosen, f"{PART}={part_name}") if part_name else (chosen,)
-        swept = {**whole.sweep, **(whole.parts[part_name] if part_name else {})}
+        swept = sweep | (parts[part_name] if part_name else {})
         for key in dict.fromkeys((artefact, part.name)):
             swept |= of_profile.get(key) or {}
         swept = {key: value for key, value in swept.items() if key not in given}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
-                swept[key] = OmegaConf.select(whole.config, value[2:-1])
+                swept[key] = OmegaConf.select(config, value[2:-1])
                 part.lacks = part.lacks or value[2:-1] * (swept[key] is None)
         if part.lacks and not skips:
             raise InvalidInput(
                 f"{EXPERIMENT} {part.name!r} needs {part.lacks}, which "
-                f"conf/profile/{whole.choices['profile']}.yaml does not give; "
+                f"conf/profile/{choices['profile']}.yaml does not give; "
                 f"allowed: a profile that gives it, or {part.lacks}=VALUE"
             )
         yield part if part.lacks else _fill(part, lines, swept, overrides)
@@ -206,15 +184,15 @@ def _fill(
     for point in itertools.product(*axes.values()):
         options = (f"{key}={value}" for key, value in zip(axes, point, strict=True))
         lines = (*chosen, *_fixed(overrides), *options)
-        whole = _composed(lines)
-        cell = cell_of(whole.config, whole.choices, varied, lines)
+        config, choices = _composed(lines)
+        cell = cell_of(config, choices, varied, lines)
         twin = cells.setdefault(str(sorted(cell.labels.items())), cell)
         if twin.determining != cell.determining:
             raise InvalidInput(
                 f"two cells of this sweep are both called {cell}; sweep over values that names show"
             )
-        names = ["run", *(f"{group}/{option}" for group, option in whole.choices.items())]
-        part.sources |= {path for name in names if (path := CONF / f"{name}.yaml").is_file()}
+        names = ["run", *(f"{group}/{option}" for group, option in choices.items())]
+        part.sources |= {f"conf/{name}.yaml" for name in names if (CONF / f"{name}.yaml").is_file()}
     part.cells = list(cells.values())  # what the decoder does not use makes no other cell
     return part
 
@@ -289,8 +267,7 @@ def _fixed(overrides: Iterable[Override]) -> tuple[str, ...]:
 
 def _options(key: str, value: Any) -> list[str]:
     """The values of a key of a sweep in a file: a list's, those of Hydra's syntax for sweeps, or the one."""
-    if OmegaConf.is_config(value):
-        value = OmegaConf.to_container(value)
+    value = _content(value)
     if isinstance(value, list):
         return [_text(one) for one in value]
     return values(_parsed(f"{key}={value if isinstance(value, str) else _text(value)}"))
@@ -311,8 +288,8 @@ def _parsed(line: str) -> Override:
 # --- one point
 
 
-def _composed(lines: Sequence[str]) -> Composition:
-    """The configuration of one point: no override is a sweep.
+def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The configuration of one point, and the option of every group: no override is a sweep.
 
     Hydra composes it for the groups, once for all points that share them; values are set in it afterwards, as
     Hydra does, too. Most points differ only in groups that set their own node alone, which is exchanged: that
@@ -321,28 +298,27 @@ def _composed(lines: Sequence[str]) -> Composition:
     overrides = [_parsed(line) for line in lines]
     groups = {o.input_line: o for o in overrides if _is_composed(o)}
     plain = {o.input_line: (o.key_or_group, str(o.value())) for o in groups.values() if _is_plain(o)}
-    base = _compose(tuple(line for line in groups if line not in plain))
+    base, choices = _compose(tuple(line for line in groups if line not in plain))
     exchanged = {str(group): option for group, option in plain.values()}
-    if any(_option(group, base.choices[group]) != _content(base.config[group]) for group in exchanged):
-        base, exchanged = _compose(tuple(groups)), {}  # something else sets values in the node
-    config = copy.deepcopy(base.config)
+    if any(_option(group, choices[group]) != _content(base[group]) for group in exchanged):
+        (base, choices), exchanged = _compose(tuple(groups)), {}  # something else sets values in the node
+    config = copy.deepcopy(base)
     for group, option in exchanged.items():
         config[group] = _option(group, option)
     for override in overrides:
         if not _is_composed(override):
             OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
-    return replace(base, config=config, choices={**base.choices, **exchanged})
+    return config, choices | exchanged
 
 
 @lru_cache(maxsize=1024)
-def _compose(lines: tuple[str, ...]) -> Composition:
-    """Hydra's own composition."""
+def _compose(lines: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
+    """Hydra's own composition, and the option of every group."""
     whole = compose("run", list(lines), return_hydra_config=True)
     choices = {group: option for group, option in whole.hydra.runtime.choices.items() if option}
     with flag_override(whole, ["struct", "readonly"], False):
         del whole["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
-        sweep, parts = _content(whole.pop("sweep", {})), _content(whole.pop("parts", {}))
-    return Composition(whole, choices, sweep, parts)
+    return whole, choices
 
 
 def _is_composed(override: Override) -> bool:
@@ -360,10 +336,7 @@ def _is_plain(override: Override) -> bool:
 
 @lru_cache(maxsize=256)
 def _option(group: str, name: str, is_plain: bool = True) -> Any:
-    """The node that an option gives its group; None for an unknown one.
-
-    is_plain: None also for one that sets anything else.
-    """
+    """An option's node for its group; None for an unknown one, or with `is_plain` for one that sets more."""
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
         return None
@@ -397,10 +370,11 @@ def cell_of(
             path = path.replace(f"{{{name}}}", file_name(labels[name]))
         config.tree.path = path
     with flag_override(config, ["struct", "readonly"], False):
-        config.pop("part", None)
+        for name in ("part", "sweep", "parts"):
+            config.pop(name, None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
     counted = [*used, *(name for name in values_ if name not in ("tree", "verifier"))]
-    for name, value in _leaves({name: values_[name] for name in counted}).items():
+    for name, value in leaves({name: values_[name] for name in counted}).items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=VALUE")
     check_values(values_)
@@ -420,10 +394,10 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     stored = _option(group, choice, is_plain=False)
     if stored is None:
         return Label(choice)
-    before = _leaves(stored)
+    before = leaves(stored)
     differing = {
         key: value
-        for key, value in _leaves(_content(node)).items()
+        for key, value in leaves(_content(node)).items()
         if not key.endswith("_target_") and before.get(key) != value and "${" not in str(value)
     }
     if choice == "custom" and (CONF / group / f"{differing.get('name')}.yaml").is_file():
@@ -431,10 +405,11 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     return Label(choice, {key: _short(value) for key, value in sorted(differing.items())})
 
 
-def _leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+def leaves(node: Any, prefix: str = "") -> dict[str, Any]:
+    """Values of a nested configuration by their keys, like sampling.max_length."""
     if not isinstance(node, Mapping):
         return {prefix.removesuffix("."): node}
-    return {name: value for key in node for name, value in _leaves(node[key], f"{prefix}{key}.").items()}
+    return {name: value for key in node for name, value in leaves(node[key], f"{prefix}{key}.").items()}
 
 
 def _short(value: Any) -> Any:

@@ -19,7 +19,7 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING
 
 from experiments.cell import build
 from experiments.cli import run_single
@@ -62,9 +62,8 @@ class InflateConfig(RunConfig):
 ConfigStore.instance().store(name="inflate_schema", node=InflateConfig)
 
 
-def run_inflating(composed: DictConfig) -> None:
+def run_inflating(config: dict[str, Any]) -> None:
     """Check the configuration, write both models, and say where they are. Raises InvalidInput."""
-    config: Any = OmegaConf.to_container(composed, resolve=True)
     for name in ("shape", "output"):
         if config[name] == "???":
             raise InvalidInput(f"{name} must be given, like {name}={name.upper()}")

@@ -8,7 +8,7 @@ its process, it does not do to the command's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from inspect import signature
@@ -20,14 +20,15 @@ from huggingface_hub import try_to_load_from_cache
 from hydra.utils import get_object
 
 from experiments.cell import OURS, Cell, Report, build
+from experiments.configurations import SETTINGS, check_settings
 from experiments.scheduler import Job
-from resispec.data import CHAT
+from resispec.data import CHAT, check_turn
 from resispec.errors import InvalidInput, first_line
 
 LIMIT_S = 60.0
 """Seconds that the process may be silent, which imports torch first."""
-TRIED = ("pair", "decoder", "task", "prompt_template")
-"""The parts of a configuration that are tried with each other."""
+FASTEST = "experiments.configurations.load"
+"""The target of a tree that says itself how it is drafted and verified."""
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in the place of one that is searched for, which branches, too."""
 
@@ -35,9 +36,9 @@ STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 def rehearse_cells(cells: Sequence[Cell]) -> None:
     """Raise InvalidInput for cells whose parts cannot go together: the first one's reason, and how many.
 
-    Tried are the tree's file, drafter, verifier and task with each other, the kind of the pair's draft, and
-    the chat template of a target that is here. Where the process ends without a reason, or not within
-    LIMIT_S, the cells say what is wrong.
+    Tried are the prompts of a small data set, the tree's file, drafter, verifier and task with each other,
+    the kind of the pair's draft, and the chat template of a target that is here. Where the process ends
+    without a reason, or not within LIMIT_S, the cells say what is wrong.
     """
     job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []))
     job.start(lambda *_: None)
@@ -55,28 +56,45 @@ def _rehearse(cells: Sequence[Cell], _report: Report) -> None:
     reasons: dict[str, str] = {}
     refused = []
     for cell in cells:
-        key = json.dumps([cell.config[name] for name in TRIED], sort_keys=True)
-        if key not in reasons:
-            try:
-                _try(cell)
-                reasons[key] = ""
-            except InvalidInput as error:
-                reasons[key] = first_line(error)
-        if reasons[key]:
-            refused.append(f"{cell}: {reasons[key]}")
+        for check, names in CHECKS.items():
+            key = json.dumps([check.__name__, *(cell.config[name] for name in names)], sort_keys=True)
+            if key not in reasons:
+                try:
+                    check(cell)
+                    reasons[key] = ""
+                except InvalidInput as error:
+                    reasons[key] = first_line(error)
+            if reasons[key]:
+                refused.append(f"{cell}: {reasons[key]}")
+                break
     if refused:
         more = f" ({len(refused) - 1} more of {len(cells)} cells cannot be, either)" if refused[1:] else ""
         raise InvalidInput(refused[0] + more)
 
 
-def _try(cell: Cell) -> None:
+def _check_prompts(cell: Cell) -> None:
+    """Raise InvalidInput for a small data set that cannot be read or has too few prompts."""
+    data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
+    module, _, name = str(data["_target_"]).rpartition(".")
+    if "fingerprint" in data:  # of text of this machine, which is not made to count it
+        build(data).check(count)
+    elif name == "QuestionDataset" or (module == "resispec.data" and data["path"]):
+        for prompt in build(data).prompts(count):
+            check_turn(prompt, cell.config["prompt_template"])
+    elif module == "resispec.plugins":
+        build(data)
+
+
+def _check_parts(cell: Cell) -> None:
     """Raise InvalidInput for a cell whose parts cannot go together.
 
     A tree that is still to be searched for has a stand-in; a decoder that is, is right when it is found.
     """
-    config = cell.config
+    config, is_fastest = cell.config, cell.config["tree"].get("_target_") == FASTEST
+    if cell.tree_file and cell.has_tree and is_fastest:
+        check_settings(cell.tree_file, config)
     if not cell.has_tree:
-        if not str(config["tree"]["_target_"]).startswith("resispec.trees."):
+        if is_fastest:
             return
         config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), json.dumps(STAND_IN)))
     task, decoder = build(config["task"]), build(config["decoder"])
@@ -130,3 +148,10 @@ def _check_chat(pair: Mapping[str, Any]) -> None:
             tokenizer = read_tokenizer(str(Path(file).parent))
     if tokenizer is not None:
         TransformersTokenizer(tokenizer).encode_chat("a question")
+
+
+CHECKS: dict[Callable[[Cell], None], Sequence[str]] = {
+    _check_prompts: ("dataset", "first_prompt", "num_prompts", "prompt_template"),
+    _check_parts: ("pair", "decoder", "tree", "task", "prompt_template", *SETTINGS),
+}
+"""Each raises InvalidInput for a cell; -> keys of the configuration on which its answer depends."""

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from hydra import compose
 from hydra._internal.callbacks import Callbacks
@@ -23,18 +21,14 @@ from hydra.types import HydraContext
 from analysis.load import elsewhere, read_plan
 from experiments import cli
 from experiments.cell import Cell, CellFailed, build
-from experiments.configurations import check_settings
 from experiments.doctor.checks import check_cells
-from experiments.grid import AD_HOC, Part, cells_of, digest, hydra_here, left_out, parts_of
+from experiments.grid import AD_HOC, Part, cells_of, digest, left_out, parts_of
 from experiments.publish import following
 from experiments.rehearsal import rehearse_cells
 from experiments.scheduler import Progress, run_cells, run_searches
 from experiments.schema import CONF, RunConfig
 from experiments.store import CellStore, plan_path, write_plan
 from resispec.errors import InvalidInput, first_line
-
-if TYPE_CHECKING:
-    from experiments.tasks.base import Task  # tasks need torch
 
 
 def main() -> int:
@@ -62,14 +56,12 @@ def sweep(arguments: Sequence[str]) -> bool:
     launch = _launcher(arguments)
     parts = _possible(parts_of(arguments))
     cells = [cell for part in parts for cell in part.cells]
-    _check(cells)
     wanted = _missing_trees(cells)
     complete, pending = _by_state(cells)
-    _say_what_is_ignored(arguments, cells, bool(wanted))
     if waiting := [*pending, *(cell for sharing in wanted.values() for cell in sharing)]:
-        _check_folder(cells[0])
         check_cells(waiting)
         rehearse_cells(waiting)
+    _say_what_is_ignored(arguments, cells, bool(wanted))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
     try:
@@ -77,7 +69,8 @@ def sweep(arguments: Sequence[str]) -> bool:
             write_plan(part, arguments)
     except OSError as error:
         if waiting:
-            raise
+            folder = f"results folder {cells[0].config['results']} cannot be written ({error.strerror})"
+            raise InvalidInput(f"{folder}; give another: results=FOLDER") from error
         sys.stderr.write(f"note: the plan stays as it is, since it cannot be written ({error.strerror})\n")
     if wanted:
         sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
@@ -95,19 +88,15 @@ def sweep(arguments: Sequence[str]) -> bool:
     return len(complete) == num_cells
 
 
-Launch = Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]
-"""Runs cells: gets them, the size of the whole sweep, and what to call with a cell that is done."""
-
-
-def _launcher(arguments: Sequence[str]) -> Launch:
-    """The processes of this machine, or the launcher of Hydra's that the command line names.
+def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callable[[Cell], None]], None]:
+    """The function that runs cells: `run_cells`, or one for the launcher that the command line names.
 
     Raises InvalidInput for one that does not exist, or does not know a value that it is given.
     """
     if not any(line.startswith("hydra") for line in arguments):
         return run_cells
     own = [line for line in arguments if line.startswith(("hydra", "results="))]
-    with hydra_here(), cli.explained():
+    with cli.hydra_here(), cli.explained():
         config = compose("run", own, return_hydra_config=True)
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
         for key in [line.partition("=")[0] for line in own if line.startswith("hydra.")]:
@@ -115,7 +104,7 @@ def _launcher(arguments: Sequence[str]) -> Launch:
         return run_cells
 
     def launch(cells: Sequence[Cell], _total: int, done: Callable[[Cell], None]) -> None:
-        with hydra_here():
+        with cli.hydra_here():
             context = HydraContext(GlobalHydra.instance().config_loader(), Callbacks())
             launcher = Plugins.instance().instantiate_launcher(
                 hydra_context=context, task_function=run_job, config=config
@@ -149,10 +138,7 @@ def run_job(_config: object) -> None:
 
 
 def _possible(parts: Sequence[Part]) -> list[Part]:
-    """The parts that have cells; one line for what the profile lacks for others.
-
-    Raises InvalidInput when there is none.
-    """
+    """The parts that have cells, with a line for what others lack. Raises InvalidInput when there is none."""
     lines = [f"the profile gives no {key}: left out {names}" for key, names in left_out(parts).items()]
     possible = [part for part in parts if part.cells]
     if not possible:
@@ -175,48 +161,6 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
         (complete if status.state == "done" else pending).append(cell)
     return complete, pending
-
-
-def _check(cells: Sequence[Cell]) -> None:
-    """Raise InvalidInput for what needs neither a model nor torch to know.
-
-    Small data sets that cannot be read or have too few prompts, trees that are too large or whose files
-    cannot be used, rules without a file.
-    """
-    built: list[Any] = []
-    for cell in cells:
-        data, count = cell.config["dataset"], cell.config["first_prompt"] + cell.config["num_prompts"]
-        module, _, name = str(data["_target_"]).rpartition(".")
-        is_small = name == "QuestionDataset" or (module == "resispec.data" and data["path"])
-        is_made = "fingerprint" in data  # of text of this machine
-        if (is_small or is_made) and (data, count) not in built:
-            built.append((data, count))
-            dataset = build(data)
-            (dataset.check if is_made else dataset.prompts)(count)
-        rule, separator, _ = str(cell.config["verifier"].get("name", "")).partition(".py:")
-        if "verifier" in cell.labels and separator and not Path(f"{rule}.py").is_file():
-            raise InvalidInput(f"verifier file {rule}.py does not exist; give path/to/file.py:Class")
-        tree, path = cell.config["tree"], cell.tree_file
-        if "tree" not in cell.labels or not cell.has_tree or tree in built:
-            continue
-        target = str(tree.get("_target_", ""))
-        if target == "experiments.configurations.load" and path:
-            check_settings(path, cell.config)
-        elif target.startswith("resispec.trees.") and (path is None or path.suffix != ".pt"):
-            built.append(tree)  # without torch
-            build(tree)
-
-
-def _check_folder(cell: Cell) -> None:
-    """Raise InvalidInput unless cells can be written beside this one."""
-    folder = Path(cell.config["results"]) / "raw" / cell.config["profile"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"\0" * 4096)
-    except OSError as error:
-        reason = f"results folder {folder} cannot be written ({error.strerror}); give another: results=FOLDER"
-        raise InvalidInput(reason) from error
 
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
@@ -254,10 +198,7 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
 
 
 def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
-    """Write `results/PROFILE/sweeps/NAME.csv` of what a run asked for, and print its table on stdout.
-
-    One line says what is wrong where there is no table.
-    """
+    """Write results/PROFILE/sweeps/NAME.csv of what was asked for, and print it, or why there is none."""
     from analysis import sweep  # needs pandas, and no run waits for it before its cells
 
     config, name = parts[0].cells[0].config, _name(parts)
@@ -291,7 +232,7 @@ def _decodes(cell: Cell) -> bool:
 
 def _report(cell: Cell) -> str:
     """A task's own words about the rows of a complete cell."""
-    task: Task = build(cell.config["task"])
+    task = build(cell.config["task"])
     facts = task.progress(CellStore(cell.folder).rows(task.row))
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 

@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import connection, resource_tracker
@@ -37,8 +37,19 @@ LINES_S = 30.0  # between lines of progress where there is no terminal
 STOP_S = 10.0  # for processes to end after they were asked to
 STOPS = {signal.SIGINT, signal.SIGTERM}
 
-_PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["experiments.worker"])
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["experiments.worker"])
+
+
+@contextmanager
+def unstopped() -> Iterator[None]:
+    """Start processes, or the server that forks them, with signals to stop blocked: the parent stops them."""
+    resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
 
 @dataclass(eq=False)
@@ -63,17 +74,13 @@ class Job:
     process: Any = None
 
     def start(self, report: Report) -> None:
-        """Start the process, with signals to stop blocked: its parent alone stops it."""
+        """Start the process."""
         self._report, self._reasons = report, list[str]()
-        self.channel, sending = _PROCESSES.Pipe(duplex=False)
-        self.process = _PROCESSES.Process(target=_live, args=(self.work, sending))
-        resource_tracker.ensure_running()  # the server's start would start it, which lets signals through
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
-        try:
+        self.channel, sending = PROCESSES.Pipe(duplex=False)
+        self.process = PROCESSES.Process(target=_live, args=(self.work, sending))
+        with unstopped():
             self.process.start()
             sending.close()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
 
     def read(self) -> bool:
         """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
@@ -140,10 +147,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files, as many at a time as `jobs` says.
-
-    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
-    """
+    """Search for tree files -> cells that need them, `jobs` at a time; a failure is a line, and no file."""
 
     def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
         why = "; ".join(reasons) or _how(code)
@@ -170,10 +174,7 @@ def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) ->
 
 
 def jobs_of(config: Mapping[str, Any]) -> int:
-    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
-
-    On an accelerator it is one.
-    """
+    """How many cells run at a time: `jobs`, as far as this process has cores; one on an accelerator."""
     if config["device"] != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,17 +6,20 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from analysis.cli import DIALECTS
+from resispec import smollm2
 from resispec.data import CHAT
+from resispec.embedded.pairs import inflated_fingerprint, pair_fingerprint
+from resispec.embedded.recipe import TEXT_RECIPE, drafter_recipe
 from resispec.errors import InvalidInput
 from resispec.sampling import Warp
+from resispec.smollm2.questions import QUESTIONS_RECIPE
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
@@ -119,20 +122,16 @@ _PATTERNS = {"device": r"cpu|cuda(:\d+)?|mps", "dtype": "float32|bfloat16|float1
 _PATTERNS |= {"name": r"\w[\w.@-]{0,63}"}
 
 
-def unlabelled(config: Any) -> None:
+def unlabelled(config: DictConfig) -> None:
     """Leave out of the groups' nodes what tables print for them, which is no part of a cell."""
     for group in ("pair", "dataset", "decoder", "tree", "verifier"):
         if config.get(group):
-            if OmegaConf.is_config(config):
-                OmegaConf.set_struct(config[group], False)
+            OmegaConf.set_struct(config[group], False)
             config[group].pop("label", None)
 
 
 def check_values(config: dict[str, Any]) -> None:
-    """Raise InvalidInput for the first value outside of its range, and for a path that is not there.
-
-    Only what can be known without a model is checked.
-    """
+    """Raise InvalidInput for the first value out of range, and for a path that is not there."""
     Warp(temperature=config["temperature"])
     for key, (least, most) in _RANGES.items():
         value = _value(config, key)
@@ -174,24 +173,15 @@ def _value(config: dict[str, Any], key: str) -> Any:
     return config[group].get(name) if name else config.get(group)
 
 
-def _fingerprint(kind: str, *options: Any) -> str:
-    """The identity of what is made on this machine, by what it is made from."""
-    from resispec import smollm2
-    from resispec.embedded import pairs, recipe
-    from resispec.smollm2.questions import QUESTIONS_RECIPE
-
-    of_kind: dict[str, Callable[..., str]] = {
-        "embedded_text": recipe.TEXT_RECIPE.key,
-        "embedded_pair": pairs.pair_fingerprint,
-        "embedded_eagle": lambda *options: recipe.drafter_recipe(*options).key(),
-        "inflated_pair": pairs.inflated_fingerprint,
-        "smollm2_pair": smollm2.pair_fingerprint,
-        "smollm2_questions": QUESTIONS_RECIPE.key,
-    }
-    return of_kind[kind](*options)
-
-
-_EMBEDDED = ("embedded_text", "embedded_pair", "embedded_eagle", "inflated_pair")
-for _kind in (*_EMBEDDED, "smollm2_pair", "smollm2_questions"):
-    OmegaConf.register_new_resolver(_kind, partial(_fingerprint, _kind), use_cache=True, replace=True)
+FINGERPRINTS: dict[str, Callable[..., str]] = {
+    "embedded_text": TEXT_RECIPE.key,
+    "embedded_pair": pair_fingerprint,
+    "embedded_eagle": lambda *options: drafter_recipe(*options).key(),
+    "inflated_pair": inflated_fingerprint,
+    "smollm2_pair": smollm2.pair_fingerprint,
+    "smollm2_questions": QUESTIONS_RECIPE.key,
+}
+"""Resolvers of the identity of what is made on this machine, by what it is made from."""
+for _name, _fingerprint in FINGERPRINTS.items():
+    OmegaConf.register_new_resolver(_name, _fingerprint, use_cache=True, replace=True)
 OmegaConf.register_new_resolver("dialects", lambda: DIALECTS, replace=True)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from analysis.cli import check_profile, profile_parser
 from analysis.load import readable_plans
@@ -17,9 +17,6 @@ from experiments.cell import build
 from experiments.store import CELL, CellStore
 from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import read_json
-
-if TYPE_CHECKING:
-    from resispec.models import TransformersTokenizer
 
 MARK = "|"
 """Between the tokens of two steps."""
@@ -83,7 +80,7 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
         yield f"times: prompt {1e3 * row['prefill_s']:.1f} ms, then {row['decode_s']:.2f} s, {rate}, {step}"
 
 
-def pieces(tokenizer: TransformersTokenizer, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
+def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
     """The text of every step. A character that two steps write is the later one's; sizes: tokens of steps."""
     before, end = "", 0
     for size in sizes:
@@ -94,7 +91,7 @@ def pieces(tokenizer: TransformersTokenizer, tokens: list[int], sizes: Sequence[
         before = whole
 
 
-def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: TransformersTokenizer) -> str:
+def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
     """The prompt as the target read it, or why it is not to be had here."""
     first, length = config["first_prompt"], config["prompt_tokens"]
     try:
@@ -105,7 +102,7 @@ def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Transf
         return f"(cannot be read here: {first_line(error)})"
 
 
-def _tokenizer(pair: Mapping[str, Any]) -> TransformersTokenizer:
+def _tokenizer(pair: Mapping[str, Any]) -> Any:
     """The tokenizer of a pair, without the weights of ours."""
     from resispec.embedded.recipe import model_recipes
     from resispec.models import TransformersTokenizer
@@ -116,8 +113,7 @@ def _tokenizer(pair: Mapping[str, Any]) -> TransformersTokenizer:
         return TransformersTokenizer(read_tokenizer(str(model_recipes(pair["target"])[0].folder())))
     if module == "resispec.models":
         return TransformersTokenizer(read_tokenizer(pair["target"], pair.get("target_revision")))
-    found: TransformersTokenizer = build(pair).tokenizer
-    return found
+    return build(pair).tokenizer
 
 
 def _labels(cell_id: str, profile: str, results: Path) -> str:

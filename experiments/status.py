@@ -76,10 +76,7 @@ def _key(entry: Mapping[str, Any]) -> str:
 def time_left(
     cells: Iterable[PlannedCell], measured: Iterable[PlannedCell], num_workers: int
 ) -> float | None:
-    """Seconds that workers take to finish cells, by the medians a prompt of the measured ones most alike.
-
-    None when nothing was measured.
-    """
+    """Seconds until workers finish cells, by medians of measured ones most alike; None without any."""
     rates: dict[tuple[str, ...], list[float]] = {}
     for cell in measured:
         if cell.status.state == "done" and cell.status.seconds > 0:
@@ -98,10 +95,7 @@ def time_left(
 
 
 def elapsed(cells: Sequence[tuple[float, bool]], num_workers: int) -> float:
-    """How long workers take for cells, each given by its seconds and whether it is timed.
-
-    One timed cell at a time may run.
-    """
+    """Seconds that workers take for cells of (seconds, is_timed); one timed cell at a time may run."""
     timed = sum(seconds for seconds, is_timed in cells if is_timed)
     return max(timed, sum(seconds for seconds, _ in cells) / num_workers)
 
@@ -125,10 +119,7 @@ class Standing:
 
 
 def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
-    """Every artefact, and the sum of all, in which a cell that several ask for counts once.
-
-    Times are for as many workers as are at work now, at least one.
-    """
+    """Every artefact, and the sum with each cell once; times are for the workers now at work, or for one."""
     plans, raw = results / profile / "plans", results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
     swept = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []

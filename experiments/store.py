@@ -7,7 +7,6 @@ says which cells a sweep asked for, for analysis to read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 import shutil
@@ -16,12 +15,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
 from analysis.labels import Label
-from analysis.load import SEALED, Status, read_status
+from analysis.load import SEALED, Status, digest, read_status
 from resispec.errors import InvalidInput
 from resispec.files import checksums, locked, sealed, write_atomically, write_json
 
@@ -30,13 +29,11 @@ if TYPE_CHECKING:  # rows live beside their tasks, which need torch; cells need 
     from experiments.grid import Part
     from experiments.tasks.base import Row
 
-RowT = TypeVar("RowT", bound="Row")
 _adapter = cache(TypeAdapter)
 CELL, PROVENANCE, ROWS = SEALED
 STATUS, PARTIAL = "status.json", "rows.partial.jsonl"
 NO_TREE = "no-tree"
 """In a plan, in place of a cell's id while its tree is not found."""
-ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
@@ -85,27 +82,26 @@ class CellStore:
                     rows += [json.loads(line)] * line.endswith("\n")
         return rows
 
-    def rows(self, row_type: type[RowT]) -> list[RowT]:
+    def rows(self, row_type: type[Row]) -> list[Any]:
         """The rows of a complete cell, in order. Raises InvalidInput, naming the line, for no row."""
-        rows = []
-        for number, line in enumerate((self.folder / ROWS).read_text(encoding="utf-8").splitlines(), start=1):
-            if (row := parse(line, row_type)) is None:
-                where = f"cell {self.folder.name}: {ROWS} line {number}"
-                raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
-            rows.append(row)
+        lines = (self.folder / ROWS).read_text(encoding="utf-8").splitlines()
+        rows = [parse(line, row_type) for line in lines]
+        if None in rows:
+            where = f"cell {self.folder.name}: {ROWS} line {rows.index(None) + 1}"
+            raise InvalidInput(f"{where} is no {row_type.__name__}; run the cell again")
         return rows
 
 
-class RowLog(Generic[RowT]):
+class RowLog:
     """Rows appended as JSON lines while a cell runs, one a prompt, in the order of the prompts.
 
     A cell that was stopped goes on after the rows that are there. Of a file that holds anything else, only
     the beginning that is right is kept: rows 0, 1, 2, ..., each once.
     """
 
-    def __init__(self, folder: Path, row_type: type[RowT]) -> None:
+    def __init__(self, folder: Path, row_type: type[Row]) -> None:
         self._path, self._partial = folder / ROWS, folder / PARTIAL
-        self.rows: list[RowT] = []
+        self.rows: list[Row] = []
         text = self._partial.read_text("utf-8", errors="replace") if self._partial.exists() else ""
         for line in text.splitlines(keepends=True):
             row = parse(line, row_type) if line.endswith("\n") else None
@@ -114,7 +110,7 @@ class RowLog(Generic[RowT]):
             self.rows.append(row)
         write_atomically(self._partial, "".join(_line(row) for row in self.rows))
 
-    def append(self, row: RowT) -> None:
+    def append(self, row: Row) -> None:
         """Add the row of the next prompt, and write it."""
         with self._partial.open("a", encoding="utf-8") as file:
             file.write(_line(row))
@@ -125,10 +121,10 @@ class RowLog(Generic[RowT]):
         self._partial.replace(self._path)
 
 
-def parse(line: str, row_type: type[RowT]) -> RowT | None:
+def parse(line: str, row_type: type[Row]) -> Row | None:
     """The row that a line of JSON holds; None when it is not exactly such a row."""
     try:
-        row: RowT = _adapter(row_type).validate_json(line, strict=True)
+        row: Row = _adapter(row_type).validate_json(line, strict=True)
         return row if set(json.loads(line)) <= {field.name for field in fields(row_type)} else None
     except ValueError:  # pydantic's errors are, too
         return None
@@ -168,10 +164,7 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
         "part": part.plan_part,
         "profile": part.cells[0].config["profile"],
         "command": f"python -m experiments.run {shlex.join(command)}".strip(),
-        "sources": {
-            source.relative_to(ROOT).as_posix(): hashlib.sha256(source.read_bytes()).hexdigest()
-            for source in sorted(part.sources)
-        },
+        "sources": {name: digest(name) for name in sorted(part.sources)},
         "cells": [entry_of(cell) for cell in part.cells],
     }
     write_json(path, sealed(content))

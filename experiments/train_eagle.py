@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import MISSING
 from pydantic import TypeAdapter, ValidationError
 
 from experiments.cell import build
@@ -45,9 +45,8 @@ class TrainEagleConfig(RunConfig):
 ConfigStore.instance().store(name="train_eagle_schema", node=TrainEagleConfig)
 
 
-def run_training(composed: DictConfig) -> None:
+def run_training(config: dict[str, Any]) -> None:
     """Check the configuration, train, and say where the drafter is. Raises InvalidInput."""
-    config: Any = OmegaConf.to_container(composed, resolve=True)
     recipe = checked(config)
     import torch  # takes seconds; wrong input was refused before
 

@@ -89,10 +89,7 @@ def check_tree(path: Path) -> None:
 
 
 def verify(results: Path) -> int:
-    """Print every damaged file and how many of which kind were checked; returns the exit code.
-
-    Raises InvalidInput where there is no results folder.
-    """
+    """Print damaged files and how many were checked; the exit code. Raises InvalidInput without a folder."""
     if not results.is_dir():
         raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
     checked, num_damaged = kinds(results), 0

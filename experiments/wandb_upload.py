@@ -14,7 +14,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -23,10 +22,10 @@ from typing import Any
 import pandas as pd
 
 from analysis import SLICE, audits, labels, metric_table, metrics
-from analysis.load import LABELS, Plan, Request, Results, load, read_plan
+from analysis.load import LABELS, Plan, Request, Results, Status, load, read_plan
 from analysis.stats import divide
 from experiments.cell import Cell, file_name
-from experiments.grid import AD_HOC
+from experiments.grid import AD_HOC, leaves
 from experiments.store import CELL, PROVENANCE, ROWS, STATUS, CellStore
 from resispec.errors import InvalidInput
 from resispec.files import read_json
@@ -101,7 +100,7 @@ class Record:
 
         def was_done(cell_id: str) -> bool:
             status = self._raw / cell_id / STATUS
-            return self.status(cell_id)["state"] == "done" and status.stat().st_mtime < since
+            return self.status(cell_id).state == "done" and status.stat().st_mtime < since
 
         settings = [setting for setting in self.settings(self.cells) if not all(map(was_done, setting))]
         return list(chain.from_iterable(settings))
@@ -137,14 +136,9 @@ class Record:
             if cell_id in results.rows:
                 yield self._complete(cell_id, results.rows[cell_id], numbers.get(cell_id, {}))
 
-    def status(self, cell_id: str) -> Mapping[str, Any]:
-        """The status of a cell now, with its state and the reason for it; it is "done" only if sound."""
-        with suppress(InvalidInput):  # there is none, or it is of files that will be measured again
-            status = read_json(self._raw / cell_id / STATUS)
-            if status.get("state") == "done":
-                replace(self._askers[cell_id][0][0], read={}).status(cell_id)
-            return status
-        return {"state": "missing"}
+    def status(self, cell_id: str) -> Status:
+        """The status of a cell now; it is "done" only if sound."""
+        return CellStore(self._raw / cell_id).status()
 
     def is_long(self, cell_id: str, num_done: int) -> bool:
         """Whether a cell that is being measured will take longer than LONG_S, at its pace so far."""
@@ -174,13 +168,15 @@ class Record:
         task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
         tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
         named = {name: value for name, value in chosen.items() if name in LABELS}
+        values = leaves(Cell(chosen, config).determining)
+        determining = {path.replace(".", "/"): value for path, value in values.items()}
         about = {
             "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
             "group": artefacts[0],
             "job_type": "audit" if request.is_audit else task,
             "name": "/".join(words),
             "tags": [*tags, *(f"{name}:{value}" for name, value in chosen.items())],
-            "config": {"cell_id": cell_id} | named | dict(_flat(Cell(chosen, config).determining)),
+            "config": {"cell_id": cell_id} | named | determining,
         }
         points = _points(pd.DataFrame(rows), has_times=not request.is_audit)
         return Run(about, f"rows-{cell_id}", points=points)
@@ -241,15 +237,6 @@ def _setting(plan: Plan, request: Request) -> str:
     return repr((plan.artefact, request.entry.get("task"), request.entry.get("num_prompts"), sorted(alike)))
 
 
-def _flat(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Values of a nested configuration by their paths, like sampling/max_length."""
-    if not isinstance(node, Mapping):
-        yield path, node
-        return
-    for key, value in node.items():
-        yield from _flat(value, f"{path}/{key}" if path else key)
-
-
 def _numbers(results: Results) -> dict[str, dict[str, Any]]:
     """Numbers of the tables by cell: metrics with their bounds, audits' verdicts; of other tasks none."""
     first = next(iter(results.rows.values()), pd.DataFrame())
@@ -271,17 +258,15 @@ def _numbers(results: Results) -> dict[str, dict[str, Any]]:
 def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
     """Numbers of every prompt, and metrics of it alone and of all so far. has_times: its times count."""
     values: dict[str, Any] = {}
+    rows = rows if has_times else rows.filter(regex="(?<!_s)$")
     for metric in metrics.METRICS:
         fields = (metric.numerator, metric.denominator)
-        is_timed = any(name.endswith("_s") for name in fields)
-        if not metric.over and {*fields} <= {*rows.columns} and (has_times or not is_timed):
+        if not metric.over and {*fields} <= {*rows.columns}:
             above, below = (rows[name] for name in fields)
             values[f"prompt/{metric.name}"] = divide(above, below)
             values[metric.name] = divide(above.cumsum(), below.cumsum())
     scalars = rows.select_dtypes("number").drop(columns=[STEP, "seed"])
-    values |= {
-        f"prompt/{name}": scalars[name] for name in scalars if has_times or not str(name).endswith("_s")
-    }
+    values |= {f"prompt/{name}": scalars[name] for name in scalars}
     points = pd.DataFrame(values).assign(**{STEP: rows[STEP]}).to_dict("records")
     return [{str(key): value for key, value in point.items() if not pd.isna(value)} for point in points]
 
@@ -399,7 +384,7 @@ def follow(
         over = is_over()
         for setting in [*waiting]:
             for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
-                state = record.status(cell_id).get("state")
+                state = record.status(cell_id).state
                 if state == "done":
                     done.add(cell_id)
                 elif state == "running" and not over and (run := record.begun(cell_id)):
@@ -418,5 +403,5 @@ def follow(
         cell_id = run_id.rpartition("-")[0]
         if begun := record.begun(cell_id):
             open_run.draw(begun.points)
-        open_run.fail(record.status(cell_id).get("reason", ""))
+        open_run.fail(record.status(cell_id).reason)
     return num_sent, errors

@@ -16,7 +16,7 @@ import traceback
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -33,24 +33,13 @@ from resispec.models import Pair
 from resispec.models.causal import compiled_pair
 
 
-@dataclass
 class _Measurement:
-    """A cell as this process measures it.
+    """A cell as this process measures it: why it failed, if it did, and the seconds that it has taken."""
 
-    reason: why it failed; None while it did not. seconds: that it has taken.
-    """
-
-    cell: Cell
-    reason: str | None = None
-    seconds: float = 0.0
-    store: CellStore = field(init=False)
-    task: Task = field(init=False)
-    workload: Workload = field(init=False)
-    origin: dict[str, Any] = field(init=False)
-    log: RowLog[Row] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.store = CellStore(self.cell.folder)
+    def __init__(self, cell: Cell) -> None:
+        self.cell, self.store = cell, CellStore(cell.folder)
+        self.reason: str | None = None
+        self.seconds = 0.0
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -72,7 +61,7 @@ class _Measurement:
     def open(self, beside: Workload | None) -> None:
         """Begin, with the material of another cell beside it where there is one."""
         self.store.begin(self.cell)
-        self.task = build(self.cell.config["task"])
+        self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
         of_cell = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
@@ -118,10 +107,7 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
 
 
 def measured(cell: Cell, report: Report) -> list[Row]:
-    """The rows of a cell, which is measured first, in this process, unless it is complete.
-
-    Raises CellFailed with the reason.
-    """
+    """The rows of a cell, measured here first unless it is complete. Raises CellFailed with the reason."""
     measure([cell], report, wait=True)
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
@@ -231,10 +217,7 @@ def _material(config: Mapping[str, Any], decoder: Decoder) -> Workload:
 
 
 def build_pair(config: Mapping[str, Any]) -> Pair:
-    """The pair of a cell's configuration; its forwards run as the cell asks for, on so many threads.
-
-    Raises InvalidInput as `build`.
-    """
+    """A cell's pair, compiled where it asks for it, on its threads. Raises InvalidInput as `build`."""
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     pair: Pair = build(config["pair"])

@@ -43,6 +43,14 @@ class Prompt:
     earlier: tuple[str, ...] = ()
 
 
+def check_turn(prompt: Prompt, template: str | None) -> None:
+    """Raise InvalidInput for a later turn of a chat that is asked in another way. template: see CHAT."""
+    if prompt.earlier and template != CHAT:
+        raise InvalidInput(
+            f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
+        )
+
+
 @dataclass(frozen=True)
 class JsonlDataset:
     """A local JSON Lines file: an object a line, with a text and perhaps `id`, `category` and `earlier`."""

@@ -11,9 +11,9 @@ from omegaconf import DictConfig
 
 from analysis.artefact import listed
 from analysis.table import Table, markdown, plain, write
-from experiments.audit import candidates, settings, texts_of
+from experiments.audit import settings, texts_of
 from experiments.auditing import evidence
-from experiments.auditing.evidence import Candidate, JudgedVerifier
+from experiments.auditing.evidence import Candidate, JudgedVerifier, candidates
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
 from experiments.provenance import origin

@@ -49,7 +49,7 @@ def compared(pair: Pair, prompts: Sequence[list[int]]) -> pd.DataFrame:
     ways = {(name, "as it is"): decoders.ours(pair, decoder) for name, decoder in DECODERS.items()}
     ways |= {(name, "compiled"): decoders.ours(fast_pair, decoder) for name, decoder in DECODERS.items()}
     ways["one token at a time", "transformers"] = decoders.theirs(pair)
-    ways[CHAIN, "transformers"] = decoders.assisted(pair)
+    ways[CHAIN, "transformers"] = decoders.theirs(pair, "assisted")
     compiling = {name: seconds_of_compiling(ways[name, "compiled"], prompts[0]) for name in DECODERS}
     rates = decoders.tokens_per_s(ways, prompts, pair)
     rows = []

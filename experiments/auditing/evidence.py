@@ -23,7 +23,7 @@ from resispec.decode import Decoder, Step
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
 from resispec.trees import complete, parallel_chains
-from resispec.verifiers import Draws, Verifier, as_verifier
+from resispec.verifiers import Draws, Verifier, as_verifier, available
 
 DECODED_SIBLINGS = 3  # of the root of the trees that are decoded with
 NUM_TURNS = 500  # of the scenes that are simulated
@@ -55,12 +55,17 @@ class Candidate:
         return kinds
 
 
+def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]:
+    """The verifier that was chosen, or every registered one."""
+    if choice:
+        return [Candidate(config["verifier"].get("name", choice), config["verifier"])]
+    target = "resispec.verifiers.get_verifier"
+    return [Candidate(name, {"_target_": target, "name": name}) for name in available()]
+
+
 @dataclass(frozen=True)
 class JudgedVerifier:
-    """The evidence about one verifier with one kind of draws, and its judgement.
-
-    acceptance, ceiling: means over the recorded laws.
-    """
+    """Evidence about a verifier with one kind of draws, its judgement, and means over the recorded laws."""
 
     name: str
     draws: Draws

@@ -11,12 +11,12 @@ import torch
 from torch import Generator, Tensor
 
 from experiments.cell import build
-from experiments.worker import encode
 from resispec.audit.battery import MOST_SIBLINGS
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.simulation_cases import wide_laws
 from resispec.audit.verdict import Statistics, remeasured
+from resispec.data import Prompt
 from resispec.decode import Sampling
 from resispec.models import Pair, features_of
 from resispec.verifiers import Draws, SiblingRule
@@ -54,10 +54,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """The ground of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
-
-    seed: of all random numbers.
-    """
+    """Nodes by name, some "recorded" from a pair, prompts of that pair, and the seed of random numbers."""
 
     pair: Pair
     sampling: Sampling
@@ -67,15 +64,12 @@ class Material:
 
 
 @torch.inference_mode()
-def gather(config: Mapping[str, Any], texts: Sequence[str]) -> Material:
-    """Wide laws, and laws and prompts of a configuration's pair.
-
-    Raises InvalidInput when the pair has no draft model.
-    """
+def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
+    """Wide laws, and laws and prompts of a configuration's pair. Raises InvalidInput without a draft."""
     pair: Pair = build(config["pair"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     length, template = config["prompt_tokens"], config["prompt_template"]
-    prompts = [encode(pair.tokenizer, text, length, template) for text in texts]
+    prompts = [pair.tokenizer.encode_prompt(document, length, template) for document in documents]
     models = pair.target, pair.draft_model()
     recorded = []
     for prompt in prompts:

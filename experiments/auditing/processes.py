@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +16,8 @@ from tqdm import tqdm
 
 from experiments.auditing.evidence import Candidate, JudgedVerifier, audit
 from experiments.auditing.material import Material, gather
-from experiments.scheduler import follow_parent
+from experiments.scheduler import PROCESSES, follow_parent, unstopped
+from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.verifiers import Draws
 
@@ -26,20 +26,18 @@ _SETTING: list[Any] = []
 
 
 def audit_all(
-    chosen: Sequence[Candidate], config: Mapping[str, Any], texts: Sequence[str]
+    chosen: Sequence[Candidate], config: Mapping[str, Any], documents: Sequence[Prompt]
 ) -> list[JudgedVerifier]:
     """Audit every verifier with all its kinds of draws in processes of their own: two on a CPU, one on a GPU.
 
     Raises InvalidInput, naming the verifier, for one that breaks the contract or ends its process. Whatever
     is raised here, an interrupt included, ends these processes at once.
     """
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["experiments.auditing.processes"])
-    # Processes inherit from the server that Ctrl-C is for this process alone, which ends them.
-    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    forkserver.ensure_running()
-    signal.signal(signal.SIGINT, handler)
-    pool = ProcessPoolExecutor(2 if config["device"] == "cpu" else 1, context, _prepare, (config, texts))
+    with unstopped():
+        forkserver.ensure_running()
+    pool = ProcessPoolExecutor(
+        2 if config["device"] == "cpu" else 1, PROCESSES, _prepare, (config, documents)
+    )
     try:
         kinds = [*_each(pool, methodcaller("supported"), [(one,) for one in chosen])]
         rows = [(one, draws) for one, supported in zip(chosen, kinds, strict=True) for draws in supported]
@@ -65,10 +63,10 @@ def _each(
             raise InvalidInput(f"{who}, ended its process") from error
 
 
-def _prepare(config: Mapping[str, Any], texts: Sequence[str]) -> None:
+def _prepare(config: Mapping[str, Any], documents: Sequence[Prompt]) -> None:
     follow_parent()
     torch.set_num_threads(1)
-    _SETTING[:] = config, texts
+    _SETTING[:] = config, documents
 
 
 @cache

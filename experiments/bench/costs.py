@@ -16,7 +16,6 @@ import sys
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from omegaconf import DictConfig, OmegaConf
 from tqdm import tqdm
 
 from experiments.cell import Cell
@@ -25,9 +24,8 @@ from experiments.costs import LEVEL_WIDTH, SIZES, costs_of, file_of
 from experiments.schema import check_values
 
 
-def run_costs(composed: DictConfig) -> None:
+def run_costs(config: dict[str, Any]) -> None:
     """Measure, and print where the costs are and what a step of a few sizes takes."""
-    config: Any = OmegaConf.to_container(composed, resolve=True)
     check_values(config)
     cell = Cell({"pair": HydraConfig.get().runtime.choices["pair"]}, config)
     with tqdm(desc="costs", unit="call") as bar:

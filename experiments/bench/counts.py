@@ -8,9 +8,9 @@ operation each.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
@@ -43,42 +43,36 @@ WAITING_OPERATIONS = {
 """Operations that read a number, or whose result has a shape that depends on data."""
 
 
-@dataclass
-class Counts:
-    """Operations outside of units, calls of captured units, waits for the device anywhere.
+WAITS, UNITS, OUTSIDE, INSIDE = "waits", "units", "operations outside", "operations inside"
+"""Names of counts: waits for the device, calls of captured units, operations outside of them and in them.
 
-    inside: operations within units, which a graph starts together.
-    """
-
-    operations: int = 0
-    units: int = 0
-    waits: int = 0
-    inside: int = 0
+Those in a unit are started together, by a graph.
+"""
 
 
 @contextmanager
-def counting() -> Iterator[Counts]:
+def counting() -> Iterator[Counter[str]]:
     """Count what is decoded inside by decoders that have not decoded before, as if on an accelerator."""
-    counts = Counts()
+    counts = Counter[str]()
 
     class Calls(TorchFunctionMode):
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            counts.waits += getattr(func, "__name__", "") in WAITING_CALLS
+            counts[WAITS] += getattr(func, "__name__", "") in WAITING_CALLS
             return func(*args, **(kwargs or {}))
 
     class Operations(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            counts.waits += func.overloadpacket.__name__ in WAITING_OPERATIONS
-            counts.operations += 1
+            counts[WAITS] += func.overloadpacket.__name__ in WAITING_OPERATIONS
+            counts[OUTSIDE] += 1
             return func(*args, **(kwargs or {}))
 
     def as_counted(function: Unit) -> Unit:
         def unit(generator: torch.Generator | None, *inputs: Tensor) -> Outputs:
-            outside = counts.operations
+            outside = counts[OUTSIDE]
             outputs = function(generator, *inputs)
-            counts.units += 1
-            counts.inside += counts.operations - outside
-            counts.operations = outside
+            counts[UNITS] += 1
+            counts[INSIDE] += counts[OUTSIDE] - outside
+            counts[OUTSIDE] = outside
             return outputs
 
         return unit
@@ -88,15 +82,13 @@ def counting() -> Iterator[Counts]:
         yield counts
 
 
-def counts_of(decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> list[Counts]:
+def counts_of(decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> list[Counter[str]]:
     """Counts of every step of one prompt but the first, after which all shapes have been seen."""
-    seen: list[dict[str, int]] = []
+    seen: list[Counter[str]] = []
     with counting() as counts:
         generator = torch.Generator().manual_seed(0)
-        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: seen.append(asdict(counts)))
-    return [
-        Counts(**{name: after[name] - before[name] for name in after}) for before, after in pairwise(seen)
-    ]
+        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: seen.append(counts.copy()))
+    return [after - before for before, after in pairwise(seen)]
 
 
 def cases() -> Iterator[tuple[str, str, Decoder]]:
@@ -120,12 +112,10 @@ def measure(_: Namespace) -> Measured:
     pairs = {"embedded": load_pair(), "eagle": load_eagle_pair()}
     [prompt] = embedded_prompts(pairs["embedded"], 1)
     sampling = Sampling(temperature=1.0, max_new_tokens=32, max_length=128, ignore_eos=True)
-    columns = {"waits": "waits", "units": "units"}
-    columns |= {"operations outside": "operations", "operations inside": "inside"}
     rows = []
     for title, pair, decoder in tqdm([*cases()], desc="counts", unit="decoder"):
         steps = counts_of(decoder, pairs[pair], prompt, sampling)
-        most = {name: max(getattr(step, field) for step in steps) for name, field in columns.items()}
+        most = {name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)}
         rows.append({"decoder": title, **most})
     caption = "What a step asks of an accelerator at most, counted on a processor."
     table = plain("bench_counts", pd.DataFrame(rows), caption)

@@ -24,6 +24,7 @@ from tqdm import tqdm
 from analysis.table import Table, plain
 from experiments.bench.frame import Measured, Name, run_bench, take_turns
 from experiments.provenance import device_name
+from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
@@ -48,32 +49,17 @@ def ours(pair: Pair, decoder: Decoder) -> Decode:
     )
 
 
-def theirs(pair: Pair, **options: Any) -> Decode:
-    """`generate` of transformers, with every default switched off that would change the law or the length."""
-    target: Any = pair.target
-    laws = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    laws |= {"max_new_tokens": NEW_TOKENS, "eos_token_id": None, "pad_token_id": 0}
-    target.module.generation_config.update(**laws)
+def theirs(pair: Pair, mode: str = "plain") -> Decode:
+    """`generate` of transformers with the same law and length. mode: "assisted" drafts NUM_DRAFTED a step."""
+    engine = TransformersEngine(pair, mode, NUM_DRAFTED)
+    engine.target.generation_config.eos_token_id = None
+    if mode == "assisted":
+        pair.draft_model().module.generation_config.assistant_confidence_threshold = 0.0
 
-    def decode(prompt: list[int], seed: int) -> Tensor:
-        torch.manual_seed(seed)
-        ids = torch.tensor([prompt], device=target.device)
-        tokens = target.module.generate(ids, attention_mask=torch.ones_like(ids), **options)
-        assert tokens.shape[1] == len(prompt) + NEW_TOKENS
-        return tokens
+    def decode(prompt: list[int], seed: int) -> None:
+        assert len(engine.answer(prompt, SAMPLING, seed).tokens) == NEW_TOKENS
 
     return decode
-
-
-def assisted(pair: Pair) -> Decode:
-    """`generate` of transformers with the pair's draft, which drafts `NUM_DRAFTED` tokens a step."""
-    draft: Any = pair.draft
-    draft.module.generation_config.update(
-        num_assistant_tokens=NUM_DRAFTED,
-        num_assistant_tokens_schedule="constant",
-        assistant_confidence_threshold=0.0,
-    )
-    return theirs(pair, assistant_model=draft.module)
 
 
 def tokens_per_s(ways: Mapping[Name, Decode], prompts: Sequence[list[int]], pair: Pair) -> dict[Name, float]:
@@ -170,7 +156,7 @@ def measure(options: Namespace) -> Measured:
         "ours, autoregressive": ours(pair, Decoder(NoDraft(), standard)),
         "transformers `generate`": theirs(pair),
         f"ours, chain of {NUM_DRAFTED} drafted": ours(pair, chain_decoder),
-        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": assisted(pair),
+        f"transformers `generate(assistant_model=...)`, {NUM_DRAFTED} drafted": theirs(pair, "assisted"),
     }
     tables = [speeds(tokens_per_s(ways, prompts, pair))]
     if device.type == "cpu":

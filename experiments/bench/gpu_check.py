@@ -114,11 +114,8 @@ def check(results: Path) -> int:
         return fail("no CUDA device was found on this machine, and everything that gpu-check runs needs one")
     device, folder = torch.device("cuda"), results.resolve() / "timing"  # commands run in the repository
     (folder / "gpu_check").mkdir(parents=True, exist_ok=True)
-    lines, states, started = (
-        [f"gpu-check on {device_name(device)}, torch {torch.__version__}"],
-        [],
-        time.monotonic(),
-    )
+    lines = [f"gpu-check on {device_name(device)}, torch {torch.__version__}"]
+    states, started = [], time.monotonic()
     for command in commands(results.resolve()):
         sys.stdout.write(f"{command.name} ...\n")
         sys.stdout.flush()

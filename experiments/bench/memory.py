@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -28,7 +27,7 @@ from resispec.drafters import Drafter, DraftModel, NoDraft
 from resispec.draws import Draws
 from resispec.models import Pair, TransformersModel, build_llama
 from resispec.step import reading_is_free
-from resispec.trees import Topology, chain, complete
+from resispec.trees import chain, complete
 from resispec.trees.search import search
 from resispec.verifiers import get_verifier
 
@@ -44,24 +43,20 @@ BODY = {
 LEVELS = {13: 3, 40: 4, 121: 5}
 """Of complete trees with three children a node, by their number of nodes."""
 ACCEPTANCE = (0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.01, 0.01)
-"""For whom the grow map is the best tree: the chance of the b-th child in draw order."""
+"""Chance of the b-th child in draw order, for which Sequoia's tree is the best in ten levels."""
 TEMPERATURE = 0.6
 """Scaled logits are one law more than at T = 1."""
 ALLOWED_BYTES = 4 * 2**30
 MIB = 2**20
 
 
-@lru_cache
-def grow_map(num_nodes: int) -> Topology:
-    """A tree as uneven as Sequoia's: the best of so many nodes in ten levels for ACCEPTANCE."""
-    return search(ACCEPTANCE, num_nodes, 10).topology(num_nodes, 10)
-
-
 DRAFTERS: dict[str, Callable[[int], Drafter]] = {
     "autoregressive": lambda _: NoDraft(),
     "chain": lambda nodes: DraftModel(chain(nodes - 1)),
     "specinfer": lambda nodes: DraftModel(complete(LEVELS[nodes], 3)),
-    "sequoia": lambda nodes: DraftModel(grow_map(nodes), Draws.WITHOUT_REPLACEMENT),
+    "sequoia": lambda nodes: DraftModel(
+        search(ACCEPTANCE, nodes, 10).topology(nodes, 10), Draws.WITHOUT_REPLACEMENT
+    ),
 }
 """By the number of nodes N."""
 METHODS = {

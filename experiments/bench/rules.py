@@ -103,10 +103,7 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
 
 
 def time_walks(shape: str, device: torch.device) -> Times:
-    """Every verifier on trees of one shape, with all draws that it takes.
-
-    A walk has a seed of its own, the same for all verifiers and in every round.
-    """
+    """Every verifier on trees of one shape with all its draws; a walk has the same seed in all rounds."""
     topology, calls = SHAPES[shape], {}
     both = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
     laws = [(target.to(device), draft.to(device)) for target, draft in both]

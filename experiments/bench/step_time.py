@@ -45,12 +45,6 @@ def random_model(shape: Shape, device: torch.device) -> TransformersModel:
     return model
 
 
-def weight_bytes(model: TransformersModel) -> int:
-    """Bytes of what a step reads: every parameter but the embedding table, of which it gathers few rows."""
-    parameters = model.module.named_parameters()
-    return sum(value.nbytes for name, value in parameters if "embed_tokens" not in name)
-
-
 def copy_rate(device: torch.device) -> float:
     """Bytes per second, read and written, of a copy within the device's memory."""
     source = torch.empty(2**31 if device.type == "cuda" else 2**27, dtype=torch.uint8, device=device)
@@ -87,7 +81,9 @@ def measure(options: Namespace) -> Measured:
     device = options.device
     target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), None)
-    weights_gb, rate_tb = weight_bytes(target) / 1e9, copy_rate(device) / 1e12
+    # A step reads every parameter but the embedding table, of which it gathers few rows.
+    read = [value.nbytes for name, value in target.module.named_parameters() if "embed_tokens" not in name]
+    weights_gb, rate_tb = sum(read) / 1e9, copy_rate(device) / 1e12
     read_ms = weights_gb / rate_tb
     rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
     for name in VERIFIERS:

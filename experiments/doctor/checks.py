@@ -91,10 +91,7 @@ class Patient:
             self.repositories = asked.result()
 
     def problems(self) -> dict[tuple[str, str], list[Check]]:
-        """Whatever keeps the cells of a pair or a data set from running, by axis and option.
-
-        Of a pair its size, or models that cannot be read.
-        """
+        """Problems that keep the cells of a pair or a data set from running, by axis and option."""
         lines = {("dataset", name): [data_set(cell, self)] for name, cell in self.data.items()}
         for name, cell in self.pairs.items():
             models = [model(self.repositories[wanted]) for wanted in models_of(cell)]

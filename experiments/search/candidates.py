@@ -60,10 +60,7 @@ def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
 
 
 def filled(widths: Sequence[int], total: int) -> Widths:
-    """Widths of sum `total`: those given, cut at the bottom or continued as chains there.
-
-    The last level holds the rest.
-    """
+    """Widths of sum `total`: those given, cut at the bottom or continued; the last one holds the rest."""
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
     endless = [*widths[:-1], *[bottom] * total]
     left = itertools.accumulate(endless, operator.sub, initial=total)

@@ -93,10 +93,7 @@ class FastestSearch(TreeSearch):
 
 
 def candidates(vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int) -> list[Configuration]:
-    """Configurations that are compared with one token at a time.
-
-    vectors: by the draws, how often each place in draw order is the accepted one.
-    """
+    """Configurations to compare with one token at a time. vectors: by draws, acceptance by place."""
     found = [Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS]
     for draws, verifiers in METHODS.items():
         for size in SIZES[1:]:

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,9 +30,6 @@ from resispec.errors import InvalidInput
 from resispec.files import write_atomically
 from resispec.trees import Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
-
-if TYPE_CHECKING:
-    from experiments.tasks.prefix_laws import PrefixRow
 
 NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured
 ROOT = {"_target_": "resispec.trees.root_only"}
@@ -89,10 +86,7 @@ class TreeSearch(ABC):
             self._check_size()
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
-        """Refuse what cannot be searched for, before anything is measured. Raises InvalidInput.
-
-        cells: those that name the file.
-        """
+        """Raise InvalidInput for what cannot be searched for. cells: those that name the file."""
         self._limit(cells)
         if path.suffix != ".json":
             raise InvalidInput(f"tree file {path} does not exist; a search writes .json files only")
@@ -208,8 +202,8 @@ def draft_model(draws: str) -> dict[str, Any]:
     return {"_target_": "resispec.decode.Decoder", "drafter": drafter, "verifier": STANDARD}
 
 
-def means(rows: Sequence[PrefixRow], name: str) -> list[Value]:
-    """Means over prefixes, and their standard errors over prompts, of a list that rows hold as sums."""
+def means(rows: Sequence[Any], name: str) -> list[Value]:
+    """Means over prefixes, with standard errors over prompts, of a list that `PrefixRow`s hold as sums."""
     sums = np.array([getattr(row, name) for row in rows])
     counts = np.array([row.num_prefixes for row in rows])
     mean = sums.sum(0) / counts.sum()

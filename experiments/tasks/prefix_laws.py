@@ -69,10 +69,7 @@ def prefix_lengths(num_tokens: int, count: int) -> list[int]:
 
 
 def prefix_laws(workload: Workload, index: int, lengths: list[int]) -> tuple[Tensor, Tensor]:
-    """The target's and the draft's laws (C, V) of the token after each prefix of a prompt; C lengths.
-
-    Raises InvalidInput when the pair has no draft model.
-    """
+    """The target's and the draft's laws (C, V) after C prefixes. Raises InvalidInput without a draft."""
     tokens, ends = workload.prompts[index][1], [length - 1 for length in lengths]
 
     def laws(model: Model, warp: Warp) -> Tensor:
@@ -89,10 +86,7 @@ def written(workload: Workload, index: int, generator: Generator) -> list[int]:
 
 
 def written_prefixes(workload: Workload, index: int, generator: Generator, count: int) -> list[list[int]]:
-    """A prompt, and the prompt with more and more of what the target writes after it, in even steps.
-
-    `count` of them, fewer after a short continuation.
-    """
+    """A prompt with `count` beginnings of what the target writes after it, in even steps, or fewer."""
     prompt, tokens = workload.prompts[index][1], written(workload, index, generator)
     lengths = sorted({len(tokens) * step // count for step in range(count)})
     return [[*prompt, *tokens[:length]] for length in lengths]

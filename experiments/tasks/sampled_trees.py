@@ -107,10 +107,7 @@ class Root:
         return laws.index_copy_(0, nodes.to(device), inner)
 
     def target_path_ratios(self, topology: Topology, generator: Generator) -> Tensor:
-        """log prod p / q along paths that the target draws, (chains, D-1) float64.
-
-        topology: made by `parallel_chains`.
-        """
+        """log prod p / q along paths that the target draws, for `parallel_chains`: (chains, D-1) float64."""
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
         drawn = self._filled(swapped, self.warp, DraftModel(topology, Draws.IID), generator)

@@ -62,16 +62,14 @@ class Scaling(CountedTask):
             raise InvalidInput(f"task.num_levels is {self.num_levels}; allowed: from 2, the root counted")
 
     @property
-    def _compared(self) -> list[tuple[str, int]]:
-        return [(name, int(count)) for name in ARRANGEMENTS for count in self.num_candidates]
-
-    @property
-    def _shapes(self) -> list[Topology]:
-        return [ARRANGEMENTS[name](self.num_levels, count) for name, count in self._compared]
+    def _shapes(self) -> list[tuple[str, int, Topology]]:
+        """Every topology with its arrangement and its number of candidates."""
+        counts = list(map(int, self.num_candidates))
+        return [(name, n, made(self.num_levels, n)) for name, made in ARRANGEMENTS.items() for n in counts]
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; of the decoder the verifier alone plays a part."""
-        for shape in self._shapes:
+        for *_, shape in self._shapes:
             rehearse(decoder.verifier, Draws.IID, shape)
 
     @torch.inference_mode()
@@ -79,15 +77,15 @@ class Scaling(CountedTask):
         """See `Task`. The trees do not depend on the verifier: all verifiers of a seed see the same ones."""
         tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
-        compared, shapes = self._compared, self._shapes
+        arrangements, counts, shapes = zip(*self._shapes, strict=True)
         methods = [(Draws.IID, shape, verifier) for shape in shapes]
         found = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
         emitted, tree_log_ratios, rollout_log_ratios = found
         return ScalingRow(
             **identity(workload, index),
             num_prefixes=len(prefixes),
-            arrangement=[name for name, _ in compared],
-            num_candidates=[count for _, count in compared],
+            arrangement=list(arrangements),
+            num_candidates=list(counts),
             num_nodes=[shape.num_nodes for shape in shapes],
             emitted=emitted,
             tree_log_ratios=tree_log_ratios,

@@ -55,18 +55,12 @@ class ComparisonTask(CountedTask):
 
 @dataclass(frozen=True)
 class Shapes(ComparisonTask):
-    """Expected tokens a step of every topology with the cell's verifier and the draws of its decoder.
-
-    topologies: each as the list of its nodes' parents.
-    """
+    """Expected tokens a step of topologies, lists of parents, with the cell's verifier and its draws."""
 
     topologies: Sequence[Sequence[int]]
 
     def methods(self, workload: Workload) -> list[Method]:
-        """A method for every topology.
-
-        Raises InvalidInput for draws whose first siblings are not those of fewer siblings.
-        """
+        """A method for every topology. Raises InvalidInput for draws that cannot be cut."""
         draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
         if not draws.can_be_cut:
             allowed = ", ".join(kind for kind in Draws if kind.can_be_cut)
@@ -76,10 +70,7 @@ class Shapes(ComparisonTask):
 
 @dataclass(frozen=True)
 class Configurations(ComparisonTask):
-    """Expected tokens a step of every configuration; the cell's own decoder plays no part.
-
-    configurations: as `Configuration.facts`.
-    """
+    """Expected tokens a step of configurations, given as `facts`; the cell's own decoder plays no part."""
 
     configurations: Sequence[Mapping[str, Any]]
 

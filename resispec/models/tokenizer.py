@@ -7,7 +7,7 @@ from datetime import date
 from itertools import cycle
 from typing import Any
 
-from resispec.data import CHAT, Prompt
+from resispec.data import CHAT, Prompt, check_turn
 from resispec.errors import InvalidInput, first_line
 
 DAY = date(2024, 7, 26)
@@ -37,12 +37,9 @@ class TransformersTokenizer:
 
         template: a text with {text} where the document stands, to which the tokenizer adds the special tokens
         that the model expects; or CHAT for the tokenizer's own chat template.
-        Raises InvalidInput for earlier turns without that, and as `encode_chat`.
+        Raises InvalidInput as `check_turn` and `encode_chat`.
         """
-        if prompt.earlier and template != CHAT:
-            raise InvalidInput(
-                f"prompt {prompt.id} is a later turn of a chat; allowed with prompt_template={CHAT} alone"
-            )
+        check_turn(prompt, template)
         if template is None:
             return self.encode(prompt.text)[:num_tokens]
         beginning = self.beginning(prompt.text, num_tokens)

@@ -33,7 +33,7 @@ def use(monkeypatch, material, draws=None):
         return [evidence.audit(one, kind, material) for one in chosen for kind in draws or one.supported()]
 
     monkeypatch.setattr(processes, "audit_all", audit_all)
-    monkeypatch.setattr(audit, "texts_of", lambda _: [])
+    monkeypatch.setattr(audit, "documents_of", lambda _: [])
     monkeypatch.setattr(evidence, "NUM_TURNS", 25)  # simulation has tests of its own
 
 

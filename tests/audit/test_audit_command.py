@@ -1,16 +1,20 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
+import sys
 
 import pytest
 from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
+from hydra.core.hydra_config import HydraConfig
 
 from experiments import audit
+from experiments.audit import settings
 from experiments.auditing import evidence, processes
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import gather
-from experiments.cli import axes_of, with_implied
+from experiments.cli import run_single
 from experiments.grid import cells_of
+from resispec.data import Prompt
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
 from resispec.draws import Draws
@@ -56,22 +60,29 @@ def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path,
     assert "Traceback" not in printed.err
 
 
-def test_the_profile_decides_the_pair_and_the_data_sets():
-    implied = {"pair": "pairs"}
-    for given, wanted in (
-        (["profile=embedded"], ["profile=embedded", "pair=embedded"]),
-        (["--cfg", "job", "profile=paper"], ["--cfg", "job", "profile=paper", "pair=llama2_7b__jf68m"]),
-        (["profile=paper", "pair=embedded"], ["profile=paper", "pair=embedded"]),
-        (["profile=nope"], ["profile=nope"]),
-    ):
-        assert with_implied(given, implied) == wanted
-    assert axes_of("paper")["datasets"] == ["cnn_dm", "openwebtext", "c4"] and axes_of("nope") == {}
+def test_the_profile_decides_the_pair_and_the_data_sets(monkeypatch, capsys):
+    seen = []
+
+    def job(_):
+        choices, repositories = (
+            HydraConfig.get().runtime.choices,
+            [one["dataset"].get("repo") for one in settings()],
+        )
+        seen.append((choices["pair"], len(repositories), repositories[-1]))
+
+    for given in (["profile=embedded"], ["profile=paper"], ["profile=paper", "pair=embedded", "dataset=c4"]):
+        monkeypatch.setattr(sys, "argv", ["audit", *given])
+        assert run_single(job, "audit", {"pair": "pairs"}) == 0
+    c4 = "allenai/c4"
+    assert seen == [("embedded", 3, None), ("llama2_7b__jf68m", 3, c4), ("embedded", 1, c4)]
+    code, printed = run_command(monkeypatch, capsys, "--cfg", "job", "profile=paper")
+    assert code == 0 and "target: meta-llama/Llama-2-7b-hf" in printed.out
 
 
 def test_an_audit_of_the_papers_profile_asks_for_the_papers_models(monkeypatch, capsys):
     """Defect D: it audited the embedded pair without a word."""
     seen = []
-    monkeypatch.setattr(audit, "texts_of", lambda _: [])
+    monkeypatch.setattr(audit, "documents_of", lambda _: [])
 
     def audit_all(chosen, config, *_):
         seen.append((len(chosen), config["pair"]["target"], config["device"]))
@@ -103,7 +114,7 @@ def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
 def test_material_is_that_of_the_configuration(tmp_path):
     """Prompts are encoded as cells encode them; laws are those of the pair, which prompts in turn decode."""
     [cell] = cells_of(tiny_overrides(tmp_path))
-    material = gather(cell.config, ["abc def gh a" * 4, "abc"])
+    material = gather(cell.config, [Prompt("long", "abc def gh a" * 4), Prompt("short", "abc")])
     encode = material.pair.tokenizer.encode
     assert material.prompts == [encode("abc def gh a" * 4)[:12], encode("abc")]
     assert len(material.nodes["recorded"].laws) == 2 and material.nodes["recorded"].siblings == [1, 2]

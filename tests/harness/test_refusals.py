@@ -44,6 +44,9 @@ REFUSED = {
     "decoder=top_k verifier=kseq": "top_k d5b3 kseq T=1.0: kseq is not exact for draws 'point_mass'",
     "verifier=block": "block verification: a node of 3 children; allowed: chains",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
+    "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: path/to/file.py:Class",
+    "decoder=custom decoder.name=nope": "unknown decoder 'nope'; known: none; allowed: path/to/file.py:Class",
+    "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with prompt_template=chat",
     "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
     "pair=embedded prompt_template=chat": "the embedded models have no chat template",
 }
@@ -61,6 +64,7 @@ def typed(toy, line):
 def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, toy, folder, tmp_path):
     (tmp_path / "rule.py").write_text(RULE.format(body="raise KeyError('lost')"))
     (tmp_path / "x.txt").write_text("no tree")
+    (tmp_path / "chats.jsonl").write_text('{"text": "And?", "earlier": ["Why?", "So."]}\n' * 3)
     done = run(*typed(toy, line.format(own=tmp_path)))
     [said] = messages(done.stderr)
     assert done.returncode == 1 and said.startswith("error: ") and not done.stdout
@@ -104,7 +108,6 @@ def test_a_complete_sweep_needs_nothing_of_its_results_but_to_read_them(toy, tmp
         raise OSError(errno.EROFS, "Read-only file system")
 
     monkeypatch.setattr(runner, "write_plan", refuse)
-    monkeypatch.setattr(runner.tempfile, "TemporaryFile", lambda **_: refuse())
     done = run(*command)
     note, last = messages(done.stderr)
     assert note == "note: the plan stays as it is, since it cannot be written (Read-only file system)"

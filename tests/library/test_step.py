@@ -7,7 +7,7 @@ import pytest
 import torch
 from toys import ToyTokenizer, eagle3_pair, sequence_law, table_pair, tiny_eagle, tiny_llama
 
-from experiments.bench.counts import counting, counts_of
+from experiments.bench.counts import INSIDE, OUTSIDE, UNITS, WAITS, counting, counts_of
 from resispec import cuda_graphs, decode
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, DynamicTree, Eagle, NoDraft
@@ -51,16 +51,16 @@ def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(n
     drafter, verifier = TREES[name]
     steps = counts_of(Decoder(drafter, get_verifier(verifier)), llama_pair(), [1, 2, 3], SAMPLING)
     assert len(steps) > 2
-    assert max(step.waits for step in steps) <= 2
-    assert max(step.operations for step in steps) <= 20 < min(step.inside for step in steps)
-    assert max(step.units for step in steps) <= 5
+    assert max(step[WAITS] for step in steps) <= 2
+    assert max(step[OUTSIDE] for step in steps) <= 20 < min(step[INSIDE] for step in steps)
+    assert max(step[UNITS] for step in steps) <= 5
 
 
 @pytest.mark.parametrize("name", EAGLES)
 @pytest.mark.parametrize("make_pair", [eagle_pair, eagle3_pair])
 def test_eagle_s_steps_wait_twice_at_most(name, make_pair):
     steps = counts_of(Decoder(EAGLES[name], get_verifier("naive")), make_pair(), [1, 2, 3], SAMPLING)
-    assert 1 <= max(step.waits for step in steps) <= 2
+    assert 1 <= max(step[WAITS] for step in steps) <= 2
 
 
 @pytest.mark.parametrize("looks_inside", [True, False])
@@ -71,7 +71,7 @@ def test_a_verdict_is_a_unit_unless_parts_inside_of_it_are_timed(looks_inside):
         decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
         with counting() as counts, measuring(watch):
             decoder.generate(llama_pair(), [1, 2, 3], SAMPLING, torch.Generator().manual_seed(0))
-        units.append(counts.units)
+        units.append(counts[UNITS])
     assert (units[0] == units[1]) is not looks_inside
 
 
@@ -90,7 +90,7 @@ def test_whatever_reads_a_tensor_is_counted_as_a_wait():
             return session
 
     steps = counts_of(Decoder(Reads(), get_verifier("standard")), llama_pair(), [1, 2], SAMPLING)
-    assert {step.waits for step in steps} == {6}
+    assert {step[WAITS] for step in steps} == {6}
 
 
 @pytest.mark.usefixtures("as_on_a_device")

@@ -40,12 +40,16 @@ GIVEN = {
     "verifier=block": "tree=chain",
     "verifier=hsd": "tree=chain",
     "decoder=fastest": "tree=fastest",
+    "dataset=mt_bench_second": "dataset.answers=null",
 }
 """What an option needs beside it."""
 
 
 def toy_cells():
-    """Every file of every group is named once, but for pairs with a fingerprint, which would be trained."""
+    """Every file of every group is named once, but for pairs with a fingerprint, which would be trained.
+
+    Data sets and decoders of one's own are in test_plugins.py.
+    """
     for group in ("dataset", "tree", "verifier", "pair", "decoder"):
         for option in options(group):
             name = f"{group}={option}"
@@ -54,6 +58,8 @@ def toy_cells():
                 given = "pair=llama2_7b_chat__eagle"
             if "__eagle" in name:
                 given = "decoder=eagle"
+            if name in ("dataset=custom", "decoder=custom"):
+                continue
             if group != "pair" or "fingerprint" not in (CONF / group / f"{option}.yaml").read_text():
                 yield [name, *GIVEN.get(name, given).split()]
 
