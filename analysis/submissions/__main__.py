@@ -1,7 +1,7 @@
 """Write what was measured as a submission: `make submission`.
 
     python -m analysis.submissions --profile paper --name "RTX 4090, my group"
-    python -m analysis.submissions --compare          # check those that the repository has, beside ours
+    python -m analysis.submissions --compare [--fetch]  # check those of the repository, and behind pointers
 
 It writes results/PROFILE/submission.json and says how its accepted lengths agree with ours. Nothing is
 measured. What is not complete is refused in one line. See docs/submissions.md.
@@ -16,21 +16,31 @@ from collections.abc import Sequence
 from analysis.cli import profile_parser
 from analysis.load import ROOT
 from analysis.submissions.gather import gather
-from analysis.submissions.schema import Submission, agreement, check_grid, read
+from analysis.submissions.schema import Pointer, Submission, agreement, check_grid, checked, fetched, read
 from resispec.errors import InvalidInput, first_line
-from resispec.files import write_atomically
+from resispec.files import read_json, write_atomically
 
 SUBMITTED = ROOT / "results" / "submissions"
 SCHEMA, OURS, FILE = "schema.json", "resispec.json", "submission.json"
 
 
-def submitted() -> list[Submission]:
-    """All submissions of the repository, ours first. Raises InvalidInput for the first that is none."""
-    files = sorted(SUBMITTED.glob("*.json"), key=lambda path: (path.name != OURS, path.name))
-    submissions = [read(path) for path in files if path.name != SCHEMA]
-    for submission in submissions:
-        check_grid(submission, submissions[0])
-    return submissions
+def submitted(is_fetching: bool = False) -> tuple[Submission, list[Submission | Pointer]]:
+    """Our submission and the others of the repository. is_fetching: with those that pointers name.
+
+    Raises InvalidInput for the first that is none.
+    """
+    files = sorted(path for path in SUBMITTED.glob("*.json") if path.name not in (SCHEMA, OURS))
+    ours, others = checked(read_json(SUBMITTED / OURS), OURS), [read(path) for path in files]
+    if is_fetching:
+        others = [fetched(other) if isinstance(other, Pointer) else other for other in others]
+    for other in others:
+        if isinstance(other, Submission):
+            check_grid(other, ours)
+    return ours, others
+
+
+def _agreement(other: Submission | Pointer, ours: Submission) -> str:
+    return f"at {other.url}" if isinstance(other, Pointer) else agreement(other, ours)
 
 
 def _lines(chosen: Namespace) -> list[str]:
@@ -40,9 +50,9 @@ def _lines(chosen: Namespace) -> list[str]:
         submission = gather(profile, results, chosen.name or "resispec", published=True)
         path = SUBMITTED / OURS
     else:
-        ours, *others = submitted()
+        ours, others = submitted(chosen.fetch)
         if chosen.compare:
-            return [f"{ours.name}: ours", *(f"{other.name}: {agreement(other, ours)}" for other in others)]
+            return [f"{ours.name}: ours", *(f"{other.name}: {_agreement(other, ours)}" for other in others)]
         submission, path = gather(profile, results, chosen.name), results / profile / FILE
         check_grid(submission, ours)
         lines = [f"beside {ours.name}: {agreement(submission, ours)}"]
@@ -57,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default="", help="of the submission; by default the device's")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--compare", action="store_true", help="check the repository's submissions beside ours")
+    parser.add_argument("--fetch", action="store_true", help="with --compare: also what pointers name")
     only.add_argument("--published", action="store_true", help="for maintainers: submit results/published")
     try:
         lines = _lines(parser.parse_args(arguments))

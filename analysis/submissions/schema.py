@@ -13,30 +13,48 @@ import json
 import math
 import re
 import sys
+import urllib.request
 from collections.abc import Collection, Iterable, Mapping
+from http.client import HTTPException
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import quote
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from analysis.load import SETTING
 from analysis.published import MIN_PROMPTS
 from resispec.audit.verdict import LIMIT, MIN_TOKENS, Finding
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
+from resispec.packages import check_pinned
 
 FORMAT = "resispec submission 1"
 REQUIRED = "table1"
 Label = Annotated[str, StringConstraints(max_length=200)]
+Name = Annotated[str, StringConstraints(pattern=r"^[\w .,()+@-]{1,80}$")]
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0)]
+TIMEOUT_S, MOST_BYTES = 20.0, 10_000_000
+"""Limits of a file that is fetched."""
 ROUNDING = 1e-9
 """Relative error by which a value may lie outside of the interval of resamples that all equal it."""
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, strict=True)
+
+
+Entry = TypeVar("Entry", bound=_Strict)
 
 
 class Measurement(_Strict):
@@ -147,7 +165,7 @@ class Submission(_Strict):
     """The whole file."""
 
     format: Literal["resispec submission 1"]
-    name: Annotated[str, StringConstraints(pattern=r"^[\w .,()+@-]{1,80}$")]
+    name: Name
     profile: Label
     provenance: Origin
     artefacts: tuple[SubmittedArtefact, ...]
@@ -159,6 +177,23 @@ class Submission(_Strict):
             found = ", ".join(names) or "none"
             raise ValueError(f"its artefacts are {found}; allowed: {REQUIRED} and others, each once")
         return self
+
+
+class Pointer(_Strict):
+    """The place of a submission that stays in a repository of its authors. sha256: of that file."""
+
+    format: Literal["resispec pointer 1"]
+    name: Name
+    repository: Annotated[str, StringConstraints(pattern=r"^https://github\.com/[\w.-]+/[\w.-]+$")]
+    commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40}$")]
+    path: Annotated[str, StringConstraints(pattern=r"^[\w./ +@-]{1,200}\.json$")]
+    sha256: Hash
+
+    @property
+    def url(self) -> str:
+        """Address of the file at that commit."""
+        where = self.repository.removeprefix("https://github.com/")
+        return f"https://raw.githubusercontent.com/{where}/{self.commit}/{quote(self.path)}"
 
 
 def _most_accepted(tree: str) -> float:
@@ -213,6 +248,11 @@ def _rows(submission: Submission, left_out: Collection[str] = ()) -> dict[tuple[
     }
 
 
+def json_schema() -> dict[str, Any]:
+    """JSON Schema of the files in results/submissions."""
+    return TypeAdapter(Submission | Pointer).json_schema()
+
+
 def plan_hash(cells: Iterable[tuple[str, Mapping[str, Any], bool]]) -> str:
     """The SHA-256 of the cells that a plan asks for, in any order: ids, labels and whether they audit."""
     lines = {json.dumps([cell_id, dict(labels), audits], sort_keys=True) for cell_id, labels, audits in cells}
@@ -224,10 +264,10 @@ def named(labels: Mapping[str, Any]) -> str:
     return " ".join(str(value) for value in labels.values() if value != "")
 
 
-def checked(content: Mapping[str, Any], source: str) -> Submission:
-    """A submission from what a file holds. Raises InvalidInput, one line with what is wrong first."""
+def checked(content: Mapping[str, Any], source: str, kind: type[Entry] = Submission) -> Entry:
+    """What a file holds, a submission by default. Raises InvalidInput, one line with what is wrong first."""
     try:
-        return Submission.model_validate_json(json.dumps(content, allow_nan=True))
+        return kind.model_validate_json(json.dumps(content, allow_nan=True))
     except ValidationError as error:
         [first, *_] = error.errors()
         where = ".".join(map(str, first["loc"]))
@@ -235,10 +275,31 @@ def checked(content: Mapping[str, Any], source: str) -> Submission:
         raise InvalidInput(f"{source}: {f'{where}: ' if where else ''}{said}") from error
 
 
-def read(path: Path) -> Submission:
-    """Read a submission. Raises InvalidInput as `checked`, and for a file that is no JSON."""
-    return checked(read_json(path), str(path))
+def read(path: Path) -> Submission | Pointer:
+    """Read a submission, or a pointer to one. Raises InvalidInput as `checked`, and for what is no JSON."""
+    content = read_json(path)
+    kind = Pointer if str(content.get("format")).startswith("resispec pointer") else Submission
+    return checked(content, str(path), kind)
+
+
+def fetched(pointer: Pointer) -> Submission:
+    """The submission that a pointer names.
+
+    Raises InvalidInput as `checked`, and when the file cannot be had or is another one.
+    """
+    try:
+        with urllib.request.urlopen(pointer.url, timeout=TIMEOUT_S) as answer:
+            content: bytes = answer.read(MOST_BYTES)
+    except (OSError, ValueError, HTTPException) as error:
+        reason = f"{pointer.url} cannot be fetched ({first_line(error)})"
+        raise InvalidInput(f"{pointer.name}: {reason}") from error
+    check_pinned(content, pointer.sha256, pointer.url)
+    try:
+        found = json.loads(content)
+    except ValueError as error:
+        raise InvalidInput(f"{pointer.url} is no JSON ({first_line(error)})") from error
+    return checked(found, pointer.url)
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(Submission.model_json_schema(), indent=2) + "\n")
+    sys.stdout.write(json.dumps(json_schema(), indent=2) + "\n")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from toy_cells import ToyCell, make_cell, rows_of, save, write_plan
 from analysis.load import EXPERIMENTS, part_names
 from analysis.submissions import __main__ as command
 from analysis.submissions.gather import gather
-from analysis.submissions.schema import Submission, checked, plan_hash, read
+from analysis.submissions.schema import Pointer, checked, json_schema, plan_hash, read
 from resispec.errors import InvalidInput
 
 Change = Callable[[dict[str, Any]], object]
@@ -152,7 +154,8 @@ def test_another_profile_has_data_sets_and_prompts_of_its_own(ours):
         row["labels"]["dataset"], row["num_prompts"] = "c4", 200
     planned_anew(other)
     put(other, "other.json")
-    assert [one.name for one in command.submitted()] == ["resispec", "other"]
+    first, others = command.submitted()
+    assert [one.name for one in (first, *others)] == ["resispec", "other"]
 
 
 def refused(results: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -215,10 +218,47 @@ def test_the_command_writes_a_file_that_can_be_read_and_says_what_agrees_with_ou
     assert capsys.readouterr().out == "resispec: ours\nToy (2 cores): 2 of 3 accepted lengths agree\n"
 
 
+def test_a_pointer_names_a_file_elsewhere_which_must_pass_as_if_it_lay_here(
+    ours, tmp_path, monkeypatch, capsys
+):
+    """The example of the page, whose file is here the toy's."""
+    page = (Path(__file__).parents[2] / "docs" / "submissions.md").read_text()
+    pointer = json.loads(re.search(r"```json\n(.*?)```", page, re.S)[1])
+    put(pointer, "pointer.json")
+    url = "https://raw.githubusercontent.com/OWNER/REPOSITORY/0123456789abcdef0123456789abcdef01234567/"
+    assert command.main(["--compare"]) == 0
+    assert capsys.readouterr().out == f"resispec: ours\nRTX 4090: at {url}results/submission.json\n"
+    file = tmp_path / "submission.json"
+    monkeypatch.setattr(Pointer, "url", property(lambda _: file.as_uri()))
+
+    def fetching(content: str, sha256: str | None = None) -> str:
+        file.write_text(content)
+        digest = sha256 or hashlib.sha256(content.encode()).hexdigest()
+        put(pointer | {"sha256": digest}, "pointer.json")
+        code, said = command.main(["--compare", "--fetch"]), capsys.readouterr()
+        assert said.err.count("\n") == code
+        return said.out + said.err
+
+    assert fetching(json.dumps(ours)) == "resispec: ours\ntoy: 3 of 3 accepted lengths agree\n"
+    assert "is another file than the pinned one: SHA-256" in fetching(json.dumps(ours), "0" * 64)
+    assert "is no JSON" in fetching("{half")
+    rows(ours).pop()
+    assert "plan's hash does not match its rows" in fetching(json.dumps(ours))
+    planned_anew(ours)
+    assert "is no whole grid" in fetching(json.dumps(ours))
+    file.unlink()
+    assert command.main(["--compare", "--fetch"]) == 1
+    assert capsys.readouterr().err.startswith(f"submission: RTX 4090: {file.as_uri()} cannot be fetched")
+    for wrong in ({"commit": "main"}, {"repository": "http://github.com/a/b"}, {"path": "a.py"}, {"more": 1}):
+        put(pointer | wrong, "pointer.json")
+        assert command.main(["--compare"]) == 1
+        assert f"pointer.json: {next(iter(wrong))}: " in capsys.readouterr().err
+
+
 def test_ours_is_what_is_published_and_the_schema_is_that_of_the_code(tmp_path):
     stored = json.loads((command.SUBMITTED / command.SCHEMA).read_text())
-    assert stored == Submission.model_json_schema()
-    ours = command.submitted()[0]
+    assert stored == json_schema()
+    ours, _ = command.submitted()
     for entry in ours.artefacts:
         cells = [ToyCell(tmp_path, row.cell_id, row.labels) for row in entry.rows]
         audits = [
