@@ -35,6 +35,7 @@ class OpenVinoEngine(Engine):
         "subtracts",
     )
     orders = ("openvino",)
+    takes_batches = True
 
     def __init__(self, pair: Pair, folder: Path, mode: str = "plain", num_drafted: int = 5) -> None:
         require_mode(mode)
@@ -45,7 +46,7 @@ class OpenVinoEngine(Engine):
         scheduler.cache_size = 1  # GiB, its least
         scheduler.dynamic_split_fuse = False
         scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
-        given: dict[str, Any] = {"scheduler_config": scheduler}
+        given: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}
         if mode == "assisted":
             drafting = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
@@ -55,11 +56,28 @@ class OpenVinoEngine(Engine):
             given["prompt_lookup"] = True
             self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
-        self._pipeline = openvino_genai.LLMPipeline(path, "CPU", **given, **PRECISE)
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", given | PRECISE)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""
-        require_fit(prompt, settings, self._vocab_size, self._context)
+        [answer] = self.answers([prompt], settings, [seed])
+        return answer
+
+    def answers(
+        self, prompts: Sequence[Sequence[int]], settings: Sampling, seeds: Sequence[int]
+    ) -> list[Answer]:
+        """See `Engine.answers`; each prompt is a request of its own, with its seed."""
+        for prompt in prompts:
+            require_fit(prompt, settings, self._vocab_size, self._context)
+        given = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
+        results = self._pipeline.generate(given, [self._request(settings, seed) for seed in seeds])
+        every = [tuple(map(int, result.m_generation_ids[0])) for result in results]
+        return [
+            Answer(tokens, "stop" if tokens[-1] == self._eos else "length", seed)
+            for tokens, seed in zip(every, seeds, strict=True)
+        ]
+
+    def _request(self, settings: Sampling, seed: int) -> openvino_genai.GenerationConfig:
         asked = openvino_genai.GenerationConfig()  # everything that decides the law, all of it said
         asked.apply_chat_template = False
         asked.max_new_tokens = settings.max_new_tokens
@@ -75,9 +93,7 @@ class OpenVinoEngine(Engine):
             asked.eos_token_id, asked.stop_token_ids = self._eos, {self._eos}
         for name, value in self._asked.items():
             setattr(asked, name, value)
-        given = openvino.Tensor(np.array([prompt], dtype=np.int64))
-        tokens = tuple(map(int, self._pipeline.generate(given, asked).tokens[0]))
-        return Answer(tokens, "stop" if tokens[-1] == self._eos else "length", seed)
+        return asked
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:
