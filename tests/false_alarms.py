@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from analysis.artefact import listed
 from analysis.table import Table, markdown, plain, write
-from experiments.audit import settings, texts_of
+from experiments.audit import documents_of, settings
 from experiments.auditing import evidence
 from experiments.auditing.evidence import Candidate, JudgedVerifier, candidates
 from experiments.auditing.processes import audit_all
@@ -36,9 +36,9 @@ class MeasuredOnce(Candidate):
 def run_false_alarms(_config: DictConfig) -> None:
     """Audit the exact verifiers with several seeds, print and write what their p-values are."""
     configs = settings()
-    config, texts = configs[0], texts_of(configs)
+    config, documents = configs[0], documents_of(configs)
     exact = [MeasuredOnce(one.name, one.node) for one in candidates(config, None) if one.name != "resispec"]
-    audits = [found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, texts)]
+    audits = [found for seed in SEEDS for found in audit_all(exact, config | {"seed": seed}, documents)]
     frame = pd.DataFrame([row for audit in audits for row in p_values(audit)])
     table = table_of(frame, audits, origin(torch.device(config["device"])))
     sys.stdout.write(markdown(table) + "\n")

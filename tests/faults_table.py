@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
 from analysis.table import Table, markdown, plain, write
-from experiments.audit import settings, texts_of
+from experiments.audit import documents_of, settings
 from experiments.auditing.evidence import Candidate, JudgedVerifier
 from experiments.auditing.processes import audit_all
 from experiments.cli import run_single
@@ -42,7 +42,7 @@ def run_faults(_config: DictConfig) -> None:
     """Audit all faults, print and write the table. Raises InvalidInput when an innocent case is accused."""
     configs = settings()
     config, pair = configs[0], HydraConfig.get().runtime.choices["pair"]
-    audits = audit_all([Planted(name, {}) for name in FAULTS], config, texts_of(configs))
+    audits = audit_all([Planted(name, {}) for name in FAULTS], config, documents_of(configs))
     rows = [row_of(FAULTS[found.name], found) for found in audits]
     table = table_of(pd.DataFrame(rows), pair, origin(torch.device(config["device"])))
     sys.stdout.write(markdown(table) + "\n")

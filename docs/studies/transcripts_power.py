@@ -25,7 +25,7 @@ from referee import inputs
 from referee.audit import Arm, Finding, Transcript, audit_arms, measure
 from referee.audit.own_check import draw
 from resispec.files import write_atomically
-from resispec.sampling import Sampling, truncated
+from resispec.sampling import Sampling
 
 PROMPT_TOKENS, NEW_TOKENS = 48, 64
 EXACT_DRAWS = 6
@@ -42,7 +42,7 @@ LEVELS = (0.1, 0.01, 0.001)
 
 def cut(**settings: float):
     """With top_k, top_p or min_p."""
-    return lambda p, _q, _emitted, _eos: truncated(p, Sampling(**settings)).softmax(-1)
+    return lambda p, _q, _emitted, _eos: Sampling(**settings).law(p)
 
 
 def tempered(temperature: float):
@@ -138,7 +138,7 @@ def measured(num_prompts: int, audits: int) -> Iterator[dict[str, Any]]:
     pair = inputs.pair_of("embedded", None, "cpu", "float32")
     scorers = inputs.scorers("embedded", None, "cpu", "float32")
     texts = inputs.token_prompts(
-        "embedded_reference", num_prompts, lambda text: pair.tokenizer.encode(text)[:PROMPT_TOKENS]
+        "embedded_reference", num_prompts, lambda prompt: pair.tokenizer.encode(prompt.text)[:PROMPT_TOKENS]
     )
     prompts = [prompt for prompt in texts if len(prompt) == PROMPT_TOKENS]
     generator = torch.Generator().manual_seed(0)
