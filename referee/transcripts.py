@@ -20,7 +20,14 @@ from resispec.sampling import SETTINGS, Warp, filter_order_of
 
 TOKENS = ("prompt_token_ids", "output_token_ids")
 """The fields that a row cannot do without."""
-_TYPES = {"seed": int, "concurrency": int, "finish_reason": str, "engine": str, "engine_version": str}
+_TYPES = {
+    "seed": int,
+    "sample": int,
+    "concurrency": int,
+    "finish_reason": str,
+    "engine": str,
+    "engine_version": str,
+}
 _KEYS = (*TOKENS, *SETTINGS, *_TYPES)
 
 
@@ -30,7 +37,8 @@ class Transcript(Warp):
 
     prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
     emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
-    that applied. concurrency: requests that the engine was given at a time, where it is known.
+    that applied. sample: number of an answer, from 0, to a request that asked for several: these share the
+    prompt and the seed, and not their draws. concurrency: requests that the engine was given at a time, where it is known.
     extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
@@ -39,6 +47,7 @@ class Transcript(Warp):
     prompt_token_ids: tuple[int, ...]
     output_token_ids: tuple[int, ...]
     seed: int | None = None
+    sample: int | None = None
     concurrency: int | None = None
     finish_reason: str | None = None
     engine: str | None = None

@@ -81,7 +81,8 @@ class Arm:
     @property
     def is_shared(self) -> bool:
         """Do rows share their random numbers, by their seeds or by their draws?"""
-        seeds = [row.seed for row in self.transcripts if row.temperature > 0 and row.seed is not None]
+        sampled = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
+        seeds = [(row.seed, row.sample) for row in sampled]
         goes_together = self.sharing is not None and self.sharing.p_value < SHARED_CHANCE
         return goes_together or len(set(seeds)) < len(seeds)
 

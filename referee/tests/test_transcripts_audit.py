@@ -121,6 +121,16 @@ def test_one_seed_for_all_rows_is_no_bias_and_is_said():
     assert audit(rows, target()).finding is Finding.UNDECIDED
 
 
+def test_samples_of_one_request_share_its_seed_and_not_their_draws():
+    """Unless they draw alike all the same, which is found."""
+    samples = [replace(row, seed=place // 4, sample=place % 4) for place, row in enumerate(write())]
+    assert audit(samples, target()).finding is Finding.NO_BIAS_SEEN
+    alike = [
+        replace(row, seed=place // 4, sample=place % 4) for place, row in enumerate(write(uniforms=shared))
+    ]
+    assert audit(alike, target()).finding is Finding.UNDECIDED
+
+
 def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
     report = audit(write(rows=20), target())
     assert report.finding is Finding.UNDECIDED
