@@ -38,7 +38,8 @@ class Transcript(Warp):
     prompt_token_ids: what the model read, special tokens included. output_token_ids: every token that was
     emitted, in order, the end-of-sequence token included where there was one. The settings of the law: those
     that applied. sample: number of an answer, from 0, to a request that asked for several: these share the
-    prompt and the seed, and not their draws. concurrency: requests that the engine was given at a time, where it is known.
+    prompt and the seed, and not their draws. concurrency: requests that the engine was given at a time, where
+    it is known.
     extra: whatever else the row says, such as an engine's acceptance records; the audit does not read it.
     place: where the row stands, for messages; it is not written. Texts are made `printable`.
     Raises InvalidInput, one line that begins with `place`, for a value that is not allowed.
