@@ -259,7 +259,6 @@ def _how(code: int) -> str:
 def _live(work: Callable[[Report], object], channel: Any) -> None:
     """A process's whole life; it ends with the one that started it, and on SIGTERM in good order."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     follow_parent()
 
     def send(message: tuple[str, int, int] | str) -> None:
@@ -269,6 +268,7 @@ def _live(work: Callable[[Report], object], channel: Any) -> None:
             os._exit(1)  # nobody listens any more
 
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         work(lambda *facts: send(facts))
     except CellBusy:
         sys.exit(BUSY)

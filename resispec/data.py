@@ -330,8 +330,11 @@ def _local(path: Path) -> Iterator[Document]:
     if path.suffix != ".parquet":
         yield from json_lines(path)
         return
-    from pyarrow import ArrowException, parquet
-
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        reason = f"data file {path} is Parquet, which needs pyarrow: pip install 'resispec[harness]'"
+        raise InvalidInput(reason) from error
     try:
         rows = parquet.read_table(path).to_pylist()
     except (OSError, ArrowException) as error:

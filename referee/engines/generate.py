@@ -44,10 +44,9 @@ class TransformersEngine(Engine):
             self._mode = {"assistant_model": draft.module}
             self._context = min(target.context, draft.context)
         config = self.target.generation_config
-        self._ends = pair.end_token_ids
         self.target.generation_config = GenerationConfig(
             bos_token_id=config.bos_token_id,
-            eos_token_id=sorted(self._ends) or None,
+            eos_token_id=sorted(pair.end_token_ids) or None,
             pad_token_id=0 if config.pad_token_id is None else config.pad_token_id,
         )
 
@@ -66,7 +65,8 @@ class TransformersEngine(Engine):
 
     def _answer(self, tokens: Sequence[int], seed: int | None) -> Answer:
         """An answer up to its first end of sequence; what follows in a batch is padding."""
-        end = next((place for place, token in enumerate(tokens, 1) if token in self._ends), None)
+        ends = self.target.generation_config.eos_token_id or ()
+        end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
         return Answer(tuple(tokens[:end]), "stop" if end else "length", seed)
 
     def _continued(self, prompts: Sequence[Sequence[int]], settings: Sampling, seed: int) -> list[list[int]]:
