@@ -265,7 +265,7 @@ def named(labels: Mapping[str, Any]) -> str:
 
 
 def checked(content: Mapping[str, Any], source: str, kind: type[Entry] = Submission) -> Entry:
-    """What a file holds, a submission by default. Raises InvalidInput, one line with what is wrong first."""
+    """Content of a file, a submission by default. Raises InvalidInput, one line with what is wrong first."""
     try:
         return kind.model_validate_json(json.dumps(content, allow_nan=True))
     except ValidationError as error:
