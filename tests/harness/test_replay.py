@@ -16,8 +16,10 @@ from resispec.drafters import DraftModel
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.replay import LawRecorder, num_steps, read_laws, replay
-from resispec.trees import complete
+from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_verifier
+
+BUSHY, UNEVEN = complete(3, 2), from_child_counts([[2], [0, 2]])
 
 
 class Watched:
@@ -32,10 +34,10 @@ class Watched:
         return self.decided[-1][1]
 
 
-def logged(path, verifier="standard", draws=Draws.IID, tokens=40, seed=0):
+def logged(path, verifier="standard", draws=Draws.IID, tokens=40, seed=0, topology=BUSHY):
     """Decode, log, and return what the verifier saw and did in every step."""
     watched, recorder = Watched(get_verifier(verifier)), LawRecorder()
-    Decoder(DraftModel(complete(3, 2), draws), watched).generate(
+    Decoder(DraftModel(topology, draws), watched).generate(
         table_pair(vocab=6, seed=3),
         [1, 2],
         Sampling(1.0, tokens, None),
@@ -49,7 +51,7 @@ def logged(path, verifier="standard", draws=Draws.IID, tokens=40, seed=0):
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
 @pytest.mark.parametrize("verifier", ["standard", "traversal"])
 def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
-    decided = logged(tmp_path / "laws", verifier, draws)
+    decided = logged(tmp_path / "laws", verifier, draws, topology=UNEVEN)
     steps, generator = list(read_laws(tmp_path / "laws")), torch.Generator()
     assert len(steps) == len(decided) == num_steps(tmp_path / "laws") > 10
     for step, (state, verdict) in zip(steps, decided, strict=True):
