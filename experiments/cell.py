@@ -135,7 +135,10 @@ class CellBusy(RuntimeError):
 
 
 def build(node: Any) -> Any:
-    """The object of a node of the configuration. Raises InvalidInput, one line with the cause, for others."""
+    """The object that a node of the configuration describes.
+
+    Raises InvalidInput, in one line with the cause, for a target that is not there or refuses its values.
+    """
     try:
         return instantiate(node)
     except InstantiationException as error:

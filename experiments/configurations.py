@@ -56,7 +56,10 @@ class Configuration:
 
     @property
     def decoder(self) -> Decoder:
-        """A new decoder, which keeps CUDA graphs and caches. Raises InvalidInput for unknown names."""
+        """A new decoder with the draft model. Reuse it: it keeps CUDA graphs and caches.
+
+        Raises InvalidInput for names that are not known.
+        """
         from resispec.decode import Decoder
         from resispec.drafters import DraftModel
         from resispec.draws import Draws
@@ -88,7 +91,10 @@ class Chosen:
 
 
 def load(path: str | Path) -> Chosen:
-    """Read a file of `Chosen`, for configurations. Raises InvalidInput, which names a file that is none."""
+    """Read a file of `Chosen`; configurations name this function.
+
+    Raises InvalidInput, which names the file, where it is damaged or another's.
+    """
     content = read_sealed(Path(path))
     try:
         if content["format"] != FORMAT:
@@ -115,7 +121,10 @@ def check_settings(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def decoder(tree: Chosen) -> Decoder:
-    """The fastest decoder, for configurations. Raises InvalidInput for a tree that is no `Chosen`."""
+    """The fastest decoder; configurations name this function.
+
+    Raises InvalidInput for a tree that does not say how it is drafted and verified.
+    """
     if not isinstance(tree, Chosen):
         raise InvalidInput("decoder=fastest goes with tree=fastest, which says what drafts and verifies")
     return tree.fastest.decoder

@@ -177,7 +177,10 @@ def key_of(config: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The entries of a file by name, none without it. Raises InvalidInput, which names a file of others."""
+    """The entries of a file by their names; none where there is no file.
+
+    Raises InvalidInput, one line that names the file, when it is no such file.
+    """
     if not path.exists():
         return {}
     try:

@@ -336,7 +336,10 @@ def _is_plain(override: Override) -> bool:
 
 @lru_cache(maxsize=256)
 def _option(group: str, name: str, is_plain: bool = True) -> Any:
-    """An option's node for its group; None for an unknown one, or with `is_plain` for one that sets more."""
+    """The node that an option gives its group; None for an unknown one.
+
+    is_plain: None also for one that sets anything else.
+    """
     path = CONF / group / f"{name}.yaml"
     if not path.is_file():
         return None

@@ -147,7 +147,10 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
-    """Search for tree files -> cells that need them, `jobs` at a time; a failure is a line, and no file."""
+    """Search for tree files, as many at a time as `jobs` says.
+
+    A failure prints one line and leaves no file. wanted: file -> the cells that need it, at least one file.
+    """
 
     def ended(path: Path, code: int, reasons: list[str]) -> tuple[list[str], list[Job]]:
         why = "; ".join(reasons) or _how(code)
@@ -174,7 +177,10 @@ def may_run_beside(job: Job, running: Sequence[Job], opened: Collection[str]) ->
 
 
 def jobs_of(config: Mapping[str, Any]) -> int:
-    """How many cells run at a time: `jobs`, as far as this process has cores; one on an accelerator."""
+    """How many cells run at a time: `jobs`, but no more than the cores that this process may use allow.
+
+    On an accelerator it is one.
+    """
     if config["device"] != "cpu":
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

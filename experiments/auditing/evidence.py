@@ -65,7 +65,10 @@ def candidates(config: Mapping[str, Any], choice: str | None) -> list[Candidate]
 
 @dataclass(frozen=True)
 class JudgedVerifier:
-    """Evidence about a verifier with one kind of draws, its judgement, and means over the recorded laws."""
+    """The evidence about one verifier with one kind of draws, and its judgement.
+
+    acceptance, ceiling: means over the recorded laws.
+    """
 
     name: str
     draws: Draws

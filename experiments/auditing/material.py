@@ -54,7 +54,10 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Material:
-    """Nodes by name, some "recorded" from a pair, prompts of that pair, and the seed of random numbers."""
+    """The ground of an audit: nodes by name, "recorded" from a pair among them, and prompts of that pair.
+
+    seed: of all random numbers.
+    """
 
     pair: Pair
     sampling: Sampling
@@ -65,7 +68,10 @@ class Material:
 
 @torch.inference_mode()
 def gather(config: Mapping[str, Any], documents: Sequence[Prompt]) -> Material:
-    """Wide laws, and laws and prompts of a configuration's pair. Raises InvalidInput without a draft."""
+    """Wide laws, and laws and prompts of a configuration's pair.
+
+    Raises InvalidInput when the pair has no draft model.
+    """
     pair: Pair = build(config["pair"])
     sampling = Sampling(temperature=config["temperature"], **config["sampling"])
     length, template = config["prompt_tokens"], config["prompt_template"]

@@ -48,7 +48,10 @@ KNOWN = {
 
 @dataclass(frozen=True)
 class Size:
-    """Numbers of a model. kv_width: keys, and values, of a cached position and layer. source: of its size."""
+    """Numbers of a model. kv_width: keys of a cached position and layer; it has as many values.
+
+    source: where the size is from, for a line.
+    """
 
     parameters: int
     layers: int
@@ -64,7 +67,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A "model" or "dataset" of a hub, or a local place. folder: of a data set, what is read; "" for all."""
+    """A repository, or a local place instead. kind: "model" or "dataset".
+
+    folder: of a data set, that of the files which are read; "" for all.
+    """
 
     kind: str
     name: str
