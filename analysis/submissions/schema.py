@@ -13,9 +13,7 @@ import json
 import math
 import re
 import sys
-import urllib.request
 from collections.abc import Collection, Iterable, Mapping
-from http.client import HTTPException
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -36,7 +34,7 @@ from analysis.published import MIN_PROMPTS
 from resispec.audit.verdict import LIMIT, MIN_TOKENS, Finding
 from resispec.errors import InvalidInput, first_line
 from resispec.files import read_json
-from resispec.packages import check_pinned
+from resispec.packages import downloaded
 
 FORMAT = "resispec submission 1"
 REQUIRED = "table1"
@@ -44,8 +42,8 @@ Label = Annotated[str, StringConstraints(max_length=200)]
 Name = Annotated[str, StringConstraints(pattern=r"^[\w .,()+@-]{1,80}$")]
 Hash = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
 Positive = Annotated[float, Field(gt=0)]
-TIMEOUT_S, MOST_BYTES = 20.0, 10_000_000
-"""Limits of a file that is fetched."""
+MOST_BYTES = 10_000_000
+"""Limit of a file that is fetched."""
 ROUNDING = 1e-9
 """Relative error by which a value may lie outside of the interval of resamples that all equal it."""
 
@@ -287,13 +285,7 @@ def fetched(pointer: Pointer) -> Submission:
 
     Raises InvalidInput as `checked`, and when the file cannot be had or is another one.
     """
-    try:
-        with urllib.request.urlopen(pointer.url, timeout=TIMEOUT_S) as answer:
-            content: bytes = answer.read(MOST_BYTES)
-    except (OSError, ValueError, HTTPException) as error:
-        reason = f"{pointer.url} cannot be fetched ({first_line(error)})"
-        raise InvalidInput(f"{pointer.name}: {reason}") from error
-    check_pinned(content, pointer.sha256, pointer.url)
+    content = downloaded(pointer.url, pointer.sha256, f"{pointer.name}: {pointer.url}", MOST_BYTES)
     try:
         found = json.loads(content)
     except ValueError as error:

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import GenerationConfig
 
 from referee.engines.base import Answer, Engine, require_fit, require_mode
+from resispec.models.causal import left_padded
 from resispec.models.checkpoint import quiet
 from resispec.models.pair import Pair
 from resispec.sampling import Sampling
@@ -73,12 +74,10 @@ class TransformersEngine(Engine):
         """New tokens of every prompt; shorter prompts are padded on the left."""
         for prompt in prompts:
             require_fit(prompt, settings, self._vocab_size, self._context)
-        width, pad = max(map(len, prompts)), self.target.generation_config.pad_token_id
-        padded = [[pad] * (width - len(prompt)) + list(prompt) for prompt in prompts]
-        masks = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
-        ids = torch.tensor(padded, device=self.target.device)
+        padded = left_padded(prompts, self.target.generation_config.pad_token_id)
+        ids, mask = (part.to(self.target.device) for part in padded)
         options: dict[str, Any] = {
-            "attention_mask": torch.tensor(masks, device=ids.device),
+            "attention_mask": mask,
             "max_new_tokens": settings.max_new_tokens,
             "repetition_penalty": settings.repetition_penalty,
             "do_sample": settings.temperature > 0,
@@ -89,7 +88,7 @@ class TransformersEngine(Engine):
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seed)
-            new: list[list[int]] = self.generate(ids, **options, **self._mode)[:, width:].tolist()
+            new: list[list[int]] = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
         return new
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from resispec.errors import InvalidInput
@@ -68,6 +69,16 @@ class _Session:
     @torch.inference_mode()
     def clear(self) -> None:
         self._rows.clear()
+
+
+def left_padded(prompts: Sequence[Sequence[int]], value: int) -> tuple[Tensor, Tensor]:
+    """Token ids (B, L) int64 of prompts that all end at one place, and which are no padding (B, L) int64.
+
+    value: the token before shorter prompts.
+    """
+    rows = [torch.tensor(list(prompt)) for prompt in prompts]
+    tokens = pad_sequence(rows, batch_first=True, padding_value=value, padding_side="left")
+    return tokens, pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
 
 
 class TransformersModel:

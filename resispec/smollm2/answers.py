@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from resispec.data import read_jsonl
 from resispec.files import replacing
 from resispec.models import Pair, load_pair
+from resispec.models.causal import left_padded
 from resispec.smollm2.questions import TRAINING
 from resispec.smollm2.recipe import AnswersRecipe
 from resispec.training import CHECKPOINT
@@ -64,10 +64,7 @@ def answered(
     """An answer (n,) int64 of the target to each question, with its end token, drawn without filters."""
     model: Any = pair.target
     [end, *_] = pair.end_token_ids
-    rows = [torch.tensor(question) for question in questions]
-    # Questions are on the right, so that all answers begin at one place.
-    tokens = pad_sequence(rows, batch_first=True, padding_value=end, padding_side="left")
-    mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True, padding_side="left")
+    tokens, mask = left_padded(questions, end)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         drawn = model.module.generate(
