@@ -73,7 +73,7 @@ class Stepper:
             verdict = self._verdict(draft, target_probs)
         with part("commit"):
             self._keep((0, *verdict.path))
-            self._drafts.commit(verdict, features)
+            self._drafts.commit(verdict, features, target_probs)
             self._root = verdict.tokens[-1]
         return Step(draft, target_probs, verdict)
 

@@ -29,8 +29,11 @@ class DraftSession(Protocol):
         Its tensors may be overwritten by the next step's.
         """
 
-    def commit(self, verdict: Verdict, features: Tensor) -> None:
-        """Learn the verdict on the last tree. features: (N, H), the target's at every node of that tree."""
+    def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
+        """Learn the verdict on the last tree.
+
+        features, target_probs: (N, H) and (N, V), the target's at every node of that tree.
+        """
 
 
 class Drafter(Protocol):
@@ -82,5 +85,5 @@ class _NoDraftSession:
     def draft(self, root: int, generator: Generator) -> Draft:
         return root_alone(root, self._device)
 
-    def commit(self, verdict: Verdict, features: Tensor) -> None:
+    def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         pass

@@ -5,7 +5,7 @@ Plain speculative decoding, SpecInfer and Sequoia draft this way.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -14,22 +14,32 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.levels import inner_levels
+from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.models import Model, Pair, Warp, keeping
 from resispec.trees import Topology
+
+NOTHING = -1
+"""Stands for the token before a sequence's first."""
+MOST_READ = 512
+"""Of a prompt's laws the last so many are recycled."""
 
 
 @dataclass(frozen=True)
 class DraftModel:
     """Draws the children of every node from the draft model's law at that node.
 
-    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object.
-    Raises InvalidInput for draws that cannot be cut, such as greedy ones, where the nodes of a level differ
-    in their number of children.
+    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object. sharpness: the draft's
+    laws have the sampling's temperature divided by it. recycled: the share of the target's earlier laws in
+    what siblings are drawn from, see `RecycledLaws`; 0 is off. Any law of the draft is exact.
+    Raises InvalidInput for numbers out of range, and for draws that cannot be cut, such as greedy ones, where
+    the nodes of a level differ in their number of children.
     """
 
     topology: Topology
     draws: Draws = Draws.IID
+    sharpness: float = 1.0
+    recycled: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))  # a config gives the name
@@ -37,6 +47,10 @@ class DraftModel:
             raise InvalidInput(
                 f"a draft model fills a tree of fixed shape; found {self.topology!r} (EAGLE's, if dynamic)"
             )
+        if not 0 < self.sharpness < float("inf"):
+            raise InvalidInput(f"sharpness is {self.sharpness}; allowed: above 0, and 1 to change nothing")
+        if not 0 <= self.recycled < 1:
+            raise InvalidInput(f"recycled is {self.recycled}; allowed: from 0, which is off, to below 1")
         # A level is drawn at once and cut to each node's number of children.
         children = self.topology.children
         counts = [{len(children[node]) for node in level} - {0} for level in self.topology.levels]
@@ -50,57 +64,77 @@ class DraftModel:
         """See `Drafter.session`. Raises InvalidInput when the pair has no draft model."""
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
-        return _DraftModelSession(self, pair.draft_model(), warp, capacity)
+        return _DraftModelSession(self, pair, warp, capacity)
 
 
 class _DraftModelSession:
-    """The draft model's cache, and the committed tokens that are not in it yet."""
+    """The draft model's cache, the committed tokens that are not in it yet, and the target's laws so far."""
 
-    def __init__(self, drafter: DraftModel, model: Model, warp: Warp, capacity: int) -> None:
-        self._drafter, self._model, self._warp = drafter, model, warp
-        self._levels = inner_levels(drafter.topology, model.device)
+    def __init__(self, drafter: DraftModel, pair: Pair, warp: Warp, capacity: int) -> None:
+        self._drafter, self._target, self._model = drafter, pair.target, pair.draft_model()
+        self._target_warp, device = warp, self._model.device
+        self._warp = replace(warp, temperature=warp.temperature / drafter.sharpness)
+        self._levels = inner_levels(drafter.topology, device)
         forwarded = torch.cat([level.nodes for level in self._levels]).tolist()[1:]
         self._rows = {node: row for row, node in enumerate(forwarded)}
-        self._session = model.session(capacity, drafted=len(self._rows))
-        self._fill = as_unit(self._filled, model.device)
-        self._keep = keeping(self._session, model.device)
+        self._session = self._model.session(capacity, drafted=len(self._rows))
+        self._fill = as_unit(self._filled, device)
+        self._keep = keeping(self._session, device)
         self._pending: list[int] = []
+        self._before = NOTHING
+        self._recycled: RecycledLaws | None = None
+        if drafter.recycled:
+            self._recycled = RecycledLaws(drafter.recycled, self._model.vocab_size, device)
+            self._parents = upload(drafter.topology.parents[1:], device)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
         self._session.clear()
         self._pending = []
+        self._before = prompt[-2] if len(prompt) > 1 else NOTHING
         if prompt[:-1]:
             self._session.extend(upload(prompt[:-1], self._model.device))
+        if self._recycled is not None:
+            self._recycled.clear()
+            if features is not None:
+                tokens = upload([NOTHING, *prompt[:-1]], self._model.device)[-MOST_READ - 1 :]
+                laws = self._target_warp.law(self._target.head(features[-MOST_READ:]))
+                self._recycled.learn(tokens[:-1], tokens[1:], laws)
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
         committed = upload([*self._pending, root], self._model.device)
-        tokens, probs, self._sample = self._fill(generator, committed)
-        return Draft(Tree(self._drafter.topology, tokens, self._drafter.draws), probs)
+        self._root, before = root, upload([self._before], self._model.device)
+        self._tokens, probs, self._sample = self._fill(generator, committed, before)
+        return Draft(Tree(self._drafter.topology, self._tokens, self._drafter.draws), probs)
 
-    def _filled(self, generator: Generator, committed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _filled(
+        self, generator: Generator, committed: Tensor, before: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The tree's tokens (N,), its laws (N, V), and an entry of every law (K,).
 
-        committed: (C,) int64, the tokens that are not cached yet; the root is the last.
+        committed: (C,) int64, the tokens that are not cached yet; the root is the last. before: (1,) int64,
+        the token before the root.
         """
         topology = self._drafter.topology
         features = self._session.extend(committed)[-1:]
         tokens = committed[-1:].expand(topology.num_nodes).clone()
-        laws: list[Tensor] = []
+        known, laws = committed[-1:], list[Tensor]()
         for level in self._levels:
             if laws:
+                before = known.index_select(0, level.parents)
                 known = tokens.index_select(0, level.nodes)
                 depths = torch.full_like(known, len(laws) - 1)
                 features = self._session.forward(known, depths, level.visible)
-            laws.append(self._warp.law(self._model.head(features)))
+            law = self._warp.law(self._model.head(features))
+            laws.append(law if self._recycled is None else self._recycled.mixed(before, known, law))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
             probs.index_copy_(0, level.nodes, law)
         return tokens, probs, torch.cat([law[:, 0] for law in laws])
 
-    def commit(self, verdict: Verdict, features: Tensor) -> None:
+    def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
 
         Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has
@@ -112,3 +146,8 @@ class _DraftModelSession:
         if rows:
             self._keep(rows)
         self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])
+        if self._recycled is not None:
+            above = upload([self._before], self._model.device)
+            before = torch.cat((above, self._tokens.index_select(0, self._parents)))
+            self._recycled.learn(before, self._tokens, target_probs)
+        self._before = (self._root, *verdict.tokens)[-2]

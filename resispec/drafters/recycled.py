@@ -1,0 +1,79 @@
+"""Laws of the target that earlier steps have computed, mixed into the laws that a draft model draws from.
+
+Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept. What the
+target said behind the same last tokens is a good guess of what it will say again: Token Recycling (arXiv
+2408.08696) makes whole trees of that, here it corrects a draft model. The law that siblings are drawn from
+may be any function of what happened before they are drawn, so every verifier is as exact as without it.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+NUM_PLACES = 1024
+"""Laws that a table holds; a new one takes the place of an old one."""
+
+
+class RecycledLaws:
+    """Means of the target's laws behind the same last token, and behind the same last two.
+
+    share: of what is drawn from, the part of a mean that is known; of the last token's first, then of the
+    last two's. A sequence begins with `clear`.
+    """
+
+    def __init__(self, share: float, vocab_size: int, device: torch.device) -> None:
+        self._share, self._vocab_size = share, vocab_size
+        self._tables = tuple(_Table(vocab_size, device) for _ in range(2))
+
+    def clear(self) -> None:
+        """Forget all laws."""
+        for table in self._tables:
+            table.keys.fill_(_NONE)
+
+    def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
+        """Take in laws (K, V) behind tokens (K,) int64, each of them behind `before` (K,) int64."""
+        for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
+            table.add(keys, laws)
+
+    def mixed(self, before: Tensor, tokens: Tensor, laws: Tensor) -> Tensor:
+        """The laws (K, V) to draw from, where a draft model has `laws` (K, V). The others are as in `learn`."""
+        for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
+            mean, is_known = table.mean(keys)
+            laws = torch.lerp(laws, mean.to(laws.dtype), self._share * is_known[:, None].to(laws.dtype))
+        return laws
+
+    def _keys(self, before: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        return tokens, before * self._vocab_size + tokens
+
+
+_NONE = torch.iinfo(torch.int64).min
+
+
+class _Table:
+    """Sums of laws by key, each in the place of its key; nothing waits for the device."""
+
+    def __init__(self, vocab_size: int, device: torch.device) -> None:
+        self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
+        self._counts = torch.zeros(NUM_PLACES, device=device)
+        self._sums = torch.zeros(NUM_PLACES, vocab_size, device=device)
+
+    def add(self, keys: Tensor, laws: Tensor) -> None:
+        """Add laws (K, V) to the sums of their keys (K,); of new keys with one place, one stays."""
+        places = keys.remainder(NUM_PLACES)
+        before = self.keys.index_select(0, places)
+        self.keys.index_copy_(0, places, keys)
+        now = self.keys.index_select(0, places)
+        stays = (now == before).to(laws.dtype)  # the sums so far are of the same key
+        counts = (now == keys).to(laws.dtype)
+        for sums, added in ((self._counts, counts), (self._sums, counts[:, None] * laws)):
+            factor = stays.view(-1, *[1] * (sums.dim() - 1))
+            sums.index_copy_(0, places, sums.index_select(0, places) * factor)
+            sums.index_add_(0, places, added.to(sums.dtype))
+
+    def mean(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The means (K, V) of keys (K,), and whether they are known (K,) bool; others are any numbers."""
+        places = keys.remainder(NUM_PLACES)
+        counts = self._counts.index_select(0, places).clamp_min(1)
+        is_known = self.keys.index_select(0, places) == keys
+        return self._sums.index_select(0, places) / counts[:, None], is_known
