@@ -80,18 +80,17 @@ class _DraftModelSession:
         self._session = self._model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, device)
         self._keep = keeping(self._session, device)
-        self._pending: list[int] = []
-        self._before = NOTHING
+        self._cached, self._pending = NOTHING, list[int]()
         self._recycled: RecycledLaws | None = None
         if drafter.recycled:
             self._recycled = RecycledLaws(drafter.recycled, self._model.vocab_size, device)
             self._parents = upload(drafter.topology.parents[1:], device)
+            self._learn = as_unit(self._learned, device)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
         self._session.clear()
-        self._pending = []
-        self._before = prompt[-2] if len(prompt) > 1 else NOTHING
+        self._cached, self._pending = (NOTHING, *prompt[:-1])[-1], []
         if prompt[:-1]:
             self._session.extend(upload(prompt[:-1], self._model.device))
         if self._recycled is not None:
@@ -103,31 +102,28 @@ class _DraftModelSession:
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
-        committed = upload([*self._pending, root], self._model.device)
-        self._root, before = root, upload([self._before], self._model.device)
-        self._tokens, probs, self._sample = self._fill(generator, committed, before)
+        self._known = upload([self._cached, *self._pending, root], self._model.device)
+        self._tokens, probs, self._sample = self._fill(generator, self._known)
+        self._cached = root
         return Draft(Tree(self._drafter.topology, self._tokens, self._drafter.draws), probs)
 
-    def _filled(
-        self, generator: Generator, committed: Tensor, before: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def _filled(self, generator: Generator, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The tree's tokens (N,), its laws (N, V), and an entry of every law (K,).
 
-        committed: (C,) int64, the tokens that are not cached yet; the root is the last. before: (1,) int64,
-        the token before the root.
+        known: (1 + C,) int64, the last token that is cached and the C that are not yet; the root is the last.
         """
         topology = self._drafter.topology
-        features = self._session.extend(committed)[-1:]
-        tokens = committed[-1:].expand(topology.num_nodes).clone()
-        known, laws = committed[-1:], list[Tensor]()
+        features = self._session.extend(known[1:])[-1:]
+        tokens = known[-1:].expand(topology.num_nodes).clone()
+        before, here, laws = known[-2:-1], known[-1:], list[Tensor]()
         for level in self._levels:
             if laws:
-                before = known.index_select(0, level.parents)
-                known = tokens.index_select(0, level.nodes)
-                depths = torch.full_like(known, len(laws) - 1)
-                features = self._session.forward(known, depths, level.visible)
+                before = here.index_select(0, level.parents)
+                here = tokens.index_select(0, level.nodes)
+                depths = torch.full_like(here, len(laws) - 1)
+                features = self._session.forward(here, depths, level.visible)
             law = self._warp.law(self._model.head(features))
-            laws.append(law if self._recycled is None else self._recycled.mixed(before, known, law))
+            laws.append(law if self._recycled is None else self._recycled.mixed(before, here, law))
             level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
@@ -146,8 +142,13 @@ class _DraftModelSession:
         if rows:
             self._keep(rows)
         self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])
+        self._cached = (self._cached, *verdict.tokens[: len(rows)])[-1]
         if self._recycled is not None:
-            above = upload([self._before], self._model.device)
-            before = torch.cat((above, self._tokens.index_select(0, self._parents)))
-            self._recycled.learn(before, self._tokens, target_probs)
-        self._before = (self._root, *verdict.tokens)[-2]
+            self._learn(None, self._known[-2:-1], self._tokens, target_probs)
+
+    def _learned(self, _: None, before: Tensor, tokens: Tensor, target_probs: Tensor) -> tuple[()]:
+        """Recycle the target's laws (N, V) at a tree of `tokens` (N,); `before` (1,) is ahead of its root."""
+        assert self._recycled is not None  # it is called where they are recycled
+        above = torch.cat((before, tokens.index_select(0, self._parents)))
+        self._recycled.learn(above, tokens, target_probs)
+        return ()

@@ -64,12 +64,11 @@ class _Table:
         before = self.keys.index_select(0, places)
         self.keys.index_copy_(0, places, keys)
         now = self.keys.index_select(0, places)
-        stays = (now == before).to(laws.dtype)  # the sums so far are of the same key
-        counts = (now == keys).to(laws.dtype)
+        stays, counts = (now == before).float(), (now == keys).float()  # the sums are of the same key; is added
         for sums, added in ((self._counts, counts), (self._sums, counts[:, None] * laws)):
             factor = stays.view(-1, *[1] * (sums.dim() - 1))
             sums.index_copy_(0, places, sums.index_select(0, places) * factor)
-            sums.index_add_(0, places, added.to(sums.dtype))
+            sums.index_add_(0, places, added.float())
 
     def mean(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """The means (K, V) of keys (K,), and whether they are known (K,) bool; others are any numbers."""

@@ -22,6 +22,7 @@ DRAFTERS = {
     "d3b2": DraftModel(complete(3, 2)),
     "uneven": DraftModel(UNEVEN),
     "without replacement": DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT),
+    "recycled": DraftModel(complete(3, 2), sharpness=1.5, recycled=0.8),
 }
 
 

@@ -27,6 +27,7 @@ TREES = {
     "d5b3 without replacement": (DraftModel(D5B3, Draws.WITHOUT_REPLACEMENT), "traversal"),
     "uneven": (DraftModel(UNEVEN, Draws.WITHOUT_REPLACEMENT), "standard"),
     "chain": (DraftModel(chain(4)), "block"),
+    "recycled": (DraftModel(UNEVEN, sharpness=1.5, recycled=0.8), "standard"),
     "root": (NoDraft(), "standard"),
 }
 EAGLES = {"fixed": Eagle(UNEVEN), "dynamic": Eagle(DynamicTree(12, 2, 3))}
@@ -53,7 +54,7 @@ def test_a_step_waits_twice_at_most_and_starts_few_operations_outside_of_units(n
     assert len(steps) > 2
     assert max(step[WAITS] for step in steps) <= 2
     assert max(step[OUTSIDE] for step in steps) <= 20 < min(step[INSIDE] for step in steps)
-    assert max(step[UNITS] for step in steps) <= 5
+    assert max(step[UNITS] for step in steps) <= 5 + (name == "recycled")  # one more that learns
 
 
 @pytest.mark.parametrize("name", EAGLES)
