@@ -16,7 +16,7 @@ from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.levels import inner_levels
 from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, Warp, keeping
+from resispec.models import Pair, Warp, keeping
 from resispec.trees import Topology
 
 NOTHING = -1

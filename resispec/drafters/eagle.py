@@ -116,7 +116,7 @@ class _EagleDrafts:
         parts = self._shape.grow(growth, generator)
         return torch.cat(growth.laws), *parts
 
-    def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:  # noqa: ARG002
+    def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Every emitted token has the true feature of the node before it."""
         self._tokens = verdict.tokens
         self._features = features.index_select(0, upload([0, *verdict.path], self._session.device))

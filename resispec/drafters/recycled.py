@@ -64,7 +64,10 @@ class _Table:
         before = self.keys.index_select(0, places)
         self.keys.index_copy_(0, places, keys)
         now = self.keys.index_select(0, places)
-        stays, counts = (now == before).float(), (now == keys).float()  # the sums are of the same key; is added
+        stays, counts = (
+            (now == before).float(),
+            (now == keys).float(),
+        )  # the sums are of the same key; is added
         for sums, added in ((self._counts, counts), (self._sums, counts[:, None] * laws)):
             factor = stays.view(-1, *[1] * (sums.dim() - 1))
             sums.index_copy_(0, places, sums.index_select(0, places) * factor)

@@ -15,9 +15,10 @@ from resispec.draws.iid import Iid
 from resispec.draws.without_replacement import WithoutReplacement
 from resispec.draws.point_mass import PointMass
 from resispec.draws.greedy import Greedy
+from resispec.draws.hub import Hub
 # isort: on
 
-__all__ = ["Draws", "Greedy", "Iid", "PointMass", "WithoutReplacement", "known"]
+__all__ = ["Draws", "Greedy", "Hub", "Iid", "PointMass", "WithoutReplacement", "known"]
 
 for _module in iter_modules(__path__, f"{__name__}."):
     import_module(_module.name)

@@ -24,6 +24,9 @@ from resispec.verifiers.optimal import Optimal
 from resispec.verifiers.traversal import Traversal
 from resispec.verifiers.block import Block
 from resispec.verifiers.hsd import Hsd
+from resispec.verifiers.spec_hub import SpecHub
+from resispec.verifiers.gbv import GreedyMultiPath
+from resispec.verifiers.khisti import Khisti
 from resispec.verifiers.level_optimal import LevelOptimal
 # isort: on
 
@@ -32,8 +35,10 @@ __all__ = [
     "Block",
     "Draws",
     "Greedy",
+    "GreedyMultiPath",
     "Hsd",
     "KSeq",
+    "Khisti",
     "Law",
     "LevelOptimal",
     "Naive",
@@ -41,6 +46,7 @@ __all__ = [
     "Outcomes",
     "ResiSpec",
     "SiblingRule",
+    "SpecHub",
     "Standard",
     "TopDown",
     "Traversal",

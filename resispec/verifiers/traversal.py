@@ -138,6 +138,18 @@ def traversal_optimal(**options: Any) -> Traversal:
     return traversal("optimal", **options)
 
 
+@register("univer")
+def univer() -> Traversal:
+    """UniVer (arXiv 2605.04543) for greedy draws: Traversal Verification with the weights of their rule.
+
+    Its weights, as an implementation that cites it has them: with w the node's mass, s the law of the drawn
+    sibling u and Z = 1 - w + sum (w p - s)+, u has f(u) = min(1, w p(u) / s(u)), a certain sibling d
+    w p(d) (1 - f(u)) / Z, and the node is rejected with (1 - f(u)) (1 - w) / Z. These are `_decide`'s of
+    `Greedy`. The paper's own text was not at hand.
+    """
+    return traversal("greedy")
+
+
 @dataclass(frozen=True)
 class _Decision:
     """Decisions about a node and its children, in the order of examination; float64 but for `final`.

@@ -9,7 +9,8 @@ from accounts import over_tuples, random_law, rng
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws
-from resispec.trees import chain, complete, from_child_counts
+from resispec.draws import Hub
+from resispec.trees import chain, complete, from_child_counts, parallel_chains
 from resispec.verifiers import get_rule, get_verifier
 
 SUPPORTED = {
@@ -18,10 +19,13 @@ SUPPORTED = {
     "kseq": (Draws.IID,),
     "greedy": (Draws.GREEDY,),
     "optimal": (Draws.IID,),
+    "khisti": (Draws.IID,),
 }
 RULES = [
     *((name, {}, draws) for name, every in SUPPORTED.items() for draws in every),
     *(("optimal", {"bins": bins}, Draws.IID) for bins in (0, 2)),
+    ("khisti", {"size": 1}, Draws.IID),
+    ("khisti", {"size": 3}, Draws.IID),
 ]
 
 
@@ -81,7 +85,10 @@ VERIFIERS = [
     ("traversal", {}, Draws.WITHOUT_REPLACEMENT, 2, DEEP[:-1]),
     ("traversal", {"weights": "kseq"}, Draws.IID, 2, DEEP),
     ("traversal", {"weights": "naive"}, Draws.WITHOUT_REPLACEMENT, 3, SMALL),
-    ("traversal", {"weights": "greedy"}, Draws.GREEDY, 3, SMALL),
+    ("univer", {}, Draws.GREEDY, 3, SMALL),
+    ("spec_hub", {}, Hub(), 3, SMALL),
+    ("gbv", {}, Draws.IID, 3, 4 * [chain(1), chain(2), parallel_chains(2, 1), parallel_chains(2, 2)]),
+    ("gbv", {}, Draws.IID, 2, len(KINDS) * [parallel_chains(3, 2)] + len(KINDS) * [parallel_chains(2, 3)]),
     *(("block", {}, draws, 3, 5 * [chain(1), chain(2)]) for draws in Draws),
     ("block", {}, Draws.IID, 2, len(KINDS) * [chain(4)]),
     ("level_optimal", {}, Draws.IID, 3, SMALL),

@@ -1,0 +1,100 @@
+"""Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths, verified as a block.
+
+From the paper's abstract, its reviews and the code of its authors, which orders tokens by min(1, p / q): there
+ties are broken one way for the choice and another for its law, and it is not exact. Here the order is strict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from resispec.core import Draws, Tree, Verdict
+from resispec.errors import InvalidInput
+from resispec.trees import Topology, chain
+from resispec.verifiers.base import Outcomes, require_draws
+from resispec.verifiers.block import Block
+from resispec.verifiers.registry import register
+
+
+@register("gbv")
+@dataclass(frozen=True)
+class GreedyMultiPath:
+    """Chooses one of K i.i.d. paths, then runs Block Verification on it with the law that the choice gives it.
+
+    At every prefix tokens are in the order of p / q, equal ones by their ids, and paths are compared at the
+    first token in which they differ; the largest is chosen. With m(u) the draft's mass of a prefix u and A(u)
+    that of all prefixes below it in this order, the chosen path begins with u with probability
+    (A + m)^K - A^K, from which its law at every prefix follows.
+    """
+
+    def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
+        """Draw an outcome. Raises InvalidInput for other trees than paths of one length, or other draws."""
+        nodes, *chosen = self._chosen(tree, target_probs, draft_probs)
+        verdict = Block().verify(*chosen, generator)
+        return Verdict(nodes[1 : 1 + verdict.num_accepted], verdict.tokens)
+
+    def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
+        """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
+        nodes, *chosen = self._chosen(tree, target_probs, draft_probs)
+        of_chain, final = Block().outcomes(*chosen), target_probs.clone()
+        stop = torch.zeros_like(target_probs[:, 0])
+        stop[list(nodes)] = of_chain.stop.to(stop.dtype)
+        final[list(nodes)] = of_chain.final.to(final.dtype)
+        return Outcomes(stop, final)
+
+    def _chosen(
+        self, tree: Tree, target_probs: Tensor, draft_probs: Tensor
+    ) -> tuple[tuple[int, ...], Tree, Tensor, Tensor]:
+        """The nodes of the chosen path, the root first; it as a chain, and p and the path's laws (L+1, V)."""
+        require_draws("gbv", tree.draws, Draws.IID)
+        paths, tokens = _paths(tree.topology), tree.tokens.tolist()
+        target, draft = target_probs.double(), draft_probs.double()
+        laws, below, mass = [], draft.new_zeros(()), draft.new_ones(())
+        for level in range(tree.topology.num_levels - 1):
+            node = paths[0][level]
+            ratio = (target[node] / draft[node]).nan_to_num(torch.inf)  # where q is 0 nothing was drafted
+            order = ratio.argsort(stable=True)
+            rank = order.argsort().tolist()
+            sums = draft[node][order].cumsum(0)
+            first = torch.empty_like(sums).scatter(0, order, sums - draft[node][order])
+            low, width = below + mass * first, mass * draft[node]
+            powers = _powers(low + width, low, len(tree.topology.children[0]))
+            laws.append(draft[node] * powers / _powers(below + mass, below, len(tree.topology.children[0])))
+            best = max((tokens[path[level + 1]] for path in paths), key=lambda token: rank[token])
+            paths = [path for path in paths if tokens[path[level + 1]] == best]
+            # Only ratios count, so both are kept of sum 1.
+            total = low[best] + width[best]
+            below, mass = low[best] / total, width[best] / total
+        rows = list(paths[0])
+        laws.append(draft[rows[-1]])  # of a leaf, never read
+        return (
+            paths[0],
+            Tree(chain(len(rows) - 1), tree.tokens[rows], Draws.IID),
+            target[rows],
+            torch.stack(laws),
+        )
+
+
+def _paths(topology: Topology) -> list[tuple[int, ...]]:
+    """The nodes of every path, the root first. Raises InvalidInput unless all have one length."""
+    leaves: Sequence[int] = topology.levels[-1]
+    paths = [(0, *topology.path_to(leaf)) for leaf in leaves]
+    if len(leaves) != len(topology.children[0]) or sum(map(len, paths)) != topology.num_nodes - 1 + len(
+        leaves
+    ):
+        raise InvalidInput(
+            "gbv: a tree that branches below its root; allowed: paths of one length (tree=chains)"
+        )
+    return paths
+
+
+def _powers(high: Tensor, low: Tensor, count: int) -> Tensor:
+    """(high^K - low^K) / (high - low) without a difference: the sum of high^(K-1-j) low^j."""
+    total = torch.ones_like(high)
+    for power in range(1, count):
+        total = total * high + low**power
+    return total

@@ -1,0 +1,133 @@
+"""The canonical decomposition with truncated linear programs: Khisti et al. (arXiv 2410.18234), K = 2 and more.
+
+One sibling is chosen, by a rule that knows p and q, then it is tested with its law in the place of q. From an
+implementation of the authors' algorithm and the description in arXiv 2602.16994, appendix B; the paper's own
+text was not at hand, nor what else it truncates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linprog
+from torch import Tensor
+
+from resispec.distributions import normalise, null_mass
+from resispec.errors import InvalidInput
+from resispec.verifiers.base import Draws, Law, require_draws
+from resispec.verifiers.registry import register
+
+Floats = NDArray[np.float64]
+
+
+@register("khisti")
+@dataclass(frozen=True)
+class Khisti:
+    """Siblings meet one after another, each the winner so far, and the last winner is tested.
+
+    size: tokens whose meetings a linear program decides, those with the largest p - q1 q2; in other meetings
+    the token wins that comes first in this order. The programs are solved on the host, one a row and meeting.
+    Raises InvalidInput for a size below 1.
+    """
+
+    size: int = 5
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise InvalidInput(f"khisti: size is {self.size}; allowed: at least 1")
+
+    def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
+        """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
+        require_draws("khisti", draws, Draws.IID)
+        p, q = (probs.flatten(0, -2).double().cpu().numpy() for probs in (target_probs, draft_probs))
+        tokens = siblings.flatten(0, -2).cpu().numpy()
+        rows = [self._chosen(*row) for row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True)]
+        chances, laws = (
+            torch.from_numpy(np.stack(part)).to(target_probs) for part in zip(*rows, strict=True)
+        )
+        chosen, proposed = chances.view(siblings.shape), laws.view(target_probs.shape)
+        tiny = torch.finfo(target_probs.dtype).tiny
+        accept = (target_probs / proposed.clamp_min(tiny)).clamp_max(1).gather(-1, siblings)
+        residual = (target_probs - proposed).clamp_min(0)
+        return Law(chosen * accept, normalise(residual, target_probs, null_mass(target_probs)))
+
+    def _chosen(self, p: Floats, q: Floats, tokens: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """The chance (B,) of every sibling to be the last winner, and the law (V,) of its token."""
+        law, chances = q, np.eye(len(tokens))[0]
+        for newcomer in range(1, len(tokens)):
+            meeting = _Meeting.of(p, law, q, self.size)
+            stays = np.array([meeting.first_wins(token, tokens[newcomer]) for token in tokens[:newcomer]])
+            chances[newcomer] = ((1 - stays) * chances[:newcomer]).sum()
+            chances[:newcomer] *= stays
+            law = meeting.law
+        return chances, law
+
+
+class _Meeting(NamedTuple):
+    """The winner of a token drawn from q1 and another drawn from q2.
+
+    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) the chance that of two
+    of the first tokens the later one wins. law: (V,) of the winner's token.
+    """
+
+    rank: NDArray[np.int64]
+    upsets: Floats
+    law: Floats
+
+    @classmethod
+    def of(cls, p: Floats, q1: Floats, q2: Floats, size: int) -> _Meeting:
+        """The best one for p, with a linear program over the first `size` tokens."""
+        order = np.argsort(q1 * q2 - p, kind="stable")
+        a, b = q1[order], q2[order]
+        law = a * b + a * _behind(b) + _behind(a) * b  # where the earlier token always wins
+        size = min(size, len(p))
+        first, second = np.triu_indices(size, 1)
+        both = a[first] * b[second] + a[second] * b[first]  # the chance of such a meeting
+        moved = _moved(p[order][:size], law[:size], first, second, both)
+        np.subtract.at(law, first, moved)
+        np.add.at(law, second, moved)
+        upsets = np.zeros((size, size))
+        upsets[first, second] = np.divide(moved, both, out=np.zeros_like(both), where=both > 0)
+        rank, by_token = np.empty_like(order), np.empty_like(law)
+        rank[order], by_token[order] = np.arange(len(order)), law
+        return cls(rank, upsets, by_token)
+
+    def first_wins(self, one: int, other: int) -> float:
+        """The chance that token `one` wins when it meets token `other`; 1 for equal ones."""
+        places = self.rank[one], self.rank[other]
+        low, high = min(places), max(places)
+        upset = self.upsets[low, high] if high < len(self.upsets) else 0.0
+        return float(1 - upset if low == places[0] else upset)
+
+
+def _behind(masses: Floats) -> Floats:
+    """For every place the mass of all later ones."""
+    return np.append(masses[::-1].cumsum()[::-1][1:], 0.0)
+
+
+def _moved(
+    p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], both: Floats
+) -> Floats:
+    """Mass that upsets move from earlier to later tokens, (pairs,), such that sum min(p, law) is largest.
+
+    Whatever the program's precision, the rule is exact: it uses the law that these masses give.
+    """
+    size, pairs = len(p), len(both)
+    if not pairs:
+        return both
+    # Variables: what is moved, then z <= p and z <= law.
+    change = np.zeros((size, pairs))
+    change[first, np.arange(pairs)], change[second, np.arange(pairs)] = 1.0, -1.0
+    found = linprog(
+        np.r_[np.zeros(pairs), -np.ones(size)],
+        A_ub=np.hstack((change, np.eye(size))),
+        b_ub=law,
+        bounds=[*((0, most) for most in both), *((0, most) for most in p)],
+    )
+    if found.x is None:
+        raise FloatingPointError(f"khisti: no solution of its linear program ({found.message})")
+    return np.clip(found.x[:pairs], 0, both)
