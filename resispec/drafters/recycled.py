@@ -37,7 +37,7 @@ class RecycledLaws:
             table.add(keys, laws)
 
     def mixed(self, before: Tensor, tokens: Tensor, laws: Tensor) -> Tensor:
-        """The laws (K, V) to draw from, where a draft model has `laws` (K, V). The others are as in `learn`."""
+        """The laws (K, V) to draw from, where a draft model has `laws` (K, V). Tokens are as in `learn`."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
             mean, is_known = table.mean(keys)
             laws = torch.lerp(laws, mean.to(laws.dtype), self._share * is_known[:, None].to(laws.dtype))
@@ -64,10 +64,8 @@ class _Table:
         before = self.keys.index_select(0, places)
         self.keys.index_copy_(0, places, keys)
         now = self.keys.index_select(0, places)
-        stays, counts = (
-            (now == before).float(),
-            (now == keys).float(),
-        )  # the sums are of the same key; is added
+        # Sums stay where their key does, and a law counts unless another key has taken its place.
+        stays, counts = (now == before).float(), (now == keys).float()
         for sums, added in ((self._counts, counts), (self._sums, counts[:, None] * laws)):
             factor = stays.view(-1, *[1] * (sums.dim() - 1))
             sums.index_copy_(0, places, sums.index_select(0, places) * factor)

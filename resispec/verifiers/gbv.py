@@ -1,12 +1,11 @@
 """Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths, verified as a block.
 
-From the paper's abstract, its reviews and the code of its authors, which orders tokens by min(1, p / q): there
-ties are broken one way for the choice and another for its law, and it is not exact. Here the order is strict.
+From the paper's abstract, its reviews and its authors' code. That orders tokens by min(1, p / q) and breaks
+ties one way in the choice and another way in its law, so it is not exact. Here the order is strict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -23,7 +22,7 @@ from resispec.verifiers.registry import register
 @register("gbv")
 @dataclass(frozen=True)
 class GreedyMultiPath:
-    """Chooses one of K i.i.d. paths, then runs Block Verification on it with the law that the choice gives it.
+    """Chooses one of K i.i.d. paths, and runs Block Verification on it with the law that it then has.
 
     At every prefix tokens are in the order of p / q, equal ones by their ids, and paths are compared at the
     first token in which they differ; the largest is chosen. With m(u) the draft's mass of a prefix u and A(u)
@@ -33,14 +32,14 @@ class GreedyMultiPath:
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw an outcome. Raises InvalidInput for other trees than paths of one length, or other draws."""
-        nodes, *chosen = self._chosen(tree, target_probs, draft_probs)
-        verdict = Block().verify(*chosen, generator)
+        nodes, path, target, laws = self._chosen(tree, target_probs, draft_probs)
+        verdict = Block().verify(path, target, laws, generator)
         return Verdict(nodes[1 : 1 + verdict.num_accepted], verdict.tokens)
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
-        nodes, *chosen = self._chosen(tree, target_probs, draft_probs)
-        of_chain, final = Block().outcomes(*chosen), target_probs.clone()
+        nodes, path, target, laws = self._chosen(tree, target_probs, draft_probs)
+        of_chain, final = Block().outcomes(path, target, laws), target_probs.clone()
         stop = torch.zeros_like(target_probs[:, 0])
         stop[list(nodes)] = of_chain.stop.to(stop.dtype)
         final[list(nodes)] = of_chain.final.to(final.dtype)
@@ -53,7 +52,7 @@ class GreedyMultiPath:
         require_draws("gbv", tree.draws, Draws.IID)
         paths, tokens = _paths(tree.topology), tree.tokens.tolist()
         target, draft = target_probs.double(), draft_probs.double()
-        laws, below, mass = [], draft.new_zeros(()), draft.new_ones(())
+        laws, below, mass, count = [], draft.new_zeros(()), draft.new_ones(()), len(paths)
         for level in range(tree.topology.num_levels - 1):
             node = paths[0][level]
             ratio = (target[node] / draft[node]).nan_to_num(torch.inf)  # where q is 0 nothing was drafted
@@ -62,8 +61,8 @@ class GreedyMultiPath:
             sums = draft[node][order].cumsum(0)
             first = torch.empty_like(sums).scatter(0, order, sums - draft[node][order])
             low, width = below + mass * first, mass * draft[node]
-            powers = _powers(low + width, low, len(tree.topology.children[0]))
-            laws.append(draft[node] * powers / _powers(below + mass, below, len(tree.topology.children[0])))
+            powers = _powers(low + width, low, count)
+            laws.append(draft[node] * powers / _powers(below + mass, below, count))
             best = max((tokens[path[level + 1]] for path in paths), key=lambda token: rank[token])
             paths = [path for path in paths if tokens[path[level + 1]] == best]
             # Only ratios count, so both are kept of sum 1.
@@ -71,25 +70,18 @@ class GreedyMultiPath:
             below, mass = low[best] / total, width[best] / total
         rows = list(paths[0])
         laws.append(draft[rows[-1]])  # of a leaf, never read
-        return (
-            paths[0],
-            Tree(chain(len(rows) - 1), tree.tokens[rows], Draws.IID),
-            target[rows],
-            torch.stack(laws),
-        )
+        path = Tree(chain(len(rows) - 1), tree.tokens[rows], Draws.IID)
+        return paths[0], path, target[rows], torch.stack(laws)
 
 
 def _paths(topology: Topology) -> list[tuple[int, ...]]:
     """The nodes of every path, the root first. Raises InvalidInput unless all have one length."""
-    leaves: Sequence[int] = topology.levels[-1]
-    paths = [(0, *topology.path_to(leaf)) for leaf in leaves]
-    if len(leaves) != len(topology.children[0]) or sum(map(len, paths)) != topology.num_nodes - 1 + len(
-        leaves
-    ):
+    num_paths = len(topology.children[0])
+    if any(len(level) != num_paths for level in topology.levels[1:]):
         raise InvalidInput(
             "gbv: a tree that branches below its root; allowed: paths of one length (tree=chains)"
         )
-    return paths
+    return [(0, *topology.path_to(leaf)) for leaf in topology.levels[-1]]
 
 
 def _powers(high: Tensor, low: Tensor, count: int) -> Tensor:

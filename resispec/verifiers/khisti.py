@@ -1,4 +1,4 @@
-"""The canonical decomposition with truncated linear programs: Khisti et al. (arXiv 2410.18234), K = 2 and more.
+"""The canonical decomposition with truncated linear programs: Khisti et al., arXiv 2410.18234.
 
 One sibling is chosen, by a rule that knows p and q, then it is tested with its law in the place of q. From an
 implementation of the authors' algorithm and the description in arXiv 2602.16994, appendix B; the paper's own
@@ -70,8 +70,8 @@ class Khisti:
 class _Meeting(NamedTuple):
     """The winner of a token drawn from q1 and another drawn from q2.
 
-    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) the chance that of two
-    of the first tokens the later one wins. law: (V,) of the winner's token.
+    rank: (V,) the places of the tokens in decreasing order of p - q1 q2. upsets: (S, S) the chance that of
+    two of the first tokens the later one wins. law: (V,) of the winner's token.
     """
 
     rank: NDArray[np.int64]

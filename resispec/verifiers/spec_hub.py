@@ -24,8 +24,8 @@ _HUB = Hub()
 class SpecHub:
     """Accepts the other token x with min(1, p(x) / r(x)); else the hub a or a token of (p - r)+ is emitted.
 
-    r is q without a, the law of x in any pair, so that is the rule for greedy draws of two siblings; the order
-    of a pair says nothing more.
+    r is q without a, the law of x in any pair, so that is the rule for greedy draws of two siblings; the
+    order of a pair says nothing more.
     """
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:

@@ -23,7 +23,7 @@ def one_node(verifier, p, q, draws, count):
 
 
 def test_gbv_breaks_ties_of_p_over_q_as_its_law_says():
-    """Tokens 0 and 1 have the same ratio; its authors' code emits (.44, .36, .20) here. 0.84 is the ceiling."""
+    """Tokens 0 and 1 have the same ratio; its authors' code emits (.44, .36, .20)."""
     p, q = law(0.4, 0.4, 0.2), law(0.2, 0.2, 0.6)
     assert one_node("gbv", p, q, Draws.IID, 2) == pytest.approx(0.84, abs=1e-12)
     assert float(Draws.IID.ceiling(p, q, 2)) == pytest.approx(0.84, abs=1e-12)
