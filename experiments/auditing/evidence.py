@@ -24,6 +24,7 @@ from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput, first_line
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import Draws, Verifier, as_verifier, available
+from resispec.verifiers.rehearsal import is_defined_on
 
 DECODED_SIBLINGS = 3  # of the root of the trees that are decoded with
 NUM_TURNS = 500  # of the scenes that are simulated
@@ -107,11 +108,15 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
         z_scores, lengths = dict[str, Statistics](), [1]
         width = min(DECODED_SIBLINGS, max_siblings)
         for topology in (complete(3, width), parallel_chains(width, 8)):  # bushy; a few paths of nine levels
+            if not is_defined_on(verifier, draws, topology):
+                continue
             decoder = Decoder(DraftModel(topology, draws), verifier)
             z_scores[f"{topology.num_levels} levels"] = remeasured(
                 lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
             )
-        simulated_scenes = scenes(max_siblings)
+        simulated_scenes = [
+            scene for scene in scenes(max_siblings) if is_defined_on(verifier, draws, scene.topology)
+        ]
         evidence = Evidence(
             enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
             total_variations={kind: found["total variation"] for kind, (found, _) in estimates.items()},
@@ -119,7 +124,9 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
             z_scores=z_scores,
             excesses={kind: found["excess"] for kind, (found, _) in estimates.items()},
             levels={
-                "enumerated": max(topology.num_levels for topology, _ in trees),
+                "enumerated": max(
+                    topology.num_levels for topology, _ in trees if is_defined_on(verifier, draws, topology)
+                ),
                 "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
                 "decoded": max(lengths),
             },

@@ -18,8 +18,9 @@ from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.enumerate import chain_law, drafted_tuples, emitted_law, total_variation, tree_law
 from resispec.audit.verdict import TOLERANCE
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, chain, complete, from_child_counts, root_only
+from resispec.trees import Topology, chain, complete, from_child_counts, parallel_chains, root_only
 from resispec.verifiers.base import Draws, SiblingRule, Verifier
+from resispec.verifiers.rehearsal import is_defined_on
 from resispec.verifiers.top_down import TopDown
 
 KINDS = (
@@ -49,10 +50,11 @@ TREES: tuple[tuple[Topology, int], ...] = (
     (from_child_counts([[2], [1, 1], [1, 1], [1, 1]]), 2),
     (from_child_counts([[2], [1, 2], [0, 1, 0], [1]]), 2),
     (from_child_counts([[2], [0, 1], [2], [0, 1], [1]]), 2),
+    (parallel_chains(2, 3), 2),
 )
 """Topologies, each with its vocabulary: at most 256 drafted trees a pair, and up to six levels.
 
-Uneven ones are among them, one where only the second sibling has children, level after level.
+Uneven ones are among them, one where only the second sibling has children, level after level, and two paths.
 """
 CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
 """Topologies for verifiers of chains, each with its vocabulary."""
@@ -109,11 +111,16 @@ def _vocabularies(num_siblings: int, draws: Draws) -> range:
 def worst_tree_error(
     verifier: Verifier, draws: Draws, seed: int = 0, trees: Sequence[tuple[Topology, int]] = TREES
 ) -> Worst:
-    """The worst error over whole trees: the law of the first D tokens for bigram pairs on `trees`."""
+    """The worst error over whole trees: the law of the first D tokens for bigram pairs.
+
+    trees: topologies with their vocabularies, of which those count that the verifier is defined on.
+    """
     cases = []
     for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
             if draws.are_distinct and max(map(len, topology.children)) > vocab:
+                continue
+            if not is_defined_on(verifier, draws, topology):
                 continue
             rows = [pair_of_laws(kind, vocab, generator) for _ in range(vocab)]
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))

@@ -76,8 +76,8 @@ class GreedyMultiPath:
 
 def _paths(topology: Topology) -> list[tuple[int, ...]]:
     """The nodes of every path, the root first. Raises InvalidInput unless all have one length."""
-    num_paths = len(topology.children[0])
-    if any(len(level) != num_paths for level in topology.levels[1:]):
+    branches = any(len(children) > 1 for children in topology.children[1:])
+    if branches or len({len(level) for level in topology.levels[1:]}) > 1:
         raise InvalidInput(
             "gbv: a tree that branches below its root; allowed: paths of one length (tree=chains)"
         )

@@ -43,8 +43,9 @@ class Khisti:
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are independent."""
         require_draws("khisti", draws, Draws.IID)
-        p, q = (probs.flatten(0, -2).double().cpu().numpy() for probs in (target_probs, draft_probs))
-        tokens = siblings.flatten(0, -2).cpu().numpy()
+        size = target_probs.shape[-1]
+        p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
+        tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
         rows = [self._chosen(*row) for row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True)]
         chances, laws = (
             torch.from_numpy(np.stack(part)).to(target_probs) for part in zip(*rows, strict=True)

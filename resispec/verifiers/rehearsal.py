@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from resispec.core import Draws, Tree
+from resispec.errors import InvalidInput
 from resispec.trees import Topology
 from resispec.verifiers.base import Verifier
 
@@ -19,3 +20,12 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
     for children in topology.children:
         tokens[list(children)] = torch.arange(len(children))
     verifier.outcomes(Tree(topology, tokens, draws), laws / size, laws / size)
+
+
+def is_defined_on(verifier: Verifier, draws: Draws, topology: Topology) -> bool:
+    """Whether `rehearse` raises no InvalidInput."""
+    try:
+        rehearse(verifier, draws, topology)
+    except InvalidInput:
+        return False
+    return True

@@ -14,15 +14,15 @@ from torch import Tensor
 from resispec.draws import Hub
 from resispec.verifiers.base import Draws, Law, require_draws
 from resispec.verifiers.greedy import Greedy
-from resispec.verifiers.registry import register
 
 _HUB = Hub()
 
 
-@register("spec_hub")
 @dataclass(frozen=True)
 class SpecHub:
     """Accepts the other token x with min(1, p(x) / r(x)); else the hub a or a token of (p - r)+ is emitted.
+
+    Not a registered name, since audits of those ask for more siblings.
 
     r is q without a, the law of x in any pair, so that is the rule for greedy draws of two siblings; the
     order of a pair says nothing more.

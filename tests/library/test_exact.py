@@ -9,7 +9,6 @@ from accounts import over_tuples, random_law, rng
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws
-from resispec.draws import Hub
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
 from resispec.verifiers import get_rule, get_verifier
 
@@ -86,7 +85,6 @@ VERIFIERS = [
     ("traversal", {"weights": "kseq"}, Draws.IID, 2, DEEP),
     ("traversal", {"weights": "naive"}, Draws.WITHOUT_REPLACEMENT, 3, SMALL),
     ("univer", {}, Draws.GREEDY, 3, SMALL),
-    ("spec_hub", {}, Hub(), 3, SMALL),
     ("gbv", {}, Draws.IID, 3, 4 * [chain(1), chain(2), parallel_chains(2, 1), parallel_chains(2, 2)]),
     ("gbv", {}, Draws.IID, 2, len(KINDS) * [parallel_chains(3, 2)] + len(KINDS) * [parallel_chains(2, 3)]),
     *(("block", {}, draws, 3, 5 * [chain(1), chain(2)]) for draws in Draws),

