@@ -55,20 +55,22 @@ class _Table:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
-        self._counts = torch.zeros(NUM_PLACES, device=device)
+        self._counts = torch.zeros(NUM_PLACES, 1, device=device)
         self._sums = torch.zeros(NUM_PLACES, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
-        """Add laws (K, V) to the sums of their keys (K,); of new keys with one place, one stays."""
+        """Add laws (K, V) to the sums of their keys (K,); of several for one place the largest key stays."""
         places = keys.remainder(NUM_PLACES)
         before = self.keys.index_select(0, places)
-        self.keys.index_copy_(0, places, keys)
-        now = self.keys.index_select(0, places)
+        now = (
+            torch.full_like(self.keys, _NONE).scatter_reduce(0, places, keys, "amax").index_select(0, places)
+        )
+        self.keys.index_copy_(0, places, now)
         # Sums stay where their key does, and a law counts unless another key has taken its place.
-        stays, counts = (now == before).float(), (now == keys).float()
-        for sums, added in ((self._counts, counts), (self._sums, counts[:, None] * laws)):
-            factor = stays.view(-1, *[1] * (sums.dim() - 1))
-            sums.index_copy_(0, places, sums.index_select(0, places) * factor)
+        stays, counts = now == before, (now == keys).float()[:, None]
+        for sums, added in ((self._counts, counts), (self._sums, counts * laws)):
+            kept = torch.where(stays[:, None], sums.index_select(0, places), 0.0)
+            sums.index_copy_(0, places, kept)
             sums.index_add_(0, places, added.float())
 
     def mean(self, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,4 +78,4 @@ class _Table:
         places = keys.remainder(NUM_PLACES)
         counts = self._counts.index_select(0, places).clamp_min(1)
         is_known = self.keys.index_select(0, places) == keys
-        return self._sums.index_select(0, places) / counts[:, None], is_known
+        return self._sums.index_select(0, places) / counts, is_known
