@@ -11,7 +11,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 from unittest.mock import patch
 
@@ -34,6 +34,7 @@ from resispec.embedded import load_eagle_pair, load_pair
 from resispec.models import Pair
 from resispec.trees import chain, complete
 from resispec.verifiers import available, get_verifier
+from resispec.verifiers.rehearsal import is_defined_on
 
 WAITING_CALLS = {"tolist", "numpy", "__array__", "cpu"}
 """Methods of a tensor that read it without being seen as an operation."""
@@ -96,9 +97,14 @@ def cases() -> Iterator[tuple[str, str, Decoder]]:
     d5b3, standard = complete(5, 3), get_verifier("standard")
     yield "one token at a time", "embedded", Decoder(NoDraft(), standard)
     for name in available():
-        title, shape = ("chain of 4", chain(4)) if name in ("block", "hsd") else ("d5b3", d5b3)
-        draws = Draws.GREEDY if name == "greedy" else Draws.IID
-        yield f"{draws}, {title}, {name}", "embedded", Decoder(DraftModel(shape, draws), get_verifier(name))
+        verifier, shapes = get_verifier(name), {"d5b3": d5b3, "chain of 4": chain(4)}
+        draws, title = next(
+            (draws, title)
+            for draws, title in product((Draws.IID, Draws.GREEDY), shapes)
+            if is_defined_on(verifier, draws, shapes[title])
+        )
+        decoder = Decoder(DraftModel(shapes[title], draws), verifier)
+        yield f"{draws}, {title}, {name}", "embedded", decoder
     for name in ("standard", "traversal"):
         drafter = DraftModel(d5b3, Draws.WITHOUT_REPLACEMENT)
         yield f"without replacement, d5b3, {name}", "embedded", Decoder(drafter, get_verifier(name))

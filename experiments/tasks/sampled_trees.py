@@ -63,10 +63,14 @@ def compare(
 
 
 def filled_by_draft_model(decoder: Decoder) -> DraftModel:
-    """A decoder's drafter. Raises InvalidInput unless it is the draft model on a fixed topology."""
+    """A decoder's drafter. Raises InvalidInput unless it is the draft model with its own laws."""
     if not isinstance(decoder.drafter, DraftModel):
         raise InvalidInput(
             "trees are measured where the draft model fills them; allowed: decoder=specinfer, sequoia, top_k"
+        )
+    if decoder.drafter.recycled or decoder.drafter.sharpness != 1:
+        raise InvalidInput(
+            "trees are measured from the draft's own laws; allowed: recycled=0 and sharpness=1"
         )
     return decoder.drafter
 

@@ -183,6 +183,9 @@ def test_what_cannot_be_measured_is_refused():
             workload(pair=Pair(table_pair().target, None, None)), 0
         ),
         "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
+        "from the draft's own laws; allowed: recycled=0": lambda: Bound(1, 1)(
+            workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
+        ),
         "i.i.d. siblings; allowed: decoder=specinfer": lambda: Bound(1, 1)(
             workload(drafter=DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT)), 0
         ),
