@@ -12,6 +12,7 @@ from analysis.artefact import Artefact, command, footer, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure
 from analysis.table import Picture
+from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
 REFERENCE = {"decoder": "specinfer", "tree": "d5b3"}
@@ -40,8 +41,9 @@ def draw(frame: pd.DataFrame) -> Figure:
         found = group.groupby(METHOD, sort=False).value.agg(["mean", "min", "max"]).reindex(methods)
         spread = [found["mean"] - found["min"], found["max"] - found["mean"]]
         bars = axes.barh(list(map(_name, methods)), found["mean"], xerr=spread, color="0.45")
-        for bar, (_, verifier, _) in zip(bars, methods, strict=True):
-            if verifier == "resispec":
+        biased = group[group.verdict == Finding.BIASED].set_index(METHOD).index
+        for bar, method in zip(bars, methods, strict=True):
+            if method in biased:
                 bar.set(facecolor="0.9", edgecolor="0.45", hatch="///")
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
@@ -55,8 +57,7 @@ def draw(frame: pd.DataFrame) -> Figure:
 
 def _name(method: tuple[str, str, str]) -> str:
     decoder, verifier, tree = method
-    drawn = "" if decoder == "specinfer" else f", {labels.name('decoder', decoder)}"
-    return f"{labels.name('verifier', verifier)}, {labels.name('tree', tree)}{drawn}"
+    return f"{labels.method(decoder, verifier)}, {labels.name('tree', tree)}"
 
 
 main = command("field", make)

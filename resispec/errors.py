@@ -13,6 +13,10 @@ class InvalidInput(ValueError):
     """Something the user gave is wrong; one line says what is wrong, what was found and what is allowed."""
 
 
+class NotDefined(InvalidInput):
+    """A verifier is not defined for these draws or this tree; one line as above."""
+
+
 class NoVerdict(InvalidInput):
     """A measurement cannot be trusted, so nothing is judged by it; one line as above."""
 

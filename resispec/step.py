@@ -19,6 +19,7 @@ from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
 from resispec.verifiers import Verifier, draw_outcome, read_verdict
+from resispec.verifiers.base import reads_numbers
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Stepper:
 
     def _verdict(self, draft: Draft, target_probs: Tensor) -> Verdict:
         tree, generator = draft.tree, self._generator
-        if reading_is_free(self._device):
+        if reading_is_free(self._device) or reads_numbers(self._verifier):
             return self._verifier.verify(tree, target_probs, draft.probs, generator)
         if tree.topology != self._topology or looks_inside():
             # Another shape every time, or parts inside of it are to be told apart: not captured.

@@ -31,7 +31,8 @@ class DraftModel:
 
     topology: fixed beforehand. draws: how siblings are drawn, by name or as an object. sharpness: the draft's
     laws have the sampling's temperature divided by it. recycled: the share of the target's earlier laws in
-    what siblings are drawn from, see `RecycledLaws`; 0 is off. Any law of the draft is exact.
+    what siblings are drawn from, see `RecycledLaws`; 0 is off. Any law of the draft is exact. At temperature
+    0 the draft's laws, and those recycled of the prompt, are of temperature 1.
     Raises InvalidInput for numbers out of range, and for draws that cannot be cut, such as greedy ones, where
     the nodes of a level differ in their number of children.
     """

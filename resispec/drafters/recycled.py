@@ -2,8 +2,8 @@
 
 Every step computes the target's law at all nodes of its tree, and most of these nodes are not kept. What the
 target said behind the same last tokens is a good guess of what it will say again: Token Recycling (arXiv
-2408.08696) makes whole trees of that, here it corrects a draft model. The law that siblings are drawn from
-may be any function of what happened before they are drawn, so every verifier is as exact as without it.
+2408.08696) makes whole trees of that, here it corrects a draft model. The law that a node's children are
+drawn from may be any function of earlier steps and of the node's own path, so verifiers stay exact.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ class RecycledLaws:
     def mixed(self, before: Tensor, tokens: Tensor, laws: Tensor) -> Tensor:
         """The laws (K, V) to draw from, where a draft model has `laws` (K, V). Tokens are as in `learn`."""
         for table, keys in zip(self._tables, self._keys(before, tokens), strict=True):
-            mean, is_known = table.mean(keys)
-            laws = torch.lerp(laws, mean.to(laws.dtype), self._share * is_known[:, None].to(laws.dtype))
+            laws = table.mixed(keys, laws, self._share)
         return laws
 
     def _keys(self, before: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -67,15 +66,14 @@ class _Table:
         )
         self.keys.index_copy_(0, places, now)
         # Sums stay where their key does, and a law counts unless another key has taken its place.
-        stays, counts = now == before, (now == keys).float()[:, None]
-        for sums, added in ((self._counts, counts), (self._sums, counts * laws)):
-            kept = torch.where(stays[:, None], sums.index_select(0, places), 0.0)
-            sums.index_copy_(0, places, kept)
-            sums.index_add_(0, places, added.float())
+        stays, counts = (now == before)[:, None], (now == keys)[:, None]
+        for sums, added in ((self._counts, counts.float()), (self._sums, laws.float())):
+            sums.index_copy_(0, places, torch.where(stays, sums.index_select(0, places), 0.0))
+            sums.index_add_(0, places, torch.where(counts, added, 0.0))
 
-    def mean(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """The means (K, V) of keys (K,), and whether they are known (K,) bool; others are any numbers."""
+    def mixed(self, keys: Tensor, laws: Tensor, share: float) -> Tensor:
+        """Laws (K, V) with a share of the means of their keys (K,), where they are known."""
         places = keys.remainder(NUM_PLACES)
-        counts = self._counts.index_select(0, places).clamp_min(1)
-        is_known = self.keys.index_select(0, places) == keys
-        return self._sums.index_select(0, places) / counts, is_known
+        is_known = (self.keys.index_select(0, places) == keys)[:, None]
+        mean = self._sums.index_select(0, places) / self._counts.index_select(0, places).clamp_min(1)
+        return torch.where(is_known, torch.lerp(laws, mean.to(laws.dtype), share), laws)

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from resispec.core import Draws as Draws  # a part of the contract
 from resispec.core import Tree, Verdict
 from resispec.cuda_graphs import send
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import Topology, kept_with_topology
 
 Families = tuple[tuple[Tensor, Tensor], ...]
@@ -111,9 +111,17 @@ def require_rule(name: str, rule: SiblingRule) -> None:
 
 
 def require_draws(name: str, draws: Draws, supported: Draws) -> None:
-    """Raise InvalidInput unless the draws are those that the rule `name` is defined for."""
+    """Raise NotDefined unless the draws are those that the rule `name` is defined for."""
     if draws != supported:
-        raise InvalidInput(f"{name} is not exact for draws {draws.value!r}; supported: {supported}")
+        raise NotDefined(f"{name} is not exact for draws {draws.value!r}; supported: {supported}")
+
+
+def reads_numbers(verifier: Verifier | SiblingRule) -> bool:
+    """Whether the host reads numbers to compute its law, so that no device can capture it as one program.
+
+    The verifier says so, or its rule: `reads_numbers = True`.
+    """
+    return getattr(getattr(verifier, "rule", verifier), "reads_numbers", False)
 
 
 def is_first(siblings: Tensor) -> Tensor:

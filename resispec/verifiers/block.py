@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import draw_one, normalise
-from resispec.errors import InvalidInput
+from resispec.errors import NotDefined
 from resispec.verifiers.base import Outcomes
 from resispec.verifiers.registry import register
 
@@ -72,7 +72,7 @@ def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple
     """
     widest = max(map(len, tree.topology.children))
     if widest > 1:
-        raise InvalidInput(
+        raise NotDefined(
             f"block verification: a node of {widest} children; "
             "allowed: chains, whose nodes have at most one child"
         )

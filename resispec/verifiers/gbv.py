@@ -1,18 +1,19 @@
 """Greedy multi-path Block Verification (arXiv 2602.16961): the best of several paths, verified as a block.
 
-From the paper's abstract, its reviews and its authors' code. That orders tokens by min(1, p / q) and breaks
-ties one way in the choice and another way in its law, so it is not exact. Here the order is strict.
+From the paper's abstract, its reviews and its authors' code, which orders tokens by min(1, p / q) and breaks
+ties one way in the choice and another way in its law: it is not exact. Here the order is strict.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draws, Tree, Verdict
-from resispec.errors import InvalidInput
+from resispec.errors import NotDefined
 from resispec.trees import Topology, chain
 from resispec.verifiers.base import Outcomes, require_draws
 from resispec.verifiers.block import Block
@@ -29,6 +30,8 @@ class GreedyMultiPath:
     that of all prefixes below it in this order, the chosen path begins with u with probability
     (A + m)^K - A^K, from which its law at every prefix follows.
     """
+
+    reads_numbers: ClassVar[bool] = True
 
     def verify(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor, generator: Generator) -> Verdict:
         """Draw an outcome. Raises InvalidInput for other trees than paths of one length, or other draws."""
@@ -78,7 +81,7 @@ def _paths(topology: Topology) -> list[tuple[int, ...]]:
     """The nodes of every path, the root first. Raises InvalidInput unless all have one length."""
     branches = any(len(children) > 1 for children in topology.children[1:])
     if branches or len({len(level) for level in topology.levels[1:]}) > 1:
-        raise InvalidInput(
+        raise NotDefined(
             "gbv: a tree that branches below its root; allowed: paths of one length (tree=chains)"
         )
     return [(0, *topology.path_to(leaf)) for leaf in topology.levels[-1]]

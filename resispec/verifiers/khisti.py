@@ -7,8 +7,9 @@ text was not at hand, nor what else it truncates.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -30,11 +31,12 @@ class Khisti:
     """Siblings meet one after another, each the winner so far, and the last winner is tested.
 
     size: tokens whose meetings a linear program decides, those with the largest p - q1 q2; in other meetings
-    the token wins that comes first in this order. The programs are solved on the host, one a row and meeting.
+    the token wins that comes first in this order. The programs are solved on the host, one a law and meeting.
     Raises InvalidInput for a size below 1.
     """
 
     size: int = 5
+    reads_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -46,26 +48,39 @@ class Khisti:
         size = target_probs.shape[-1]
         p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
         tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
-        rows = [self._chosen(*row) for row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True)]
-        chances, laws = (
-            torch.from_numpy(np.stack(part)).to(target_probs) for part in zip(*rows, strict=True)
-        )
-        chosen, proposed = chances.view(siblings.shape), laws.view(target_probs.shape)
+        meetings: dict[bytes, list[_Meeting]] = {}  # of equal rows, which are usual in audits, the same
+        chances, laws = [], []
+        for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
+            key = target.tobytes() + draft.tobytes()
+            if key not in meetings:
+                meetings[key] = list(_meetings(target, draft, len(row) - 1, self.size))
+            chances.append(_chances(meetings[key], row))
+            laws.append(meetings[key][-1].law if len(row) > 1 else draft)
+        chosen = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
+        proposed = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
         tiny = torch.finfo(target_probs.dtype).tiny
         accept = (target_probs / proposed.clamp_min(tiny)).clamp_max(1).gather(-1, siblings)
         residual = (target_probs - proposed).clamp_min(0)
         return Law(chosen * accept, normalise(residual, target_probs, null_mass(target_probs)))
 
-    def _chosen(self, p: Floats, q: Floats, tokens: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """The chance (B,) of every sibling to be the last winner, and the law (V,) of its token."""
-        law, chances = q, np.eye(len(tokens))[0]
-        for newcomer in range(1, len(tokens)):
-            meeting = _Meeting.of(p, law, q, self.size)
-            stays = np.array([meeting.first_wins(token, tokens[newcomer]) for token in tokens[:newcomer]])
-            chances[newcomer] = ((1 - stays) * chances[:newcomer]).sum()
-            chances[:newcomer] *= stays
-            law = meeting.law
-        return chances, law
+
+def _meetings(p: Floats, q: Floats, count: int, size: int) -> Iterator[_Meeting]:
+    """The meetings of the winner so far, which is a draft from q at first, with `count` drafts from q."""
+    law = q
+    for _ in range(count):
+        meeting = _Meeting.of(p, law, q, size)
+        yield meeting
+        law = meeting.law
+
+
+def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:
+    """The chance (B,) of every sibling to be the last winner."""
+    chances = np.eye(len(tokens))[0]
+    for newcomer, meeting in enumerate(meetings, start=1):
+        stays = np.array([meeting.first_wins(token, tokens[newcomer]) for token in tokens[:newcomer]])
+        chances[newcomer] = ((1 - stays) * chances[:newcomer]).sum()
+        chances[:newcomer] *= stays
+    return chances
 
 
 class _Meeting(NamedTuple):
@@ -118,6 +133,8 @@ def _moved(
     Whatever the program's precision, the rule is exact: it uses the law that these masses give.
     """
     size, pairs = len(p), len(both)
+    if np.isnan(law).any() or np.isnan(p).any():
+        raise FloatingPointError("khisti: a law is nan")
     if not pairs:
         return both
     # Variables: what is moved, then z <= p and z <= law.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from resispec.core import Draws, Tree
-from resispec.errors import InvalidInput
+from resispec.errors import NotDefined
 from resispec.trees import Topology
 from resispec.verifiers.base import Verifier
 
@@ -23,9 +23,9 @@ def rehearse(verifier: Verifier, draws: Draws, topology: Topology) -> None:
 
 
 def is_defined_on(verifier: Verifier, draws: Draws, topology: Topology) -> bool:
-    """Whether `rehearse` raises no InvalidInput."""
+    """Whether `rehearse` raises no NotDefined; whatever else is wrong with a verifier is raised."""
     try:
         rehearse(verifier, draws, topology)
-    except InvalidInput:
+    except NotDefined:
         return False
     return True

@@ -13,14 +13,17 @@ from experiments.bench import decoders, frame, memory, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
 from experiments.bench.rules import MEASURED_NODES, law_call
 from resispec.draws import Draws
-from resispec.trees import complete, parallel_chains
+from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
 ALL = {"iid", "without_replacement", "point_mass", "greedy"}
 LAWS = {"standard": ALL, "resispec": ALL, "kseq": {"iid"}, "naive": ALL, "greedy": {"greedy"}}
 LAWS |= {f"optimal, bins {bins}": {"iid"} for bins in (0, 512, 1024, 2048)}
-WALKS = LAWS | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
+LAWS |= {"khisti": {"iid"}}
+WALKS = (
+    LAWS | {"univer": {"greedy"}} | {"traversal": ALL, "traversal_optimal": {"iid"}, "level_optimal": {"iid"}}
+)
 
 
 def every(named):
@@ -37,7 +40,7 @@ def run(monkeypatch, tmp_path, bench, name):
 
 
 def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(rules, "SHAPES", {"d3b3": complete(3, 3), "2 paths of 3": parallel_chains(2, 3)})
+    monkeypatch.setattr(rules, "SHAPES", {"d3b3": complete(3, 3), "uneven": from_child_counts([[2], [1, 2]])})
     for name, value in {"VOCAB": 40, "TREES": 2, "WALKS": 2, "LAW_ROUNDS": 2, "WALK_ROUNDS": 1}.items():
         monkeypatch.setattr(rules, name, value)
     measured = rules.costs(CPU)
@@ -45,7 +48,7 @@ def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
     page = run(monkeypatch, tmp_path, rules, "bench_rules")
     groups = measured.groupby(["measured", "quantity", "num_nodes"])
     found = {key: set(zip(rows.verifier, rows.draws, strict=True)) for key, rows in groups}
-    walks = {(f"walk on {name}", nodes) for name, nodes in (("d3b3", 13), ("2 paths of 3", 7))}
+    walks = {(f"walk on {name}", nodes) for name, nodes in (("d3b3", 13), ("uneven", 6))}
     wanted = {(*key, what): WALKS for key in walks for what in ("ms", "ratio")}
     wanted |= {("law", nodes, what): LAWS for nodes in (1, 40) for what in ("ms", "ratio")}
     wanted |= {("law", nodes, "peak_bytes"): LAWS for nodes in (1, 10, 40)}

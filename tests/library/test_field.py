@@ -3,9 +3,12 @@
 import pytest
 import torch
 from accounts import accepted_tokens, drafted, random_law, rng
+from toys import table_pair
 
 from resispec.audit.enumerate import chain_law, drafted_tuples, emitted_law, tree_law
 from resispec.core import Draws, Tree
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
 from resispec.draws import Hub
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
@@ -39,15 +42,15 @@ def test_gbv_on_one_path_is_block_verification():
     assert torch.allclose(ours.stop, block.stop) and torch.allclose(ours.final, block.final)
 
 
-def test_gbv_draws_what_its_outcomes_say():
-    tree, target, draft = drafted(parallel_chains(3, 2), 4)
-    verifier, generator = get_verifier("gbv"), rng(0)
-    stop = verifier.outcomes(tree, target, draft).stop
-    counts = torch.zeros_like(stop)
-    for _ in range(2000):
-        path = verifier.verify(tree, target, draft, generator).path
-        counts[path[-1] if path else 0] += 1
-    assert (counts / 2000 - stop).abs().max() < 5 * 0.5 / 2000**0.5
+@pytest.mark.parametrize("name", ["gbv", "khisti"])
+def test_what_reads_numbers_is_not_captured(name, monkeypatch):
+    """Its `outcomes` would be captured from the second step on, with the numbers of the first."""
+    monkeypatch.setattr("resispec.step.reading_is_free", lambda _: False)
+    monkeypatch.setattr(
+        "resispec.step.draw_outcome", lambda *_: pytest.fail("its law was taken as one program")
+    )
+    decoder = Decoder(DraftModel(parallel_chains(2, 2)), get_verifier(name))
+    assert len(decoder.generate(table_pair(), [0], Sampling(1.0, 12, 64), rng(0)).tokens) == 12
 
 
 def test_gbv_takes_paths_only():

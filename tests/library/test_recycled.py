@@ -45,10 +45,38 @@ def test_a_new_law_takes_the_place_of_an_old_one_and_none_is_taken_for_another()
     laws.learn(tokens(0), there, second[None])
     assert torch.equal(laws.mixed(tokens(1), here, drafted), drafted)
     assert torch.allclose(laws.mixed(tokens(1), there, drafted)[0], drafted[0] / 2 + second / 2)
-    # Both at once: whichever stays has its own law alone.
-    laws.learn(tokens(0, 0), torch.cat((here, there)), torch.stack((first, second)))
+    # Both at once: the larger one stays, with its own law alone.
+    laws.learn(tokens(0, 0), torch.cat((there, here)), torch.stack((second, first)))
     mixed = laws.mixed(tokens(1, 1), torch.cat((here, there)), drafted.expand(2, size))
-    assert max(mixed[0, 1], mixed[1, 0]) <= 1 / size
+    assert torch.equal(mixed[:1], drafted) and torch.allclose(mixed[1], drafted[0] / 2 + second / 2)
+
+
+def test_a_law_that_is_none_is_forgotten_with_its_sequence():
+    laws = RecycledLaws(0.5, VOCAB, torch.device("cpu"))
+    laws.learn(tokens(3), tokens(1), torch.full((1, VOCAB), torch.nan))
+    laws.clear()
+    assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
+    laws.learn(tokens(3), tokens(1), ONE[None])
+    assert torch.allclose(laws.mixed(tokens(2), tokens(1), DRAFTED[None]), (DRAFTED + ONE)[None] / 2)
+
+
+def test_of_a_long_prompt_the_last_laws_are_recycled(monkeypatch):
+    monkeypatch.setattr("resispec.drafters.draft_model.MOST_READ", 2)
+    pair, steps = table_pair(vocab=VOCAB, gap=3.0), []
+    Decoder(DraftModel(complete(2, 2), recycled=0.5), get_verifier("standard")).generate(
+        pair, [3, 0, 1, 2], Sampling(1.0, 1, 64), torch.Generator().manual_seed(0), on_step=steps.append
+    )
+    own, true = (model.logits[2].softmax(-1) for model in (pair.draft, pair.target))
+    assert torch.allclose(
+        steps[0].draft.probs[0].double(), own.double(), atol=1e-6
+    )  # the root is not read yet
+    monkeypatch.setattr("resispec.drafters.draft_model.MOST_READ", 3)
+    for prompt, known in (([2, 0, 1, 2], True), ([2, 3, 0, 1, 2], False)):
+        Decoder(DraftModel(complete(2, 2), recycled=0.5), get_verifier("standard")).generate(
+            pair, prompt, Sampling(1.0, 1, 64), torch.Generator().manual_seed(0), on_step=steps.append
+        )
+        wanted = (own + true) / 2 if known else own
+        assert torch.allclose(steps[-1].draft.probs[0].double(), wanted.double(), atol=1e-6)
 
 
 def test_siblings_are_drawn_from_the_mixture_with_all_laws_before_the_step():

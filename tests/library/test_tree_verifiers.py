@@ -12,7 +12,7 @@ from resispec.core import Draws, Tree
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import NoDraft
 from resispec.errors import InvalidInput
-from resispec.trees import chain, complete, from_child_counts, root_only
+from resispec.trees import chain, complete, from_child_counts, parallel_chains, root_only
 from resispec.verifiers import (
     Law,
     Naive,
@@ -39,6 +39,9 @@ WALKS = [
     ("traversal_optimal", Draws.IID, complete(3, 2)),
     ("level_optimal", Draws.IID, UNEVEN),
     ("block", Draws.IID, chain(3)),
+    ("gbv", Draws.IID, parallel_chains(3, 2)),
+    ("khisti", Draws.IID, complete(3, 2)),
+    ("univer", Draws.GREEDY, complete(3, 2)),
     ("hsd", Draws.IID, chain(3)),
 ]
 
@@ -104,10 +107,10 @@ def test_a_broken_law_raises_and_names_the_rule(verifier, change, error, message
             verifier(Broken(change)).verify(*given, rng(seed))
 
 
-@pytest.mark.parametrize("name", ["standard", "traversal", "block", "level_optimal"])
+@pytest.mark.parametrize("name", ["standard", "traversal", "block", "level_optimal", "gbv", "khisti"])
 def test_nan_raises_where_it_is_reached(name):
     """p = q everywhere, so that the walk goes down the first path."""
-    tree, target, _ = drafted(chain(2) if name == "block" else complete(3, 2), 3, seed=9)
+    tree, target, _ = drafted(chain(2) if name in ("block", "gbv") else complete(3, 2), 3, seed=9)
     for node in (0, 1):
         broken = target.clone()
         broken[node] = float("nan")

@@ -72,8 +72,8 @@ def test_decoding_with_an_exact_verifier_raises_no_alarm_in_21_seeds():
 EXACT = {
     **dict.fromkeys(("standard", "naive"), list(Draws)),
     "traversal": [Draws.IID, Draws.WITHOUT_REPLACEMENT],
-    **dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), [Draws.IID]),
-    "greedy": [Draws.GREEDY],
+    **dict.fromkeys(("kseq", "khisti", "optimal", "traversal_optimal", "level_optimal"), [Draws.IID]),
+    **dict.fromkeys(("greedy", "univer"), [Draws.GREEDY]),
     "block": list(Draws),
 }
 

@@ -24,7 +24,7 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
     every = {"iid", "without_replacement", "point_mass", "greedy"}
     supported = dict.fromkeys(("standard", "naive", "traversal", "block", "resispec", "hsd"), every)
     supported |= dict.fromkeys(("kseq", "optimal", "traversal_optimal", "level_optimal"), {"iid"})
-    supported |= {"greedy": {"greedy"}}
+    supported |= dict.fromkeys(("khisti", "gbv"), {"iid"}) | dict.fromkeys(("greedy", "univer"), {"greedy"})
     assert set(verdicts) == {(name, draws) for name, kinds in supported.items() for draws in kinds}
     biased = {(name, draws) for name in ("resispec", "hsd") for draws in every - {"point_mass"}}
     assert {row for row, verdict in verdicts.items() if verdict == "biased"} == biased

@@ -96,7 +96,7 @@ def test_what_the_page_names_exists():
     assert (
         used
         == {"level_optimal", "traversal_optimal", "optimal", "block", "traversal"}
-        | {"standard", "greedy", "naive"}
+        | {"standard", "greedy", "naive", "univer"}
         <= set(available())
     )
 
