@@ -73,6 +73,13 @@ def test_khisti_s_whole_program_is_the_optimum_of_two_drafts_and_a_truncated_one
     assert found == pytest.approx([17 / 18, 17 / 18, 1], abs=1e-9)
 
 
+def test_khisti_blames_a_law_that_is_none():
+    tree, target, draft = drafted(complete(2, 2), 4)
+    for laws in ((target * torch.nan, draft), (target, draft * torch.nan)):
+        with pytest.raises(FloatingPointError, match="khisti: a law is nan"):
+            get_verifier("khisti").verify(tree, *laws, rng(0))
+
+
 def acceptance(rule, p, q):
     """The chance that the chosen one of two siblings passes its test."""
     tokens, weights = drafted_tuples(q, 2, Draws.IID)
