@@ -298,7 +298,7 @@ BAD = {
     "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: .*table2",
     "experiment=table1,tabel4": "unknown experiment 'tabel4'; did you mean table4",
     "experiment=frontier/bst": "unknown part of frontier 'bst'; did you mean best\\? allowed: .*d5b3",
-    "experiment=glob(z*)": r"experiment=glob\(z\*\) matches nothing; allowed: field, figure1, .*frontier, .*table5",
+    "experiment=glob(z*)": r"experiment=glob\(z\*\) matches nothing; allowed: field, .*frontier, .*table5",
     "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
     "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
     "temperature=warm": "could not be converted to Float",
