@@ -84,7 +84,7 @@ def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     """The highest gain of an exact verifier without a bias seen, and the gains of its method elsewhere."""
-    gains = _of(rows, GAIN.name, "frontier", "levels")
+    gains = _of(rows, GAIN.name, "frontier", "levels", "field")
     gains = gains[gains.verdict == Finding.NO_BIAS_SEEN]
     if gains.empty:
         return {"gains": gains}

@@ -73,7 +73,7 @@ EXACT = {
     **dict.fromkeys(("standard", "naive"), list(Draws)),
     "traversal": [Draws.IID, Draws.WITHOUT_REPLACEMENT],
     **dict.fromkeys(("kseq", "khisti", "optimal", "traversal_optimal", "level_optimal"), [Draws.IID]),
-    **dict.fromkeys(("greedy", "univer"), [Draws.GREEDY]),
+    "greedy": [Draws.GREEDY],
     "block": list(Draws),
 }
 
