@@ -13,7 +13,7 @@ from analysis.artefact import Artefact, command, footer, texts
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
 from analysis.load import LABELS, Plan, Results, load
-from analysis.metric_table import by_cell, definitions, measure, with_quantity
+from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3, with_quantity
 from analysis.metrics import METRICS, Metric
 from analysis.stats import ABSENT, ceiling
 from analysis.table import Notes, Picture, Table
@@ -50,8 +50,7 @@ def make(plan: Plan) -> Artefact:
     results = load(plan.only(lambda one: one.part not in (BOUND, LONG)), metrics.fields())
     longer = load(plan.only(lambda one: one.part == LONG))
     bounds = load(plan.only(lambda one: one.part == BOUND), BOUND_FIELDS)
-    reference = {"decoder": "specinfer", "tree": REFERENCE_TREE}
-    frame = _with_ceilings(measure(results, lambda _: reference), bounds)
+    frame = _with_ceilings(measure(results, specinfer_on_d5b3), bounds)
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(longer))
     picture = Picture(TEXTS["picture"], "frontier.png")

@@ -154,6 +154,11 @@ def method(decoder: Label | str, verifier: Label | str) -> str:
     return name("decoder", decoder) + words
 
 
+def method_on_tree(decoder: Label | str, verifier: Label | str, tree: Label | str) -> str:
+    """A method with its tree as printed: "SpecInfer + ResiSpec, d5b3"."""
+    return f"{method(decoder, verifier)}, {name('tree', tree)}"
+
+
 def rank(group: str, value: Any) -> float:
     """The place of a value among others in print: its label's order; temperatures from high to low."""
     if group == "temperature":

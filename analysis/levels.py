@@ -9,12 +9,11 @@ from typing import Any
 from analysis import metrics
 from analysis.artefact import Artefact, command, footer, texts
 from analysis.load import Plan, load
-from analysis.metric_table import by_cell, definitions, measure, with_quantity
+from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3, with_quantity
 from analysis.metrics import Metric
 from analysis.stats import ABSENT, Interval
 
 TEXTS = texts("levels")
-REFERENCE = {"decoder": "specinfer", "tree": "d5b3"}
 OVER_TRAVERSAL = Metric(
     "gain_over_traversal",
     "Over traversal",
@@ -36,7 +35,7 @@ def make(plan: Plan) -> Artefact:
         has_both = row["verifier"] == "level_optimal" and own is not None and baseline is not None
         return OVER_TRAVERSAL.of(own, baseline) if has_both else ABSENT
 
-    frame = with_quantity(measure(results, lambda _: REFERENCE), OVER_TRAVERSAL.name, gain)
+    frame = with_quantity(measure(results, specinfer_on_d5b3), OVER_TRAVERSAL.name, gain)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results))
     caption = TEXTS["caption"].format(profile=plan.profile)
     return Artefact((by_cell("levels", results, frame, caption, notes, COLUMNS),))

@@ -38,6 +38,11 @@ def same_decoder(cell: Mapping[str, Any]) -> dict[str, Any]:
     return {"decoder": cell["decoder"], "tree": cell["tree"]}
 
 
+def specinfer_on_d5b3(_: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell is compared with SpecInfer's standard rule on the paper's tree."""
+    return {"decoder": "specinfer", "tree": "d5b3"}
+
+
 def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame:
     """One row for every cell that is no audit and every quantity: METRICS and those of its audit.
 

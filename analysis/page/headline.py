@@ -96,14 +96,10 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     return {
         "gains": alike,
         "speedups": speedups[speedups.cell_id.isin(alike.cell_id)].value,
-        "method": _method(best),
+        "method": labels.method_on_tree(best.decoder, best.verifier, best.tree),
         "length": numbers[ACCEPTED_LENGTH.name],
         "ceiling": numbers.get("ceiling"),
     }
-
-
-def _method(row: pd.Series) -> str:
-    return f"{labels.method(row.decoder, row.verifier)}, {labels.name('tree', row.tree)}"
 
 
 def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
@@ -142,7 +138,8 @@ def _compared(
     ]
     chosen = pd.concat([standard, own.to_frame().T, *best]).drop_duplicates("cell_id")
     for _, row in chosen.iterrows():
-        yield _method(row), Number.of(row.to_dict(), ".2f"), row.verdict
+        method = labels.method_on_tree(row.decoder, row.verifier, row.tree)
+        yield method, Number.of(row.to_dict(), ".2f"), row.verdict
     place = ["decoder", "tree"]
     here = chosen[place].drop_duplicates().merge(rows[["cell_id", *place]])
     here = here.merge(ceilings[["cell_id", "value", "lower", "upper"]]).drop_duplicates(place)
