@@ -56,10 +56,11 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
         ranges = [dict(zip(COLUMNS[-2:], pair, strict=True)) for pair in pairwise([0.0, *ends])]
         by_levels = dict(zip(about["fastest_up_to_ratio"], ranges, strict=True))
+        never = dict.fromkeys(COLUMNS[-2:], math.nan)
         for levels, shape in about["frontier"].items():
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
-            records.append({**about, **shape, **sizes, **by_levels.get(levels, {})})
+            records.append({**about, **shape, **sizes, **by_levels.get(levels, never)})
     frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
         ["temperature", "decoder", "num_nodes", "num_levels"],
         key=lambda column: column.map(

@@ -221,12 +221,13 @@ def bound_cell(root: Path, tree: str, ratio: float) -> ToyCell:
 
 
 def searched(root: Path, decoder: str, temperature: float) -> ToyCell:
-    """A cell whose map says that three levels are the fastest from a cost ratio of 0.2, five below."""
+    """A cell whose map says that three levels are the fastest from a cost ratio of 0.2, five below, four never."""
     shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
     about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
     about |= {"target_s": {"1": 1, "9": 0.02}, "fastest_up_to_ratio": {"5": 0.2, "3": None}}
     about |= {"widths": [2, 2, 2, 2]}
-    about |= {"frontier": {"3": shape | {"widths": [3, 5]}, "5": shape | {"widths": [2, 2, 2, 2]}}}
+    widths = {"3": [3, 5], "4": [2, 3, 3], "5": [2, 2, 2, 2]}
+    about |= {"frontier": {levels: shape | {"widths": each} for levels, each in widths.items()}}
     path = root / f"{decoder}.{temperature}.json"
     grow_map.save(from_widths([2, 2, 2, 2]), path, about | shape)
     cell = make_cell(root, "traversal", tree="best_16", decoder=decoder, temperature=temperature)
