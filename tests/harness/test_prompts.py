@@ -5,13 +5,12 @@ import shutil
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from toy_runs import messages, rows, run, run_here
+from toy_runs import rows, run_here
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from experiments.grid import cells_of
 from experiments.store import RowLog
 from experiments.tasks.decode import PromptRow
-from experiments.worker import CellFailed
 from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
@@ -47,21 +46,8 @@ def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, t
     assert [row.category for row in kept] == [None] * 3
 
 
-def test_an_unknown_category_is_refused_before_anything_runs(asked, tmp_path):
-    done = run(*asked, "dataset.categories=[rag,cooking]")
-    assert done.returncode == 1 and not (tmp_path / "results" / "raw").exists()
-    [line] = messages(done.stderr)
-    assert line.endswith("questions.jsonl has no category 'cooking'; allowed: qa, rag")
-
-
-def test_categories_are_part_of_what_names_a_cell(asked):
-    [all_of, some] = cells_of([*asked, "dataset.categories=null,[qa]", "num_prompts=2"])
-    assert all_of.cell_id != some.cell_id and str(all_of) != str(some)
-
-
-def tokenizer_with(folder, template, **special):
-    inner = Tokenizer.from_file(str(folder / "target" / "tokenizer.json"))
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", **special)
+def tokenizer_with(folder, template):
+    made = AutoTokenizer.from_pretrained(folder / "target")
     made.chat_template = template
     return TransformersTokenizer(made)
 
@@ -99,13 +85,7 @@ def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
     assert said == ["Fri 26 Jul 2024 abc", "\nx "]
 
 
-def test_a_tokenizer_without_a_usable_template_is_refused_in_one_line(folder, asked):
-    [cell] = cells_of([*asked, "prompt_template=chat"])
-    with pytest.raises(
-        CellFailed, match="tokenizer .*/target has no chat template; give prompt_template="
-    ) as caught:
-        run_here(cell)
-    assert "\n" not in str(caught.value)
+def test_a_template_that_cannot_be_used_is_refused_in_one_line(folder):
     tokenizer = tokenizer_with(folder, "{{ raise_exception('roles must\nalternate') }}")
     with pytest.raises(InvalidInput, match="chat template of the tokenizer .*cannot be used: roles must"):
         tokenizer.encode_chat("abc")

@@ -41,11 +41,8 @@ REFUSED = {
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
     "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
     "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
-    "decoder=top_k verifier=kseq": "top_k d5b3 kseq T=1.0: kseq is not exact for draws 'point_mass'",
-    "verifier=block": "block verification: a node of 3 children; allowed: chains",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
     "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: path/to/file.py:Class",
-    "decoder=custom decoder.name=nope": "unknown decoder 'nope'; known: none; allowed: path/to/file.py:Class",
     "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with prompt_template=chat",
     "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
     "pair=embedded prompt_template=chat": "the embedded models have no chat template",
@@ -72,7 +69,7 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, 
     assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)", "__import__('os')._exit(3)"])
+@pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)"])
 def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_path):
     """It may do so for want of its target's laws."""
     (tmp_path / "rule.py").write_text(RULE.format(body=body))

@@ -8,17 +8,14 @@ import time
 
 import pandas as pd
 import pytest
-import torch
 from toy_runs import COMMAND, hashes, messages, rows, run, run_here
-from transformers import AutoModelForCausalLM
 
 from analysis.audits import judged
 from analysis.load import Status
-from experiments.cell import CellFailed, build
+from experiments.cell import CellFailed
 from experiments.grid import cells_of, digest
 from experiments.store import CellStore, RowLog
 from experiments.tasks.decode import PromptRow
-from experiments.worker import build_pair
 from resispec import files
 
 
@@ -47,28 +44,15 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     assert "its files are damaged (status.json says that rows.jsonl is not what was written)" in mended.stderr
 
 
-def test_temperature_0_writes_what_the_target_writes_greedily_whatever_drafts_and_verifies(toy, folder):
-    """An audit of it finds nothing that could vary, and no wrong token."""
-    model = AutoModelForCausalLM.from_pretrained(folder / "target").eval()
-    greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=complete", "tree.depth=3"]
-    greedy += ["tree.branching=2", "num_prompts=2", f"pair.draft={folder}/target"]  # which drafts well
-    cells = cells_of([*greedy, "decoder=autoregressive"])
-    cells += cells_of([*greedy, "verifier=standard,kseq,resispec,traversal,level_optimal"])
-    cells += cells_of([*greedy, "decoder=sequoia,greedy,top_k"])
-    cells += cells_of([*greedy, "audit=true"])
-    written = {str(cell): [row["tokens"] for row in rows(run_here(cell))] for cell in cells}
-    pair = build_pair(cells[0].config)
-    prompts = build(cells[0].config["dataset"]).prompts(2)
-    expected = []
-    for prompt in prompts:
-        ids = torch.tensor([pair.tokenizer.encode_prompt(prompt, 12, None)])
-        found = model.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0)
-        expected.append(found[0, ids.shape[1] :].tolist())
-    assert len(written) == len(cells) == 10
-    assert {name: tokens for name, tokens in written.items() if tokens != expected} == {}
-    steps = {str(cell): sum(row["num_steps"] for row in rows(cell)) for cell in cells}
-    assert sorted(steps.values())[-1] == 24 > 2 * sorted(steps.values())[0]
-    assert judged("it", pd.DataFrame(rows(cells[-1])))["verdict"] == "undecided"
+def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_that_could_vary(toy, folder):
+    """The target drafts for itself, which it does well."""
+    greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=d4b4", "num_prompts=1"]
+    greedy += [f"pair.draft={folder}/target", "verifier=resispec"]
+    cells = cells_of([*greedy, "decoder=autoregressive,specinfer", "audit=false,true"])
+    alone, plain, audit = (rows(run_here(cell)) for cell in cells)
+    assert alone[0]["tokens"] == plain[0]["tokens"] == audit[0]["tokens"]
+    assert alone[0]["num_steps"] == 12 > 2 * plain[0]["num_steps"]
+    assert judged("it", pd.DataFrame(audit))["verdict"] == "undecided"
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
@@ -88,16 +72,13 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(8))
 
 
-@pytest.mark.parametrize(("flag", "is_first"), [(["-m"], True), (["--multirun"], False)])
-def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path, flag, is_first):
+def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
     """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag.
 
-    The name of a sweep is that of its files, and changes no cell.
+    The name of a sweep is that of its files.
     """
-    own = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
-    command = [*own, "name=own"]
-    assert [cell.cell_id for cell in cells_of(command)] == [cell.cell_id for cell in cells_of(own)]
-    done = run(*(flag + command if is_first else command + flag))
+    command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17", "name=own"]
+    done = run(*command, "--multirun")
     assert done.returncode == 1
     error, last = messages(done.stderr)
     assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
@@ -134,27 +115,14 @@ def fails(overrides, message):
     assert status.state == "failed" and status.reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["prompt_tokens=60"], "max_length 40"),
-        (["sampling.max_length=4000"], "exceeds the models' context of 256 positions"),
-        (["pair.draft=JackFram/llama-68m"], "ways out: connect to the hub"),
-    ],
-)
-def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, tmp_path, overrides, message):
-    long = tmp_path / "long.jsonl"
-    long.write_text("\n".join(json.dumps({"text": "long " * 200}) for _ in range(3)))
-    fails([*toy, f"dataset.path={long}", *overrides], message)
+def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy):
+    fails([*toy, "pair.draft=JackFram/llama-68m"], "ways out: connect to the hub")
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return Law(target_probs.gather(-1, siblings)[..., 1:], target_probs)", "select"),
-        ("return Law(0 * siblings.float(), target_probs[..., 1:])", "residual"),
         ("return Law(0 * siblings.float(), -target_probs)", "Rule"),
-        ("return Law(0 * siblings.float(), target_probs * float('nan'))", "Rule"),
         ("raise KeyError('lost')", "KeyError: 'lost' (verifier {file}:Rule)"),
         ("import sys; sys.exit(0)", "the code ended the process: sys.exit(0)"),
     ],

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import statistics
-import subprocess
-import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -69,11 +67,6 @@ def test_a_request_that_cannot_be_searched_for_is_refused(search, overrides, mes
 def test_parameters_out_of_range_are_refused_when_the_search_is_made(search, values, message):
     with pytest.raises(InvalidInput, match=message):
         search(**values)
-
-
-def test_searches_are_checked_without_torch():
-    code = "import sys, experiments.search.fastest, experiments.costs; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class Compared(BestShapeSearch):

@@ -266,11 +266,8 @@ def test_what_the_uploader_does_is_one_line_and_a_bounded_wait(kind, monkeypatch
     assert re.fullmatch(LAST[kind], line), line
 
 
-def test_one_module_imports_wandb_and_a_sweep_neither_it_nor_pandas_nor_torch():
+def test_one_module_imports_wandb():
     imports = re.compile(r"^\s*(import|from) wandb", re.M)
     folders = ("experiments", "analysis", "resispec", "referee")
     sources = [path for name in folders for path in (CONF.parent / name).rglob("*.py")]
     assert [path.name for path in sources if imports.search(path.read_text())] == ["wandb_upload.py"]
-    program = "import sys; from experiments import run; print({'wandb', 'pandas', 'torch'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
