@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -16,7 +17,7 @@ from experiments.grid import cells_of
 from experiments.provenance import device_stem
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.trees import chain, complete, from_widths, root_only
+from resispec.trees import chain, from_widths
 
 
 def quiet(*_):
@@ -38,25 +39,34 @@ def fitted(**parts_of):
     return CostModel.fitted(steps)
 
 
-def test_a_configuration_is_what_its_facts_say():
-    for topology in (root_only(), chain(3), complete(3, 2), from_widths((4, 2, 5))):
-        one = Configuration("without_replacement", "traversal", topology)
-        assert Configuration.of(json.loads(json.dumps(one.facts))) == one
+def target_s(one, length):
+    """On a line in the number of positions and the cached length: what is between timed sizes, too."""
+    return 1e-3 + 2e-5 * one.topology.num_nodes + 1e-6 * length
 
 
-def test_forwards_between_the_timed_sizes_are_interpolated():
-    """Times on a line in the number of positions and the cached length are found again everywhere."""
+def verify_s(one, _length):
+    """A walk costs what its levels and nodes cost."""
+    slow = 3.0 if one.verifier == "traversal_optimal" else 1.0
+    return slow * (1e-4 + 1e-4 * (one.topology.num_levels - 1) + 1e-5 * (one.topology.num_nodes - 1))
 
-    def seconds(size, length):
-        return 1e-3 + 2e-5 * size + 1e-6 * length
 
-    model = fitted(target_s=lambda one, length: seconds(one.topology.num_nodes, length))
-    for size in (1, 3, 5, 24, 100, 128, 200):
-        star = iid(from_widths((size - 1,)) if size > 1 else root_only())
-        for length in (10.0, 100.0, 300.0):
-            expected = pytest.approx(seconds(size, length), rel=1e-3)
-            assert model.times([size], length).target_s[size] == expected
-            assert model.parts_s(star, length)["target"] == expected
+def draft_s(one, _length):
+    """A level counts the nodes that have children: 16 nodes of which 4 have some are a forward over 4."""
+    return 1e-3 * sum(map(bool, one.topology.children))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "configurations", "rel"),
+    [
+        (target_s, [ONE_TOKEN, *(iid(from_widths((size,))) for size in (2, 4, 23, 99, 127, 199))], 1e-3),
+        (verify_s, [iid(from_widths((2, 3, 4, 4)), verifier) for verifier in METHODS["iid"]], 1e-3),
+        (draft_s, [ONE_TOKEN, iid(from_widths((16, 4)))], 1e-2),
+    ],
+)
+def test_a_part_that_was_timed_is_known_for_every_configuration(seconds, configurations, rel):
+    model, part = fitted(**{seconds.__name__: seconds}), seconds.__name__.removesuffix("_s")
+    for one, length in itertools.product(configurations, (10.0, 44.0, 300.0)):
+        assert model.parts_s(one, length)[part] == pytest.approx(seconds(one, length), rel=rel)
 
 
 def test_a_step_is_the_sum_of_its_parts():
@@ -68,30 +78,6 @@ def test_a_step_is_the_sum_of_its_parts():
     for one, levels in shapes.items():
         expected = levels * 1e-4 + one.topology.num_nodes * 1e-3 + 2e-5
         assert model.step_s(one, 44.0) == pytest.approx(expected, rel=1e-2)
-
-
-def test_a_walk_costs_what_its_levels_siblings_and_nodes_cost():
-    def verify_s(one, _length=0.0):
-        below, levels = one.topology.num_nodes - 1, one.topology.num_levels - 1
-        slow = 3.0 if one.verifier == "traversal_optimal" else 1.0
-        return slow * (1e-4 + 1e-4 * levels + 1e-5 * below)
-
-    model = fitted(verify_s=verify_s)
-    for verifier in METHODS["iid"]:
-        one = iid(from_widths((2, 3, 4, 4)), verifier)
-        assert model.parts_s(one, 44.0)["verify"] == pytest.approx(verify_s(one), rel=1e-3)
-
-
-def test_a_drafted_level_counts_the_nodes_that_have_children():
-    """16 nodes of which 4 have children are a forward over 4."""
-
-    def draft_s(one, _length):
-        levels, children = one.topology.levels, one.topology.children
-        return sum(1e-3 * sum(bool(children[node]) for node in level) for level in levels)
-
-    model = fitted(draft_s=draft_s)
-    assert model.parts_s(iid(from_widths((16, 4))), 44.0)["draft"] == pytest.approx(1e-3 + 4e-3, rel=1e-2)
-    assert model.parts_s(ONE_TOKEN, 44.0)["draft"] == 0
 
 
 def test_no_part_takes_less_than_no_time():
@@ -184,7 +170,7 @@ def test_a_damaged_file_is_one_line_and_stays(toy, text, message, calls):
     assert not calls and path.read_text() == text
 
 
-@pytest.mark.parametrize("steps", [[], [{"draws": "iid"}], None, [{"step_s": "long"}]])
+@pytest.mark.parametrize("steps", [[], None, [{"step_s": "long"}]])
 def test_a_damaged_entry_is_one_line(toy, steps):
     [cell] = cells_of(toy)
     save_costs(cell.config, steps)

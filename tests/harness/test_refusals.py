@@ -24,6 +24,7 @@ REFUSED = {
     "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
     "tree=growmap tree.path={own}/x.txt": "grow map {own}/x.txt: unknown kind of file '.txt'",
     "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json files only",
+    "tree=growmap tree.path=gone.json search.num_levels=-1": "search.num_levels is -1; allowed: from 2",
     "tree=growmap tree.path=gone.json search=null": "tree.path=gone.json does not exist; allowed: a file",
     "num_prompts=9999": "9999 prompts were asked for and {toys}/prompts.jsonl has 8; lower num_prompts",
     "dataset=embedded_code num_prompts=9999": "9999 prompts were asked for and ",

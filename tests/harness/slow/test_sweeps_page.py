@@ -1,4 +1,4 @@
-"""Sweeps as docs/sweeps.md has them, each run on toy cells, and Hydra's syntax."""
+"""Sweeps of docs/sweeps.md, run on toy cells; test_docs.py composes every command of the page."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from toy_runs import messages, run, run_apart
 from toy_slurm import stand_in_for_slurm
 
 from analysis import cells as cells_script
 from analysis import table1
-from experiments.grid import cells_of, parts_of, values
 from experiments.schema import CONF
 
 PAGE = (CONF.parent / "docs" / "sweeps.md").read_text()
@@ -45,20 +43,6 @@ def labels(results: Path, *names: str) -> set[tuple[str, ...]]:
     return set(frame[list(names)].itertuples(index=False, name=None))
 
 
-def test_trees(small, tmp_path):
-    sweep, complete, chain = commands("Trees")
-    assert run(*small, *sweep).returncode == 0
-    trees = ("d7b2", "d5b3", "d4b5", "d3b11")
-    expected = {(tree, verifier) for tree in trees for verifier in ("standard", "resispec")}
-    assert labels(tmp_path / "results", "tree", "verifier") == expected
-    for command, names in (
-        (complete, {f"complete(branching={b}, depth=4)" for b in (2, 3, 4)}),
-        (chain, {"chain(num_drafted=2)", "chain", "chain(num_drafted=8)"}),  # four are those of its file
-    ):
-        assert {cell.labels["tree"] for cell in cells_of([*small, *command])} == names
-        assert run(*small, *command).returncode == 0
-
-
 def test_a_temperature_grid_and_its_plot(small, tmp_path, monkeypatch, capsys):
     [sweep] = commands("A temperature grid")
     assert run(*small, *sweep).returncode == 0
@@ -75,33 +59,8 @@ def test_a_temperature_grid_and_its_plot(small, tmp_path, monkeypatch, capsys):
     assert "0.6" in table and "0.3" not in table and "resispec" in table
 
 
-def test_a_verifier_of_ones_own_on_every_tree(small, tmp_path):
-    [sweep] = commands("A verifier of your own on every tree")
-    rule = tmp_path / "my_rule.py"
-    rule.write_text("from resispec.verifiers.standard import Standard as MyRule\n")
-    assert run(*small, *(word.replace("my_rule.py", str(rule)) for word in sweep)).returncode == 0
-    found = labels(tmp_path / "results", "tree", "verifier")
-    assert {tree for tree, _ in found} == {"d3b11", "d4b4", "d4b5", "d5b3", "d7b2"}
-    own = f"custom(name={tmp_path.name}/my_rule.py:MyRule)"
-    assert len(found) == 10 and {verifier for _, verifier in found} == {own, "standard"}
-    frame = pd.read_csv(tmp_path / "results" / "embedded" / "results.csv").set_index("verifier")
-    gains = frame.accepted_length_gain  # over the standard rule, which this rule is
-    assert gains[own].tolist() == [1.0] * 5 and gains["standard"].isna().all()
-
-
-def test_hydra_s_own_syntax(small, tmp_path):
-    [sweep] = commands("Hydra's syntax")
-    assert run("-m", *small, *sweep).returncode == 0
-    found = labels(tmp_path / "results", "tree", "verifier", "seed")
-    assert {tree for tree, _, _ in found} == {"chain", "d3b11", "d4b4", "d4b5", "d5b3"}
-    assert len(found) == 20 and {seed for _, _, seed in found} == {"0", "1"}
-
-
 def test_artefacts_together_and_a_slice(small, tmp_path, capsys):
-    together, glob, slice_ = commands("Artefacts")
-    assert [part.name for part in parts_of(together)] == ["table1", "table4"]
-    [override] = OverridesParser.create().parse_overrides(glob[:1])  # test_docs.py composes all of it
-    assert values(override) == sorted(path.stem for path in (CONF / "experiment").glob("figure*"))
+    *_, slice_ = commands("Artefacts")
     results, own = tmp_path / "results", tmp_path / "results" / "embedded" / "plans" / "table1.json"
     own.parent.mkdir(parents=True)
     own.write_text("the artefact's")
@@ -131,11 +90,3 @@ def test_a_slurm_array(small, tmp_path, monkeypatch):
     assert done.returncode == 0, done.stderr
     assert "2 cells: 2 done" in messages(done.stderr)[-1]
     assert labels(tmp_path / "results", "tree") == {("d4b4",), ("d4b5",)}
-
-
-def test_every_command_of_the_page_is_run():
-    shown = re.findall(r"^python -m (\S+)(.*)$", PAGE, re.M)
-    titles = ("Trees", "A temperature grid", "A verifier of your own on every tree", "Hydra's syntax")
-    followed = sum(len(commands(title)) for title in (*titles, "Artefacts", "A Slurm array"))
-    assert [module for module, _ in shown].count("experiments.run") == followed == 10
-    assert {module for module, _ in shown} == {"experiments.run", "analysis.cells"}

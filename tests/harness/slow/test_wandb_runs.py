@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import wandb
 from PIL import Image
@@ -16,9 +15,8 @@ from toy_runs import messages, rows, run, toy_overrides
 
 from analysis import table1
 from experiments import publish
-from experiments.cell import IGNORED
 from experiments.grid import cells_of
-from experiments.wandb_upload import NO_KEY, chosen_mode
+from experiments.wandb_upload import NO_KEY, Record, chosen_mode
 
 KEY = "k" * 40
 OF_ANOTHER_RUN = {
@@ -98,14 +96,6 @@ def shown(folder, tmp_path_factory):
     return results, plan.stem, done.stderr, during, runs
 
 
-def cells_in(results, runs):
-    """Run, its folder, cell's folder, configuration and rows of every cell."""
-    for path in sorted((results / "raw" / "embedded").glob("*/cell.json")):
-        lines = (path.parent / "rows.jsonl").read_text().splitlines()
-        [entry] = [entry for name, entry in runs.items() if name.startswith(f"{path.parent.name}-")]
-        yield *entry, path.parent, json.loads(path.read_text())["config"], [*map(json.loads, lines)]
-
-
 def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
     results, slice_name, lines, during, runs = shown
     assert len(during) == 5 and set(runs) == {*during, f"report-embedded-{slice_name}"}
@@ -124,93 +114,37 @@ def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
         assert then == now
 
 
-def test_every_number_of_the_rows_is_in_the_runs(shown):
-    results, _, _, _, runs = shown
-    for live, path, _, config, measured in cells_in(results, runs):
-        scalars = [
-            {name: value for name, value in row.items() if not isinstance(value, list)} for row in measured
-        ]
-        assert table_of(live, path, "prompts") == scalars
-        points = [point for point in live["history"] if "prompt_index" in point]
-        assert [point["prompt_index"] for point in points] == [0, 1, 2] == [p["_step"] for p in points]
-        for point, row in zip(points, measured, strict=True):
-            expected = {
-                f"prompt/{name}": value
-                for name, value in row.items()
-                if isinstance(value, int | float) and name not in ("prompt_index", "seed")
-                if not (config["audit"] and name.endswith("_s"))
-            } | {"prompt/accepted_length": row["num_emitted"] / row["num_steps"]}
-            if not config["audit"]:
-                expected["prompt/tokens_per_s"] = row["num_emitted"] / row["decode_s"]
-            drawn = {name: value for name, value in point.items() if name.startswith("prompt/")}
-            assert drawn == pytest.approx(expected, rel=1e-12)
-            so_far = measured[: row["prompt_index"] + 1]
-            steps, emitted = (sum(row[name] for row in so_far) for name in ("num_steps", "num_emitted"))
-            assert point["accepted_length"] == pytest.approx(emitted / steps)
-            assert ("tokens_per_s" in point) != config["audit"]
-        counts = live["summary"]["accepted_length_histogram.values"]
-        edges = live["summary"]["accepted_length_histogram.bins"]
-        assert sum(counts) == sum(row["num_steps"] for row in measured)
-        emitted = sum(length * count for length, count in enumerate(counts, start=1))
-        assert emitted == sum(row["num_emitted"] for row in measured)
-        assert edges == [place + 0.5 for place in range(len(counts) + 1)]
-
-
-def test_every_number_of_the_table_is_in_the_summaries(shown):
+def test_all_that_a_run_holds_is_there(shown):
+    """Of every cell and of the report; test_wandb_upload.py has what they hold."""
     results, slice_name, _, _, runs = shown
-    frame = pd.read_csv(results / "embedded" / slice_name / "table1.csv")
-    for live, _, folder, config, _ in cells_in(results, runs):
-        summary, name = live["summary"], ""
-        for row in frame[frame.cell_id == folder.name].to_dict("records"):
-            name = row["quantity"]
-            for key, column in ((name, "value"), (f"{name}_lower", "lower"), (f"{name}_upper", "upper")):
-                assert summary.get(key) == (None if pd.isna(row[column]) else pytest.approx(row[column])), key
-            assert summary.get("verdict", "") == ("" if pd.isna(row["verdict"]) else row["verdict"])
-        assert summary["num_prompts"] == 3 and bool(name) != config["audit"]
-        assert ("verdict" in summary) >= config["audit"]
-        assert not (config["audit"] and any(key.startswith("tokens_per_s") for key in summary))
-
-
-def test_runs_are_described_by_their_cells(shown):
-    results, slice_name, _, _, runs = shown
-    names = set()
-    for live, _, folder, config, _ in cells_in(results, runs):
+    record = Record(results, "embedded")
+    held = [run for setting in record.settings(record.cells) for run in record.runs(setting)]
+    held += record.report(slice_name)
+    assert len(held) == len(runs) == 6
+    for one in held:
+        live, path = runs[one.run_id]
+        assert (live["job_type"], live["display_name"]) == (one.about["job_type"], one.about["name"])
+        assert live["config"] == one.about["config"] and live.get("notes") == one.about.get("notes")
         assert live["run_group"] == "ours" and live["stats"] == 0
-        assert live["job_type"] == ("audit" if config["audit"] else "decode")
-        tags = {"profile:embedded", f"sweep:{slice_name}", "temperature:1.0", "first", "second"}
-        assert tags <= set(live["tags"]) and "other" not in live["tags"]
-        told = live["config"]
-        assert told["cell_id"] == folder.name and told["task/audit"] == config["audit"]
-        for name in IGNORED.keys() - {"tree", "verifier"}:
-            assert not [key for key in told if key.partition("/")[0] == name]
-        assert told["sampling/max_length"] == 40 and told["decoder/drafter/_target_"].startswith("resispec")
-        files = {"rows.jsonl", "cell.json", "provenance.json"}
-        artifact = live["artifacts"][f"rows-{folder.name}", "rows"]
-        assert {file["path"] for file in artifact["manifest"]["contents"]} == files
-        assert json.loads(artifact["metadata"]) == json.loads((folder / "provenance.json").read_text())
-        [step] = [metric for metric in live["metric"] if metric.get("glob_name") == "prompt/*"]
-        assert step["step_metric"] == "prompt_index"
-        names.add(live["display_name"])
-    assert len(names) == 5
-    [biased] = [name for name in names if "ResiSpec" in name and not name.endswith("audit")]
-    assert "/SpecInfer + ResiSpec/d4b4/T=1/seed=0/" in biased
-
-
-def test_the_report_holds_table_notes_and_verdicts(shown):
-    results, slice_name, _, _, runs = shown
-    live, path = runs[f"report-embedded-{slice_name}"]
-    assert (live["run_group"], live["job_type"]) == ("ours", "report")
-    [((_, kind), artifact)] = live["artifacts"].items()
-    paths = {file["path"] for file in artifact["manifest"]["contents"]}
-    assert kind == "report" and {"table1.csv", "table1.md", "table1.tex"} <= paths
-    frame = pd.read_csv(results / "embedded" / slice_name / "table1.csv")
-    assert table_of(live, path, "table1") == frame.astype(object).where(frame.notna(), None).to_dict(
-        "records"
-    )
-    verdicts = {name: value for name, value in live["summary"].items() if name.startswith("verdicts/")}
-    assert verdicts == {"verdicts/undecided": 2}
-    assert "ResiSpec's rows are biased" in live["notes"] and "|" not in live["notes"]
-    assert "wandb" not in live["config"]["command"]
+        assert set(live["tags"]) == {*one.about["tags"], "first", "second"}
+        points = [point for point in live["history"] if "prompt_index" in point]
+        assert [point["_step"] for point in points] == [point["prompt_index"] for point in one.points]
+        for point, expected in zip(points, one.points, strict=True):
+            assert {name: point[name] for name in expected} == pytest.approx(expected, rel=1e-12)
+        assert {name: live["summary"][name] for name in one.summary} == one.summary
+        for name, counts in one.counts.items():
+            assert live["summary"][f"{name}.values"] == counts
+            assert live["summary"][f"{name}.bins"] == [place + 0.5 for place in range(len(counts) + 1)]
+        for name, frame in one.tables.items():
+            records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+            assert table_of(live, path, name) == records
+        [((_, kind), artifact)] = live["artifacts"].items()
+        assert kind == one.artifact.partition("-")[0]
+        assert {file["path"] for file in artifact["manifest"]["contents"]} == {it.name for it in one.files}
+        assert json.loads(artifact.get("metadata", "{}")) == one.facts
+        if one.points:
+            [step] = [metric for metric in live["metric"] if metric.get("glob_name") == "prompt/*"]
+            assert step["step_metric"] == "prompt_index"
 
 
 def test_a_report_shows_every_picture_and_table_of_its_artefact(tmp_path, capsys):
