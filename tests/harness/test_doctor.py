@@ -7,16 +7,15 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from test_status import cell_of, plan
 from toys import save_prompts, save_tiny_pair
 
-from analysis.load import Status
 from experiments.doctor import __main__ as doctor
 from experiments.doctor import checks, device, work
 from experiments.doctor.checks import GIB, NOTE, OK, PROBLEM, check_cells
 from experiments.doctor.device import Device
 from experiments.doctor.hub import Repository, Size, Wanted
 from experiments.grid import cells_of, parts_of
-from experiments.store import CellStore
 from resispec.errors import InvalidInput
 from resispec.hub import Access
 
@@ -46,17 +45,8 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
 def test_hours_follow_from_the_cells_that_are_done(tmp_path):
     cells = cells_of(["experiment=table1", f"results={tmp_path}"])
     assert work.seconds_left(cells, "embedded", tmp_path, "Toy GPU")[1] == ""
-    labels = {"pair": "a", "dataset": "b", "temperature": 1.0, "decoder": "specinfer", "tree": "d5b3"}
-    cell = {"cell_id": "one", "labels": labels, "task": "Decode", "num_prompts": 20}
-    plans, raw = tmp_path / "embedded" / "plans", tmp_path / "raw" / "embedded" / "one"
-    for folder in (plans, raw):
-        folder.mkdir(parents=True)
-    about = {"artefact": "table1", "part": "", "command": "", "sources": {}, "cells": [cell]}
-    (plans / "table1.json").write_text(json.dumps(about))
-    (plans / "damaged.json").write_text("{}")
-    for name in ("cell.json", "provenance.json", "rows.jsonl"):
-        (raw / name).write_text('{"cell_id": "one"}')
-    CellStore(raw).write_status(Status("done", "", 36.0))
+    plan(tmp_path, "table1", [cell_of(tmp_path, "standard", "done", 36.0)], num_prompts=20)
+    (tmp_path / "embedded" / "plans" / "damaged.json").write_text("{}")
     prompts, timed = (
         sum(cell.config["num_prompts"] for cell in cells if cell.is_timed >= least) for least in (False, True)
     )

@@ -4,15 +4,14 @@ import errno
 import subprocess
 
 import pytest
-from toy_runs import messages, run
+from toy_runs import messages, run, save_rule
 
-from experiments import rehearsal, train_eagle
+from experiments import rehearsal
 from experiments import run as runner
 from experiments.grid import cells_of
 from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
 
-RULE = "class Rule:\n    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
 REFUSED = {
     # without torch
     "results=": "results is ''; allowed: a folder",
@@ -60,7 +59,7 @@ def typed(toy, line):
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, toy, folder, tmp_path):
-    (tmp_path / "rule.py").write_text(RULE.format(body="raise KeyError('lost')"))
+    save_rule(tmp_path, "raise KeyError('lost')")
     (tmp_path / "x.txt").write_text("no tree")
     (tmp_path / "chats.jsonl").write_text('{"text": "And?", "earlier": ["Why?", "So."]}\n' * 3)
     done = run(*typed(toy, line.format(own=tmp_path)))
@@ -73,8 +72,9 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, 
 @pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)"])
 def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_path):
     """It may do so for want of its target's laws."""
-    (tmp_path / "rule.py").write_text(RULE.format(body=body))
-    rehearsal.rehearse_cells(cells_of([*toy, "verifier=custom", f"verifier.name={tmp_path}/rule.py:Rule"]))
+    rehearsal.rehearse_cells(
+        cells_of([*toy, "verifier=custom", f"verifier.name={save_rule(tmp_path, body)}"])
+    )
 
 
 def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, monkeypatch):
@@ -118,12 +118,3 @@ def test_make_hands_a_folder_on_as_it_is():
     command = ["make", "--dry-run", "status", "RESULTS=my größe's & co", "PROFILE=embedded"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--results 'my größe'\\''s & co'" in printed
-
-
-def test_a_recipe_says_in_one_line_what_is_wrong_with_it(capsys, monkeypatch, tmp_path):
-    arguments = ["train_eagle", f"output={tmp_path}/out", "recipe.learning_rate=nan"]
-    monkeypatch.setattr(train_eagle.sys, "argv", arguments)
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    implied = {"pair": "pairs", "dataset": "main_dataset"}
-    assert train_eagle.run_single(train_eagle.run_training, "train_eagle", implied) == 1
-    assert capsys.readouterr().err == "error: recipe: learning_rate is nan; allowed: positive and finite\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -151,12 +150,3 @@ def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path: Path):
     assert of(tmp_path, "table1").states == {"damaged": 1}
     assert of(tmp_path, "table4").notes[0].startswith("The plan of table4 is older than conf/run.yaml; `make")
     assert "table5.json is damaged" in of(tmp_path, "table5").notes[0]
-
-
-def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done"), cell_of(tmp_path, "b", "failed")])
-    assert main(["--results", str(tmp_path), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    [table1] = [one for one in content["artefacts"] if one["artefact"] == "table1"]
-    assert table1["states"] == {"done": 1, "failed": 1} and table1["failures"] == {"too large": 1}
-    assert content["all"]["eta_s"] == 1.0 and content["profile"] == "embedded"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
-from experiments.tasks.step_breakdown import Profile
+from experiments.tasks.step_breakdown import Profile, ProfileRow
+from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
@@ -31,7 +33,7 @@ from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
-from resispec.verifiers import get_verifier
+from resispec.verifiers import ResiSpec, get_verifier
 
 TEMPERATURE = 0.8
 
@@ -160,12 +162,10 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
 def test_what_cannot_be_measured_is_refused():
     refused = {
         "task.num_prefixes is 0; allowed: from 1": lambda: Kl(0, 2, 8),
-        "task.num_siblings is 0": lambda: Decay(1, 0, 8),
         "task.num_candidates is 0": lambda: Scaling(1, [], 3, 1),
         "task.num_candidates is -2": lambda: Scaling(1, [1, -2], 3, 1),
         "task.num_levels is 1; allowed: from 2": lambda: Scaling(1, [1], 1, 1),
         "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
-        "task.num_next is 0; allowed: from 1": lambda: Residuals(1, 3, 8, 8, 0),
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0
         ),
@@ -250,3 +250,71 @@ def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier):
     excess = float((true - p)[q > p].sum())
     assert abs(row.excess[0] - excess) < 5 * row.excess_error[0]
     assert (abs(excess) > 0.01) == (verifier == "resispec")
+
+
+# Profiles.
+
+NAP = 1000.0
+
+
+class Clock:
+    """A clock that moves by one when it is read, and when somebody sleeps: no machine is too busy for it."""
+
+    instant = 0.0
+    naps = 0
+
+    @classmethod
+    def read(cls) -> float:
+        cls.instant += 1.0
+        return cls.instant
+
+    @classmethod
+    def nap(cls) -> None:
+        cls.instant += NAP
+        cls.naps += 1
+
+
+class LateBudget(ResiSpec):
+    """Sleeps over its budget."""
+
+    def _budget(self, target, draft, rejected):
+        Clock.nap()
+        return super()._budget(target, draft, rejected)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=Clock.read))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("verifier", ["standard", "resispec", "traversal_optimal"])
+def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
+    """The whole is timed apart from its parts; between these nothing is left but readings of the clock."""
+    setting = workload(verifier, prompts=2, pair=table_pair(vocab=8), length=3, drafter=TREE)
+    for index in range(2):
+        row, plain = Profile()(setting, index), Decode()(setting, index)
+        assert type(row) is ProfileRow and row.tokens_sha256 == plain.tokens_sha256
+        assert (row.num_emitted, row.num_steps) == (plain.num_emitted, plain.num_steps)
+        assert row.num_timed >= 4 * row.num_steps and row.clock_s == 2 * row.num_timed + 1
+        assert min(row.draft_s, row.target_s, row.verify_s, row.commit_s) > 0
+        parts = row.draft_s + row.target_s + row.verify_s + row.commit_s
+        assert row.profiled_s - parts == 4 * row.num_steps + 1  # from an end to the next start
+        inside = row.budget_s + row.redistribution_s + row.proxy_s
+        names = {"standard": 1, "resispec": 3, "traversal_optimal": 0}[verifier]
+        assert (row.budget_s > 0) == (row.redistribution_s > 0) == (names == 3)
+        assert (row.shaping_s > 0) == (names > 0)
+        if names:
+            rejections = inside / names  # each name is read once a rejection
+            assert rejections >= row.num_steps and row.shaping_s - inside == (names + 1) * rejections
+        assert Profile().progress([row])["shaping"].endswith("%")
+
+
+@pytest.mark.usefixtures("clock")
+def test_time_lands_in_the_part_in_which_it_is_spent():
+    before = Clock.naps
+    setting = replace(workload(pair=table_pair(vocab=8), length=3), decoder=Decoder(TREE, LateBudget()))
+    row, slept = Profile()(setting, 0), NAP * (Clock.naps - before)
+    assert slept > 0 and all(slept <= spent < slept + NAP for spent in (row.budget_s, row.verify_s))
+    others = row.draft_s + row.target_s + row.commit_s + (row.verify_s - row.shaping_s)
+    assert others + row.redistribution_s + row.proxy_s < NAP

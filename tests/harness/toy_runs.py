@@ -39,6 +39,13 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
     ]  # fmt: skip
 
 
+def save_rule(folder: Path, body: str) -> str:
+    """Write a rule of the user's own, whose law is this line; returns how a command line names it."""
+    law = f"    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
+    (folder / "rule.py").write_text(f"import os, sys, time\n\n\nclass Rule:\n{law}")
+    return f"{folder}/rule.py:Rule"
+
+
 def run(*overrides: str) -> subprocess.CompletedProcess[str]:
     """The command in this process, whose server of workers has its imports done; workers are real."""
     arguments, handler = sys.argv, signal.getsignal(signal.SIGTERM)

