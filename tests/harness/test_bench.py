@@ -103,7 +103,6 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
         ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file
-        ("step_time", ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
     ],
 )
 def test_what_a_bench_cannot_do_is_refused_in_one_line(

@@ -8,6 +8,7 @@ import json
 import pytest
 import torch
 from toy_costs import made_up, proportional, save_costs, timed
+from toy_runs import ignore
 from toys import save_tiny_search, tiny_llama
 
 from experiments import costs
@@ -18,10 +19,6 @@ from experiments.provenance import device_stem
 from resispec.errors import InvalidInput
 from resispec.models import Pair
 from resispec.trees import chain, from_widths
-
-
-def quiet(*_):
-    """A report that nobody reads."""
 
 
 def iid(topology, verifier="standard"):
@@ -90,7 +87,7 @@ def test_no_part_takes_less_than_no_time():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_probes_are_timed_on_a_gpu():
     pair = Pair(*(type(model)(model.module.cuda()) for model in (tiny_llama(), tiny_llama(seed=1))), None)
-    steps = costs.time_probes(pair, [1, 2, 3], quiet, rounds=1)
+    steps = costs.time_probes(pair, [1, 2, 3], ignore, rounds=1)
     assert CostModel.fitted(steps).step_s(ONE_TOKEN, 44.0) > 0
 
 
@@ -113,14 +110,14 @@ def calls(monkeypatch):
 
 def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
     [cell] = cells_of(toy)
-    first, again = costs.costs_of(cell, quiet), costs.costs_of(cell, quiet)
+    first, again = costs.costs_of(cell, ignore), costs.costs_of(cell, ignore)
     assert len(calls) == 1 and first == again
     path = costs.file_of(cell.config)
     assert path.name == f"{device_stem(torch.device('cpu'))}.json" and path.parent.name == "timing"
     assert first.seconds == pytest.approx(CostModel.fitted(made_up(proportional)).seconds, rel=1e-3)
     entry = json.loads(path.read_text())["pairs"][first.source["entry"]]
     assert entry["pair"] == cell.labels["pair"] and {"load_average", "git_commit", "versions"} <= set(entry)
-    third = costs.costs_of(cell, quiet, again=True)
+    third = costs.costs_of(cell, ignore, again=True)
     assert len(calls) == 2
     assert costs.known_costs(cell.config, entry["device"], [path.parent]) == third
     assert costs.known_costs(cell.config, "another", [path.parent]) is None
@@ -129,7 +126,7 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
 def test_times_behind_more_tokens_than_the_models_hold_are_refused_first(toy, calls):
     [cell] = cells_of([*toy, "prompt_tokens=99999"])
     with pytest.raises(InvalidInput, match=r"^prompt_tokens is 99999; allowed: 1 to \d+, the positions"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)
     assert not calls and not costs.file_of(cell.config).exists()
 
 
@@ -137,7 +134,7 @@ def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, call
     overrides = ("seed=7", "temperature=0.3", "num_threads=2", "dtype=bfloat16")
     cells = [cells_of([*toy, override])[0] for override in overrides]
     for cell in cells:
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)
     assert (
         len(calls) == len(costs.read(costs.file_of(cells[0].config))) == 3
     )  # neither seed nor temperature counts
@@ -166,7 +163,7 @@ def test_a_damaged_file_is_one_line_and_stays(toy, text, message, calls):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(InvalidInput, match=f"{path}.* {message}.*; delete it"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)
     assert not calls and path.read_text() == text
 
 
@@ -175,4 +172,4 @@ def test_a_damaged_entry_is_one_line(toy, steps):
     [cell] = cells_of(toy)
     save_costs(cell.config, steps)
     with pytest.raises(InvalidInput, match=f"entry {costs.key_of(cell.config)} is damaged"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)

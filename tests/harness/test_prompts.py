@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import processors
 from toy_runs import rows, run_here
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoTokenizer
 
 from experiments.grid import cells_of
 from experiments.store import RowLog
@@ -19,12 +19,6 @@ QUESTIONS = [
     {"question_id": 8, "category": "qa", "turns": ["abc def gh b", "abc"]},
     {"question_id": 9, "category": "rag", "turns": ["abc def gh c"]},
 ]
-# Of a shape with special tokens, the user's turn, and the beginning of the answer.
-TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}"
-    "</{{ message.role }}>"
-    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 
 
 @pytest.fixture
@@ -51,24 +45,21 @@ def tokenizer_with(folder, template):
     return TransformersTokenizer(made)
 
 
-def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path):
-    alphabet = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    inner = Tokenizer(models.BPE({one: index for index, one in enumerate(alphabet)}, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>")
-    made.chat_template = TEMPLATE
-    made.save_pretrained(tmp_path)
-    tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(tmp_path))
-    prompt, later = Prompt("p", "abcdef"), Prompt("p", "abcdef", earlier=("why?", "so."))
-    for count, beginning in ((3, "abc"), (100, "abcdef")):
-        tokens = tokenizer.encode_prompt(prompt, count, CHAT)
-        assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
-        assert tokens.count(made.bos_token_id) == 1  # the template's; texts get the tokenizer's own
-        assert tokenizer.encode_prompt(prompt, count, None)[0] == made.bos_token_id
-    chat = tokenizer.decode(tokenizer.encode_prompt(later, 3, CHAT))
-    assert chat == "<s><user>why?</user><assistant>so.</assistant><user>abc</user><assistant>"
+def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(folder):
+    """Nor are earlier turns; of special tokens it has those that the template writes alone."""
+    tokenizer = tokenizer_with(
+        folder,
+        "{% for turn in messages %}{{ 'g' if turn.role == 'user' else 'h' }}{{ turn.content }}{% endfor %}"
+        "{% if add_generation_prompt %}gh{% endif %}",
+    )
+    processor = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
+    tokenizer.inner.backend_tokenizer.post_processor = processor
+    prompt, later = Prompt("p", "abcdefgh"), Prompt("p", "abcdefgh", earlier=("a", "b"))
+    for count in (2, 100):
+        beginning = tokenizer.beginning(prompt.text, count)
+        for asked, before in ((prompt, ""), (later, "gahb")):
+            tokens = tokenizer.encode_prompt(asked, count, CHAT)
+            assert tokenizer.decode(tokens) == f"{before}g{beginning}gh" and 0 not in tokens
     for template in (None, "say {text}"):
         with pytest.raises(InvalidInput, match="^prompt p is a later turn of a chat; allowed with prompt_t"):
             tokenizer.encode_prompt(later, 3, template)

@@ -62,21 +62,6 @@ def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
         assert abs(sum(drawn) / 300 - expected) < 0.3
 
 
-def test_the_expected_tokens_by_hand(tmp_path):
-    """p = (.5, .5), q = (.2, .8): the drafted token 1 is kept with probability .625."""
-    tensors = {
-        "parents": torch.tensor([-1, 0]), "tokens": torch.tensor([0, 1]),
-        "target_probs": torch.full((2, 2), 0.5), "draft_probs": torch.tensor([[0.2, 0.8]]),
-    }  # fmt: skip
-    save_file(
-        {f"000000.{name}": value for name, value in tensors.items()},
-        tmp_path / "laws",
-        {"format": "resispec laws 1", "draws": "iid"},
-    )
-    [step] = read_laws(tmp_path / "laws")
-    assert replay(step, get_verifier("standard"), torch.Generator())[0] == pytest.approx(1.625)
-
-
 def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):
     for seed in range(4):
         logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=700, seed=seed)

@@ -8,14 +8,19 @@ import time
 
 import pandas as pd
 import pytest
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule
+import torch
+from huggingface_hub import constants
+from toy_costs import made_up, proportional, save_costs
+from toy_layouts import cached, write_eagle, write_layout
+from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule, toy_overrides
+from toys import save_prompts
 
 from analysis.audits import judged
 from analysis.load import Status
-from experiments import rehearsal
+from experiments import provenance, rehearsal, show
 from experiments.cell import CellFailed
-from experiments.grid import cells_of, digest
-from experiments.store import CellStore, RowLog
+from experiments.grid import cells_of, digest, parts_of
+from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
 from experiments.worker import measure
 from resispec import files
@@ -98,6 +103,7 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
 def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     """There are too few documents to search with; the sweep's plan and its last line come all the same."""
     path = tmp_path / "results" / "missing.json"
+    save_costs(cells_of(toy)[0].config, made_up(proportional))
     done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1
@@ -270,3 +276,88 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
     assert note.startswith("note: the worker was killed by signal 9; tried once more")
     [cell] = cells_of(command)
     assert [row["prompt_index"] for row in rows(cell)] == list(range(6))
+
+
+# Where a result comes from.
+
+
+def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
+    names = ["resispec/law.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one\n")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "all"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
+    found = {}
+    for name in names:
+        (tmp_path / name).write_text("two\n")
+        found[name] = provenance.provenance(torch.device("cpu"))["git_is_dirty"]
+        (tmp_path / name).write_text("one\n")
+    assert found == {name: not name.startswith(("docs", "results")) for name in names}
+
+
+@pytest.mark.parametrize("overrides", ["pair=llama2_7b__jf68m", "pair=llama2_7b_chat__eagle decoder=eagle"])
+def test_the_commits_of_both_models_are_recorded(tmp_path, monkeypatch, overrides):
+    """Of a cell that is measured: those of the hub's cache, which are the pinned ones where some are."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    save_prompts(tmp_path, 1)
+    toy = [word for word in toy_overrides(tmp_path, tmp_path / "results") if not word.startswith("pair")]
+    [cell] = cells_of([*toy, *overrides.split(), "tree=chain", "prompt_template=null", "num_prompts=1"])
+    pair, expected = cell.config["pair"], {}
+    for role, newest in (("target", "d" * 40), ("draft", "e" * 40)):
+        name, expected[role] = pair[role], pair[f"{role}_revision"] or newest
+        is_eagle = role == "draft" and "EAGLE" in name
+        write = write_eagle if is_eagle else lambda to, of=name: write_layout(of, to)
+        cached(tmp_path, name, expected[role], write)
+    run_here(cell)
+    assert json.loads((cell.folder / "provenance.json").read_text())["model_commits"] == expected
+
+
+# What a cell wrote, step by step: python -m experiments.show.
+
+
+class Letters:
+    """Tokens are letters, and two tokens of 9 are one character."""
+
+    def decode(self, tokens):
+        text = "".join("abcdefgh?"[token - 1] for token in tokens)
+        return text.replace("??", "é").replace("?", "\ufffd")
+
+
+def test_a_character_that_two_steps_write_is_the_later_ones():
+    assert list(show.pieces(Letters(), [1, 2, 9, 9, 3], [2, 1, 1, 3])) == ["ab", "", "é", "c"]
+
+
+def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, capsys):
+    [part] = parts_of(toy)
+    write_plan(part, toy)
+    [cell] = part.cells
+    run_here(cell)
+    row = rows(cell)[1]
+    options = ["--results", str(tmp_path / "results")]
+
+    def error(*arguments):
+        assert show.main([*arguments, *options]) == 1
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        return line
+
+    assert show.main([cell.cell_id[:6], "1", *options]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"cell {cell.cell_id}: pair llama2_7b__jf68m")
+    assert "\nprompt 1: p1, " in printed and "\nabc def gh abc" in printed
+    assert f"tokens of each step: {' '.join(map(str, row['step_emitted']))}\n" in printed
+    answer = printed.partition("stands between steps\n")[2].partition("\n\ntokens of")[0]
+    assert answer.count("|") >= row["num_steps"] - 1 and "\ntimes: prompt " in printed
+
+    assert "no cells in" in error("x")
+    assert "has no prompt 7; allowed: 0 to 2" in error(cell.cell_id, "7")
+    (cell.folder.parent / "twin").mkdir()
+    (cell.folder.parent / "twin" / "cell.json").write_text("{}")
+    assert f"2 cells in {cell.folder.parent} begin with ''" in error("")
+    earlier = [{key: value for key, value in one.items() if key != "tokens"} for one in rows(cell)]
+    (cell.folder / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in earlier))
+    assert "keeps no tokens" in error(cell.cell_id)

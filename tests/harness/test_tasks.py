@@ -25,7 +25,6 @@ from experiments.tasks.shapes import Shapes
 from experiments.tasks.step_breakdown import Profile, ProfileRow
 from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
@@ -56,31 +55,9 @@ def of_laws(p, q):
     return Pair(*map(TableModel, laws), ToyTokenizer())
 
 
-def residuals(p, q, count):
-    """theory.md 1.3: p_1 = p and p_{i+1} = norm((p_i - q)+)."""
-    for _ in range(count):
-        yield p
-        p = (p - q).clamp_min(0)
-        p = p / p.sum()
-
-
 def test_prefixes_are_even_steps_up_to_the_whole_prompt():
     assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
     assert prefix_lengths(2, 8) == [1, 2]
-
-
-def test_decay_of_the_standard_rule_is_its_closed_recursion():
-    """alpha_i = sum_x min(p_i(x), q(x)): no sampling of coins, so 4,000 tuples come close."""
-    setting = workload()
-    p, q = (rows[0] for rows in bigram_rows(setting.pair))
-    row = Decay(num_prefixes=1, num_siblings=4, num_tuples=4000)(setting, 0)
-    measured = [above / below for above, below in zip(row.selected, row.tested, strict=True)]
-    expected = [float(torch.minimum(law, q).sum()) for law in residuals(p, q, 4)]
-    # 4 standard errors of 4,000 values of deviation below 0.3
-    assert measured == pytest.approx(expected, abs=0.02) and row.tested[0] == row.num_tuples == 4000
-    highest = torch.tensor([0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))])
-    assert row.ceiling_tested == pytest.approx((1 - highest[:-1]).tolist())
-    assert row.ceiling_selected == pytest.approx(highest.diff().tolist())
 
 
 def test_a_sibling_that_no_draft_reaches_has_no_rate():
@@ -172,9 +149,6 @@ def test_what_cannot_be_measured_is_refused():
         "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
         "from the draft's own laws; allowed: recycled=0": lambda: Bound(1, 1)(
             workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
-        ),
-        "i.i.d. siblings; allowed: decoder=specinfer": lambda: Bound(1, 1)(
-            workload(drafter=DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT)), 0
         ),
     }
     for message, make in refused.items():

@@ -190,7 +190,8 @@ def test_a_damaged_cell_is_no_cell_that_is_done(tmp_path, told):
 def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path, told):
     cell = stored(make_cell(tmp_path, "standard"), rows_of(DECODED))
     write_plan(tmp_path, "table1", [cell])
-    (tmp_path / "embedded" / "table1.csv").write_text("cell_id,verdict\na,biased\na,biased\nb,\n")
+    for name in ("table1.csv", "table1_more.csv", "table10.csv", "table1.png"):
+        (tmp_path / "embedded" / name).write_text("cell_id,verdict\na,biased\na,biased\nb,\n")
     (tmp_path / "embedded" / "table1.md").write_text("**Table 1.**\n\n| a |\n|---|\n")
     words = [f"results={tmp_path}", "wandb.mode=offline"]
     assert publish.main(words) == publish.main([*words, "report_only=true"]) == 0
@@ -198,6 +199,7 @@ def test_a_report_alone_is_sent_without_the_cells_that_a_sweep_has_sent(tmp_path
     assert sent == ["decode", "report", "report"]
     report = told[-1][2]
     assert report.summary == {"verdicts/biased": 1} and report.about["notes"] == "**Table 1.**"
+    assert set(report.tables) == {"table1", "table1_more"} and set(report.images) == {"figure/table1"}
 
 
 @pytest.mark.usefixtures("told")
