@@ -6,11 +6,8 @@ import sys
 import pytest
 from toy_cells import make_cell, write_plan
 
-from experiments import publish, status
+from experiments import status
 from experiments.doctor import __main__ as doctor
-from referee import transcribe
-from referee.audit import __main__ as audit_transcripts
-from referee.gallery import __main__ as gallery
 from resispec.errors import InvalidInput, in_one_line
 
 
@@ -36,26 +33,6 @@ def test_what_can_be_mended_is_one_line(error, line, capsys):
     assert in_one_line(lambda: 3, "stopped") == 3
     with pytest.raises(ZeroDivisionError):  # a fault of the program keeps its traceback
         in_one_line(raising(ZeroDivisionError()), "stopped")
-
-
-@pytest.mark.parametrize(
-    ("command", "work", "arguments", "stopped"),
-    [
-        (audit_transcripts, "run", ["a.jsonl", "--target", "x"], "nothing was judged"),
-        (transcribe, "transcribe", ["--out", "a", "--engine", "transformers"], "goes on from there"),
-        (publish, "publish", [], "sends all again"),
-        (gallery, "inputs.pair_of", [], "goes on from there"),
-    ],
-)
-def test_a_command_that_is_stopped_says_what_is_left(
-    command, work, arguments, stopped, tmp_path, monkeypatch, capsys
-):
-    monkeypatch.setattr(f"{command.__name__}.{work}", raising(KeyboardInterrupt()))
-    results = ["--results", str(tmp_path)] if command is gallery else []
-    assert command.main([*arguments, *results]) == 1
-    [line] = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    assert line.startswith("error: stopped; ") and line.endswith(stopped)
-    assert not list(tmp_path.iterdir())
 
 
 LIGHT = {

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from test_status import cell_of, plan
-from toys import save_prompts, save_tiny_pair
 
 from experiments.doctor import __main__ as doctor
 from experiments.doctor import checks, device, work
@@ -31,8 +29,7 @@ def test_the_command_prints_a_line_each_and_its_exit_code_says_whether_the_profi
     assert doctor.main(["--profile", "embedded", "--results", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines[:-1]} <= {OK, NOTE, PROBLEM}
-    parts = parts_of([few, "profile=embedded"])
-    distinct = {json.dumps(cell.determining, sort_keys=True) for part in parts for cell in part.cells}
+    distinct = {cell.cell_id for cell in cells_of([few, "profile=embedded"])}
     assert any(line.startswith(f"ok       runs: 3 artefacts, {len(distinct)} cells (") for line in lines)
     assert lines[-1] == "profile embedded can run: make reproduce PROFILE=embedded"
     assert doctor.main(["--profile", "paper", "--results", str(tmp_path)]) == 1
@@ -86,12 +83,10 @@ def test_a_full_disk_and_a_missing_device_are_problems_and_memory_by_hand(tmp_pa
 
 
 @pytest.fixture
-def pair(tmp_path):
+def pair(folder, tmp_path):
     """A tiny pair in folders and prompts in a file, for the paper's profile."""
-    save_tiny_pair(tmp_path)
-    save_prompts(tmp_path, 4)
-    data = ["dataset=jsonl", f"dataset.path={tmp_path / 'prompts.jsonl'}", "tree=chain"]
-    own = [f"pair.target={tmp_path / 'target'}", f"pair.draft={tmp_path / 'draft'}"]
+    data = ["dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "tree=chain"]
+    own = [f"pair.target={folder}/target", f"pair.draft={folder}/draft"]
     return ["profile=paper", f"results={tmp_path}", "pair=llama2_7b__jf68m", *own, *data]
 
 

@@ -146,6 +146,9 @@ def test_what_cannot_be_measured_is_refused():
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0
         ),
+        "for draws iid, without_replacement, point_mass; found greedy": lambda: Shapes(1, [[-1, 0]])(
+            workload(drafter=DraftModel(complete(3, 2), Draws.GREEDY)), 0
+        ),
         "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
         "from the draft's own laws; allowed: recycled=0": lambda: Bound(1, 1)(
             workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
@@ -224,6 +227,18 @@ def test_the_emitted_law_is_that_of_an_enumeration_within_its_errors(verifier):
     excess = float((true - p)[q > p].sum())
     assert abs(row.excess[0] - excess) < 5 * row.excess_error[0]
     assert (abs(excess) > 0.01) == (verifier == "resispec")
+
+
+def test_laws_are_told_by_side_and_the_likeliest_come_first():
+    p = (0.30, 0.10, 0.05, 0.25, 0.10, 0.08, 0.02, 0.10)
+    q = (0.10, 0.20, 0.15, 0.05, 0.04, 0.30, 0.07, 0.09)
+    row = Residuals(1, 1, 8, num_tokens=2, num_next=1)(workload(pair=of_laws(p, q)), 0)
+    assert row.tokens == [[5, 1, -1, -1, 0, 3, -1, -1]]  # q > p: 5, 1, 2, 6; the rest: 0, 3, 4 and 7
+    assert row.texts == [["5", "1", "next 1", "all others", "0", "3", "next 1", "all others"]]
+    assert row.target[0] == pytest.approx([0.08, 0.10, 0.05, 0.02, 0.30, 0.25, 0.10, 0.10])
+    assert row.draft[0] == pytest.approx([0.30, 0.20, 0.15, 0.07, 0.10, 0.05, 0.04, 0.09])
+    # 5, 1, 2, 0, 7, 6 hold .91 of q and 3 more than .95, so 4 is outside of the draft's support
+    assert row.outside[0][0] == pytest.approx(0.10) and row.overdraft[0][0] == pytest.approx(0.25)
 
 
 # Profiles.

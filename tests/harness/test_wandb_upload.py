@@ -218,7 +218,6 @@ BAD = {
     "table1": "'table1' is no KEY=VALUE",
     "experiment=table9 wandb.mode=offline": "no plan asks for 'table9' in .*; allowed: table1",
     "profile=paper wandb.mode=offline": "paper/plans holds no plan of a sweep; `make reproduce-table1`",
-    "wandb.mode=sometimes": "wandb.mode is 'sometimes'; allowed: .*auto.*online.*offline.*disabled",
     "wandb.moed=offline": "Key 'moed' not in 'WandbConfig'; allowed: experiment, .*wandb.entity",
     "wandb.project=a/b": "wandb.project is 'a/b'",
     "wandb.mode=online": "W&B: no key is known",

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from toy_runs import run_here, save_toys, toy_overrides
+from toy_runs import run_here
 from toys import save_tiny_pair
 
 from experiments.bench import decoders, frame, memory
@@ -37,9 +37,9 @@ def test_memory_is_flat_in_prompts_and_in_proportion_to_nodes_and_vocabulary(met
     assert largest * 128_256 / 16_000 * max(METHODS[method]) / nodes < ALLOWED_BYTES
 
 
-@pytest.mark.parametrize("verifier", ["standard", "traversal_optimal"])
-def test_memory_is_flat_in_the_number_of_tokens(verifier):
-    pair, decoder = memory.random_pair(2000, CPU), Decoder(DraftModel(complete(3, 3)), get_verifier(verifier))
+def test_memory_is_flat_in_the_number_of_tokens():
+    pair = memory.random_pair(2000, CPU)
+    decoder = Decoder(DraftModel(complete(3, 3)), get_verifier("traversal_optimal"))
 
     def decode(num_tokens):
         sampling = Sampling(1.0, num_tokens, 256 - 3, ignore_eos=True)
@@ -52,13 +52,11 @@ def test_memory_is_flat_in_the_number_of_tokens(verifier):
 
 
 @pytest.mark.parametrize("audit", ["false", "true"])
-def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, tmp_path):
+def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
     """From the command line's cell through the loop over its prompts, models included."""
-    folder = save_toys(tmp_path / "toys")
 
     def peak(num_prompts):
-        overrides = [*toy_overrides(folder, tmp_path / "results"), "tree=d4b4", f"audit={audit}"]
-        [cell] = cells_of([*overrides, f"num_prompts={num_prompts}"])
+        [cell] = cells_of([*toy, "tree=d4b4", f"audit={audit}", f"num_prompts={num_prompts}"])
         most = peak_bytes(lambda: run_here(cell), CPU)
         assert len((cell.folder / "rows.jsonl").read_text().splitlines()) == num_prompts
         assert CellStore(cell.folder).status().state == "done"

@@ -105,14 +105,8 @@ def test_a_sweep_and_publishing_write_the_same_runs_once(shown):
     assert line in messages(lines)
     for name, (live, _) in runs.items():
         assert live["run_id"] == name and live["resume"] and live["project"] == "mine" and not live["exit"]
-    same = ("summary", "config", "run_group", "job_type", "display_name", "tags")
     for name, live in during.items():
         assert live["project"] == "named" and len(live["history"]) == len(runs[name][0]["history"]) == 3
-        now, then = ({key: run[key] for key in same} for run in (runs[name][0], live))
-        for summary in (now["summary"], then["summary"]):
-            for key in [key for key in summary if key[0] == "_" or "artifact" in key]:
-                del summary[key]
-        assert then == now
 
 
 def test_all_that_a_run_holds_is_there(shown):
