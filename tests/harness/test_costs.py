@@ -135,17 +135,15 @@ def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, call
     cells = [cells_of([*toy, override])[0] for override in overrides]
     for cell in cells:
         costs.costs_of(cell, ignore)
-    assert (
-        len(calls) == len(costs.read(costs.file_of(cells[0].config))) == 3
-    )  # neither seed nor temperature counts
+    # Neither seed nor temperature counts.
+    assert len(calls) == len(costs.read(costs.file_of(cells[0].config))) == 3
     [cell] = cells_of([*toy, "num_threads=null"])
     keys = []
     for threads in ("", "1", "2"):  # where they are torch's choice, by what it heeds
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         keys.append(costs.key_of(cell.config))
-    monkeypatch.setattr(
-        costs, "METHODS", {"iid": ("standard",)}
-    )  # costs without a verifier are measured again
+    # Costs without a verifier are measured again.
+    monkeypatch.setattr(costs, "METHODS", {"iid": ("standard",)})
     assert len({*keys, costs.key_of(cell.config)}) == 4
 
 
