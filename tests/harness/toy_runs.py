@@ -41,8 +41,9 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
 
 def save_rule(folder: Path, body: str) -> str:
     """Write a rule of the user's own, whose law is this line; returns how a command line names it."""
-    law = f"    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
-    (folder / "rule.py").write_text(f"import os, sys, time\n\n\nclass Rule:\n{law}")
+    law = "def law(self, target_probs, draft_probs, siblings, draws)"
+    imports = "import os, sys, time"
+    (folder / "rule.py").write_text(f"class Rule:\n    {law}:\n        {imports}\n        {body}\n")
     return f"{folder}/rule.py:Rule"
 
 
