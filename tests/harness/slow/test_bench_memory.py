@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from toy_runs import run_here
+from toy_runs import run_here, save_toys, toy_overrides
 from toys import save_tiny_pair
 
 from experiments.bench import decoders, frame, memory
@@ -52,11 +52,13 @@ def test_memory_is_flat_in_the_number_of_tokens():
 
 
 @pytest.mark.parametrize("audit", ["false", "true"])
-def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, toy):
+def test_the_memory_of_a_cell_is_flat_in_the_number_of_prompts(audit, tmp_path):
     """From the command line's cell through the loop over its prompts, models included."""
+    folder = save_toys(tmp_path / "toys")
 
     def peak(num_prompts):
-        [cell] = cells_of([*toy, "tree=d4b4", f"audit={audit}", f"num_prompts={num_prompts}"])
+        overrides = [*toy_overrides(folder, tmp_path / "results"), "tree=d4b4", f"audit={audit}"]
+        [cell] = cells_of([*overrides, f"num_prompts={num_prompts}"])
         most = peak_bytes(lambda: run_here(cell), CPU)
         assert len((cell.folder / "rows.jsonl").read_text().splitlines()) == num_prompts
         assert CellStore(cell.folder).status().state == "done"
