@@ -1,5 +1,6 @@
 """The benches at tiny sizes: rows, what they are divided by, memory, refused input; no speed is asserted."""
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -59,13 +60,9 @@ def test_rules_their_rows_ratios_page_and_files(monkeypatch, tmp_path, capsys):
         assert (wide.ratio * wide.ms["standard", "iid"]).tolist() == pytest.approx(wide.ms.tolist())
     assert page in capsys.readouterr().out and "–" not in page
     assert (tmp_path / "embedded" / "bench_rules.csv").read_text() == measured.to_csv(index=False)
-    lines = [
-        [cell.strip() for cell in line.split("|")[1:-1]]
-        for line in page.splitlines()
-        if line.startswith("| ")
-    ]
-    assert {tuple(line[:2]) for line in lines} == every(WALKS) | {("verifier", "draws")}
-    assert [line[3] for line in lines if line[:2] == ["standard", "iid"]] == ["1.00"] * 3
+    page = re.sub(" +", " ", page)
+    assert all(f"| {name} | {draws} |" in page for name, draws in every(WALKS))
+    assert re.findall(r"\| standard \| iid \| \S+ \| (\S+) \|", page) == ["1.00"] * 3
 
 
 def test_calls_take_turns_and_the_first_round_is_forgotten(monkeypatch):
@@ -106,7 +103,6 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
         ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file
-        ("step_time", ["--device", "cpu", "--layers", "-1"], "'-1'; allowed: a number from 1"),
     ],
 )
 def test_what_a_bench_cannot_do_is_refused_in_one_line(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
 import torch
 from toy_costs import made_up, proportional, save_costs, timed
+from toy_runs import ignore
 from toys import save_tiny_search, tiny_llama
 
 from experiments import costs
@@ -16,11 +18,7 @@ from experiments.grid import cells_of
 from experiments.provenance import device_stem
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.trees import chain, complete, from_widths, root_only
-
-
-def quiet(*_):
-    """A report that nobody reads."""
+from resispec.trees import chain, from_widths
 
 
 def iid(topology, verifier="standard"):
@@ -38,25 +36,34 @@ def fitted(**parts_of):
     return CostModel.fitted(steps)
 
 
-def test_a_configuration_is_what_its_facts_say():
-    for topology in (root_only(), chain(3), complete(3, 2), from_widths((4, 2, 5))):
-        one = Configuration("without_replacement", "traversal", topology)
-        assert Configuration.of(json.loads(json.dumps(one.facts))) == one
+def target_s(one, length):
+    """On a line in the number of positions and the cached length: what is between timed sizes, too."""
+    return 1e-3 + 2e-5 * one.topology.num_nodes + 1e-6 * length
 
 
-def test_forwards_between_the_timed_sizes_are_interpolated():
-    """Times on a line in the number of positions and the cached length are found again everywhere."""
+def verify_s(one, _length):
+    """A walk costs what its levels and nodes cost."""
+    slow = 3.0 if one.verifier == "traversal_optimal" else 1.0
+    return slow * (1e-4 + 1e-4 * (one.topology.num_levels - 1) + 1e-5 * (one.topology.num_nodes - 1))
 
-    def seconds(size, length):
-        return 1e-3 + 2e-5 * size + 1e-6 * length
 
-    model = fitted(target_s=lambda one, length: seconds(one.topology.num_nodes, length))
-    for size in (1, 3, 5, 24, 100, 128, 200):
-        star = iid(from_widths((size - 1,)) if size > 1 else root_only())
-        for length in (10.0, 100.0, 300.0):
-            expected = pytest.approx(seconds(size, length), rel=1e-3)
-            assert model.times([size], length).target_s[size] == expected
-            assert model.parts_s(star, length)["target"] == expected
+def draft_s(one, _length):
+    """A level counts the nodes that have children: 16 nodes of which 4 have some are a forward over 4."""
+    return 1e-3 * sum(map(bool, one.topology.children))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "configurations", "rel"),
+    [
+        (target_s, [ONE_TOKEN, *(iid(from_widths((size,))) for size in (2, 4, 23, 99, 127, 199))], 1e-3),
+        (verify_s, [iid(from_widths((2, 3, 4, 4)), verifier) for verifier in METHODS["iid"]], 1e-3),
+        (draft_s, [ONE_TOKEN, iid(from_widths((16, 4)))], 1e-2),
+    ],
+)
+def test_a_part_that_was_timed_is_known_for_every_configuration(seconds, configurations, rel):
+    model, part = fitted(**{seconds.__name__: seconds}), seconds.__name__.removesuffix("_s")
+    for one, length in itertools.product(configurations, (10.0, 44.0, 300.0)):
+        assert model.parts_s(one, length)[part] == pytest.approx(seconds(one, length), rel=rel)
 
 
 def test_a_step_is_the_sum_of_its_parts():
@@ -70,30 +77,6 @@ def test_a_step_is_the_sum_of_its_parts():
         assert model.step_s(one, 44.0) == pytest.approx(expected, rel=1e-2)
 
 
-def test_a_walk_costs_what_its_levels_siblings_and_nodes_cost():
-    def verify_s(one, _length=0.0):
-        below, levels = one.topology.num_nodes - 1, one.topology.num_levels - 1
-        slow = 3.0 if one.verifier == "traversal_optimal" else 1.0
-        return slow * (1e-4 + 1e-4 * levels + 1e-5 * below)
-
-    model = fitted(verify_s=verify_s)
-    for verifier in METHODS["iid"]:
-        one = iid(from_widths((2, 3, 4, 4)), verifier)
-        assert model.parts_s(one, 44.0)["verify"] == pytest.approx(verify_s(one), rel=1e-3)
-
-
-def test_a_drafted_level_counts_the_nodes_that_have_children():
-    """16 nodes of which 4 have children are a forward over 4."""
-
-    def draft_s(one, _length):
-        levels, children = one.topology.levels, one.topology.children
-        return sum(1e-3 * sum(bool(children[node]) for node in level) for level in levels)
-
-    model = fitted(draft_s=draft_s)
-    assert model.parts_s(iid(from_widths((16, 4))), 44.0)["draft"] == pytest.approx(1e-3 + 4e-3, rel=1e-2)
-    assert model.parts_s(ONE_TOKEN, 44.0)["draft"] == 0
-
-
 def test_no_part_takes_less_than_no_time():
     """However noisy the times are: the largest of a growing sequence is timed far too short."""
     model = fitted(target_s=lambda one, _: 1e-5 if one.topology.num_nodes == 64 else proportional(one))
@@ -104,7 +87,7 @@ def test_no_part_takes_less_than_no_time():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 def test_probes_are_timed_on_a_gpu():
     pair = Pair(*(type(model)(model.module.cuda()) for model in (tiny_llama(), tiny_llama(seed=1))), None)
-    steps = costs.time_probes(pair, [1, 2, 3], quiet, rounds=1)
+    steps = costs.time_probes(pair, [1, 2, 3], ignore, rounds=1)
     assert CostModel.fitted(steps).step_s(ONE_TOKEN, 44.0) > 0
 
 
@@ -127,14 +110,14 @@ def calls(monkeypatch):
 
 def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
     [cell] = cells_of(toy)
-    first, again = costs.costs_of(cell, quiet), costs.costs_of(cell, quiet)
+    first, again = costs.costs_of(cell, ignore), costs.costs_of(cell, ignore)
     assert len(calls) == 1 and first == again
     path = costs.file_of(cell.config)
     assert path.name == f"{device_stem(torch.device('cpu'))}.json" and path.parent.name == "timing"
     assert first.seconds == pytest.approx(CostModel.fitted(made_up(proportional)).seconds, rel=1e-3)
     entry = json.loads(path.read_text())["pairs"][first.source["entry"]]
     assert entry["pair"] == cell.labels["pair"] and {"load_average", "git_commit", "versions"} <= set(entry)
-    third = costs.costs_of(cell, quiet, again=True)
+    third = costs.costs_of(cell, ignore, again=True)
     assert len(calls) == 2
     assert costs.known_costs(cell.config, entry["device"], [path.parent]) == third
     assert costs.known_costs(cell.config, "another", [path.parent]) is None
@@ -143,7 +126,7 @@ def test_a_pair_is_measured_at_first_use_and_then_read(toy, calls):
 def test_times_behind_more_tokens_than_the_models_hold_are_refused_first(toy, calls):
     [cell] = cells_of([*toy, "prompt_tokens=99999"])
     with pytest.raises(InvalidInput, match=r"^prompt_tokens is 99999; allowed: 1 to \d+, the positions"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)
     assert not calls and not costs.file_of(cell.config).exists()
 
 
@@ -151,18 +134,16 @@ def test_pairs_share_a_file_and_what_determines_times_tells_them_apart(toy, call
     overrides = ("seed=7", "temperature=0.3", "num_threads=2", "dtype=bfloat16")
     cells = [cells_of([*toy, override])[0] for override in overrides]
     for cell in cells:
-        costs.costs_of(cell, quiet)
-    assert (
-        len(calls) == len(costs.read(costs.file_of(cells[0].config))) == 3
-    )  # neither seed nor temperature counts
+        costs.costs_of(cell, ignore)
+    # Neither seed nor temperature counts.
+    assert len(calls) == len(costs.read(costs.file_of(cells[0].config))) == 3
     [cell] = cells_of([*toy, "num_threads=null"])
     keys = []
     for threads in ("", "1", "2"):  # where they are torch's choice, by what it heeds
         monkeypatch.setenv("OMP_NUM_THREADS", threads)
         keys.append(costs.key_of(cell.config))
-    monkeypatch.setattr(
-        costs, "METHODS", {"iid": ("standard",)}
-    )  # costs without a verifier are measured again
+    # Costs without a verifier are measured again.
+    monkeypatch.setattr(costs, "METHODS", {"iid": ("standard",)})
     assert len({*keys, costs.key_of(cell.config)}) == 4
 
 
@@ -180,13 +161,13 @@ def test_a_damaged_file_is_one_line_and_stays(toy, text, message, calls):
     path.parent.mkdir(parents=True)
     path.write_text(text)
     with pytest.raises(InvalidInput, match=f"{path}.* {message}.*; delete it"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)
     assert not calls and path.read_text() == text
 
 
-@pytest.mark.parametrize("steps", [[], [{"draws": "iid"}], None, [{"step_s": "long"}]])
+@pytest.mark.parametrize("steps", [[], None, [{"step_s": "long"}]])
 def test_a_damaged_entry_is_one_line(toy, steps):
     [cell] = cells_of(toy)
     save_costs(cell.config, steps)
     with pytest.raises(InvalidInput, match=f"entry {costs.key_of(cell.config)} is damaged"):
-        costs.costs_of(cell, quiet)
+        costs.costs_of(cell, ignore)

@@ -1,8 +1,6 @@
 """From a command line to cells: what is composed, what names a cell, what is refused, and the plan."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -45,12 +43,9 @@ def test_points_are_what_hydra_composes(overrides):
 
 def test_cells_are_the_same_however_they_are_asked_for():
     narrowed = cells_of(["experiment=table1", "verifier=standard,resispec", "temperature=1.0", "audit=false"])
-    baselines = [cell for cell in narrowed if cell.labels["decoder"] == "autoregressive"]
-    assert len(narrowed) == 9 and len(baselines) == 3  # verifiers share them
-    assert not any({"tree", "verifier"} & set(cell.labels) for cell in baselines)
+    assert len(narrowed) == 9  # verifiers share three without one
     [alone] = cells_of(["dataset=embedded_code", "temperature=1.0", "verifier=resispec"])
     assert alone.cell_id in {cell.cell_id for cell in narrowed}
-    assert len(cells_of(["pair=glob(*,exclude=local)"])) == len(list((CONF / "pair").glob("*.yaml"))) - 1
 
 
 @pytest.mark.parametrize(
@@ -89,21 +84,11 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     parts_left = ("best_sequoia", "best_top_k", "greedy", "long", "sequoia", "temperature")
     assert sorted(left) == [*(f"frontier/{part}" for part in parts_left), "table3"]
     assert not any(asked[name].cells for name in left)
-    assert {cell.config["num_prompts"] for cell in asked["table4"].cells} == {12}
-    verifiers = {cell.labels["verifier"] for cell in asked["frontier/d5b3"].cells}
-    assert verifiers == {"standard", "traversal_optimal", "resispec"}
-    assert {cell.config["num_prompts"] for cell in asked["frontier/d5b3"].cells} == {18}
-    assert {cell.labels["tree"] for cell in asked["frontier/best"].cells} == {"best_121"}
     [kseq] = cells_of(["experiment=frontier/d5b3", "profile=smollm2", "verifier=kseq", "audit=true",
                        "dataset=humaneval", "temperature=1.0"])  # fmt: skip
-    assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of both
+    assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
     named = parts_of(["experiment=table3,frontier/greedy", "profile=smollm2"])
-    assert [(part.name, part.lacks, part.digest) for part in named] == [
-        ("table3", "", ""), ("frontier/greedy", "", ""),
-    ]  # fmt: skip
-    assert all(part.cells for part in named)
-    whole = parts_of(["experiment=levels", "profile=smollm2"])
-    assert [part.lacks for part in whole] == ["", ""]
+    assert all(part.cells and not part.lacks and not part.digest for part in named) and len(named) == 2
 
 
 def test_the_profile_smollm2_has_a_plan_of_every_artefact_that_it_does_not_leave_out():
@@ -131,13 +116,10 @@ def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
         return cell.cell_id
 
     base = cell_id()
-    for same in ("results=elsewhere", "tree.depth=5", "axes.pairs=x", "first_tuning_prompt=9", "timed=false",
-                 "max_tuning_prompts=15",
-                 "temperature=range(1,2)", "temperature='1'", "wandb.project=mine"):  # fmt: skip
+    for same in ("tree.depth=5", "temperature=range(1,2)", "temperature='1'"):
         assert cell_id(same) == base, same
-    changes = ["seed=1", "temperature=0.5", "tree=d7b2", "verifier=resispec", "num_prompts=4",
-               "first_prompt=1", "prompt_template='{text}!'", "audit=true", "task=kl"]  # fmt: skip
-    assert len({base, *(cell_id(change) for change in changes)}) == 1 + len(changes)
+    changes = ["tree=d7b2", "verifier=resispec", "audit=true", "task=kl"]
+    assert len({base, *map(cell_id, changes)}) == 5
     [cell] = cells_of(toy)
     assert set(RunConfig.__dataclass_fields__) >= set(IGNORED) and all(IGNORED.values())
     for key in cell.config:
@@ -293,29 +275,22 @@ def test_what_asks_for_other_cells_is_a_slice_with_a_plan_beside_the_artefact_s(
 
 
 BAD = {
-    "verifier=nope": "unknown verifier 'nope'; allowed: block, custom, .*resispec, .*standard, traversal",
-    "verifier=standart": "unknown verifier 'standart'; did you mean standard?",
+    "verifier=standart": "unknown verifier 'standart'; did you mean standard\\? allowed: block, .*traversal",
     "experiment=fronteir": "unknown experiment 'fronteir'; did you mean frontier\\? allowed: .*table2",
     "experiment=table1,tabel4": "unknown experiment 'tabel4'; did you mean table4",
-    "experiment=frontier/bst": "unknown part of frontier 'bst'; did you mean best\\? allowed: .*d5b3",
     "experiment=glob(z*)": r"experiment=glob\(z\*\) matches nothing; allowed: field, .*frontier, .*table5",
     "verifier.foo=1": "unknown key 'verifier.foo'; allowed: none in verifier",
     "temprature=1": "unknown key 'temprature'; did you mean temperature\\? allowed: .*num_prompts",
     "temperature=warm": "could not be converted to Float",
     "dataset.pth=x": "unknown key 'dataset.pth'; did you mean dataset.path\\? allowed: .*dataset.name",
     "tree=complete": "tree.depth must be given, like tree.depth=VALUE",
-    "num_prompts=0": "num_prompts is 0; allowed: from 1",
     "num_threads=0": "num_threads is 0; allowed: 1 to 1024",
-    "seed=99999999999999999999999": "seed is 9+; allowed: 0 to",
     "temperature=inf": "temperature is inf; allowed: 0, which is greedy, or from 1e-6",
-    "pair=local": "pair.target must be given",
     "pair=local pair.target=nofolder": "pair.target is 'nofolder', which does not exist; .* on the hub",
     "sampling.max_new_tokens=0": "sampling.max_new_tokens is 0; allowed: from 1",
     "device=gpu": "device is 'gpu'; allowed: ",
-    "wandb.mode=loud": "wandb.mode is 'loud'; allowed: auto|online",
     "prompt_template=hello": "prompt_template needs {text} where the document stands; found 'hello'",
     "dataset.path=/nowhere/at_all.jsonl": "dataset.path is '/nowhere/at_all.jsonl', which does not exist",
-    "tree=glob(z*)": r"tree=glob\(z\*\) matches nothing; allowed: best, .*root",
     "dataset.name=glob(a*)": r"glob\(\) is for options of a group; allowed: dataset, decoder",
     "temperature=range(5,1)": r"temperature=range\(5,1\) has no values; allowed: a,b, choice",
     "temperature=interval(0.1,1)": "an interval has no list of values; allowed: a,b, choice",
@@ -329,12 +304,3 @@ def test_bad_input_is_refused_in_one_line_before_anything_runs(override):
     with pytest.raises(InvalidInput, match=BAD[override]) as caught:
         cells_of(override.split())
     assert "\n" not in str(caught.value)
-
-
-def test_planning_needs_no_torch():
-    """So that wrong input is refused at once."""
-    code = """import sys; from experiments import run
-[cell.cell_id for cell in run.cells_of(["experiment=table1"])]
-print("torch" in sys.modules)"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False", done.stderr

@@ -74,18 +74,14 @@ def test_data_sets_and_decoders_are_chosen_by_name_or_by_file(place, package):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["dataset=custom", "dataset.name=nope"], "unknown dataset 'nope'; known: broken, tickets"),
-        (
-            ["dataset=custom", "dataset.name=broken"],
-            r"dataset 'broken' \(toy_plugin:Nothing\): AttributeError",
-        ),
-        (["dataset=custom", "dataset.name=tickets", "+dataset.size=3"], "dataset 'tickets': .*'size'"),
-        (["decoder=custom", "decoder.name=no.py:wide"], "decoder file no.py does not exist; give path/to"),
-        (["decoder=custom", "decoder.name=tickets"], "unknown decoder 'tickets'; known: wide"),
+        ("dataset=custom dataset.name=nope", "unknown dataset 'nope'; known: broken, tickets"),
+        ("dataset=custom dataset.name=broken", r"dataset 'broken' \(toy_plugin:Nothing\): AttributeError"),
+        ("dataset=custom dataset.name=tickets +dataset.size=3", "dataset 'tickets': .*'size'"),
+        ("decoder=custom decoder.name=no.py:wide", "decoder file no.py does not exist; give path/to"),
     ],
 )
 def test_what_cannot_be_made_is_one_line(overrides, message):
-    [cell] = cells_of(overrides)
+    [cell] = cells_of(overrides.split())
     with pytest.raises(InvalidInput, match=f"^{message}.*$"):
         build(cell.config["dataset"])
         build(cell.config["decoder"])

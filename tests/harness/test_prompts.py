@@ -1,17 +1,15 @@
 """Prompts as cells use them: categories end up in rows, chat templates around documents."""
 
 import json
-import shutil
 
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
-from toy_runs import messages, rows, run, run_here
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from tokenizers import processors
+from toy_runs import rows, run_here
+from transformers import AutoTokenizer
 
 from experiments.grid import cells_of
 from experiments.store import RowLog
 from experiments.tasks.decode import PromptRow
-from experiments.worker import CellFailed
 from resispec.data import CHAT, Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer
@@ -21,12 +19,6 @@ QUESTIONS = [
     {"question_id": 8, "category": "qa", "turns": ["abc def gh b", "abc"]},
     {"question_id": 9, "category": "rag", "turns": ["abc def gh c"]},
 ]
-# Of a shape with special tokens, the user's turn, and the beginning of the answer.
-TEMPLATE = (
-    "{{ bos_token }}{% for message in messages %}<{{ message.role }}>{{ message.content }}"
-    "</{{ message.role }}>"
-    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
-)
 
 
 @pytest.fixture
@@ -47,43 +39,27 @@ def test_rows_have_the_categories_of_their_prompts_and_no_field_without(asked, t
     assert [row.category for row in kept] == [None] * 3
 
 
-def test_an_unknown_category_is_refused_before_anything_runs(asked, tmp_path):
-    done = run(*asked, "dataset.categories=[rag,cooking]")
-    assert done.returncode == 1 and not (tmp_path / "results" / "raw").exists()
-    [line] = messages(done.stderr)
-    assert line.endswith("questions.jsonl has no category 'cooking'; allowed: qa, rag")
-
-
-def test_categories_are_part_of_what_names_a_cell(asked):
-    [all_of, some] = cells_of([*asked, "dataset.categories=null,[qa]", "num_prompts=2"])
-    assert all_of.cell_id != some.cell_id and str(all_of) != str(some)
-
-
-def tokenizer_with(folder, template, **special):
-    inner = Tokenizer.from_file(str(folder / "target" / "tokenizer.json"))
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<eos>", **special)
+def tokenizer_with(folder, template):
+    made = AutoTokenizer.from_pretrained(folder / "target")
     made.chat_template = template
     return TransformersTokenizer(made)
 
 
-def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(tmp_path):
-    alphabet = ["<s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    inner = Tokenizer(models.BPE({one: index for index, one in enumerate(alphabet)}, []))
-    inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    inner.decoder = decoders.ByteLevel()
-    inner.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>")
-    made.chat_template = TEMPLATE
-    made.save_pretrained(tmp_path)
-    tokenizer = TransformersTokenizer(AutoTokenizer.from_pretrained(tmp_path))
-    prompt, later = Prompt("p", "abcdef"), Prompt("p", "abcdef", earlier=("why?", "so."))
-    for count, beginning in ((3, "abc"), (100, "abcdef")):
-        tokens = tokenizer.encode_prompt(prompt, count, CHAT)
-        assert tokenizer.decode(tokens) == f"<s><user>{beginning}</user><assistant>"
-        assert tokens.count(made.bos_token_id) == 1  # the template's; texts get the tokenizer's own
-        assert tokenizer.encode_prompt(prompt, count, None)[0] == made.bos_token_id
-    chat = tokenizer.decode(tokenizer.encode_prompt(later, 3, CHAT))
-    assert chat == "<s><user>why?</user><assistant>so.</assistant><user>abc</user><assistant>"
+def test_a_chat_template_stands_around_a_cut_document_and_is_never_cut(folder):
+    """Nor are earlier turns; of special tokens it has those that the template writes alone."""
+    tokenizer = tokenizer_with(
+        folder,
+        "{% for turn in messages %}{{ 'g' if turn.role == 'user' else 'h' }}{{ turn.content }}{% endfor %}"
+        "{% if add_generation_prompt %}gh{% endif %}",
+    )
+    processor = processors.TemplateProcessing(single="<eos> $A", special_tokens=[("<eos>", 0)])
+    tokenizer.inner.backend_tokenizer.post_processor = processor
+    prompt, later = Prompt("p", "abcdefgh"), Prompt("p", "abcdefgh", earlier=("a", "b"))
+    for count in (2, 100):
+        beginning = tokenizer.beginning(prompt.text, count)
+        for asked, before in ((prompt, ""), (later, "gahb")):
+            tokens = tokenizer.encode_prompt(asked, count, CHAT)
+            assert tokenizer.decode(tokens) == f"{before}g{beginning}gh" and 0 not in tokens
     for template in (None, "say {text}"):
         with pytest.raises(InvalidInput, match="^prompt p is a later turn of a chat; allowed with prompt_t"):
             tokenizer.encode_prompt(later, 3, template)
@@ -99,25 +75,15 @@ def test_a_template_that_asks_for_the_day_gets_the_same_one_every_day(folder):
     assert said == ["Fri 26 Jul 2024 abc", "\nx "]
 
 
-def test_a_tokenizer_without_a_usable_template_is_refused_in_one_line(folder, asked):
-    [cell] = cells_of([*asked, "prompt_template=chat"])
-    with pytest.raises(
-        CellFailed, match="tokenizer .*/target has no chat template; give prompt_template="
-    ) as caught:
-        run_here(cell)
-    assert "\n" not in str(caught.value)
+def test_a_template_that_cannot_be_used_is_refused_in_one_line(folder):
     tokenizer = tokenizer_with(folder, "{{ raise_exception('roles must\nalternate') }}")
     with pytest.raises(InvalidInput, match="chat template of the tokenizer .*cannot be used: roles must"):
         tokenizer.encode_chat("abc")
 
 
-def test_a_cell_asks_by_the_chat_template(folder, asked, tmp_path):
-    target = AutoTokenizer.from_pretrained(folder / "target")
-    target.chat_template = "gh{{ messages[0].content }}gh gh"
-    for name in ("target", "draft"):
-        target.save_pretrained(shutil.copytree(folder / name, tmp_path / name))
-    changed = [f"pair.target={tmp_path}/target", f"pair.draft={tmp_path}/draft"]
-    cells = cells_of([*asked, *changed, "prompt_template=null,chat"])
-    bare, chat = ([row["num_prompt_tokens"] for row in rows(run_here(cell))] for cell in cells)
-    around = len(target.encode("gh")) + len(target.encode("gh gh"))
-    assert [two - one for one, two in zip(bare, chat, strict=True)] == [around] * 3
+def test_a_cell_asks_by_its_template(folder, asked):
+    tokenizer = AutoTokenizer.from_pretrained(folder / "target")
+    cells = cells_of([*asked, "prompt_template=null,'gh{text}gh gh'"])
+    bare, asking = ([row["num_prompt_tokens"] for row in rows(run_here(cell))] for cell in cells)
+    around = len(tokenizer.encode("gh")) + len(tokenizer.encode("gh gh"))
+    assert [two - one for one, two in zip(bare, asking, strict=True)] == [around] * 3

@@ -4,15 +4,14 @@ import errno
 import subprocess
 
 import pytest
-from toy_runs import messages, run
+from toy_runs import messages, run, save_rule
 
-from experiments import rehearsal, train_eagle
+from experiments import rehearsal
 from experiments import run as runner
 from experiments.grid import cells_of
 from resispec.embedded import EmbeddedDataset
 from resispec.errors import InvalidInput
 
-RULE = "class Rule:\n    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
 REFUSED = {
     # without torch
     "results=": "results is ''; allowed: a folder",
@@ -24,6 +23,7 @@ REFUSED = {
     "tree=growmap tree.path={own}": "tree.path={own} is no file; allowed: a file, or a tree",
     "tree=growmap tree.path={own}/x.txt": "grow map {own}/x.txt: unknown kind of file '.txt'",
     "tree=growmap tree.path=gone.pt": "tree file gone.pt does not exist; a search writes .json files only",
+    "tree=growmap tree.path=gone.json search.num_levels=-1": "search.num_levels is -1; allowed: from 2",
     "tree=growmap tree.path=gone.json search=null": "tree.path=gone.json does not exist; allowed: a file",
     "num_prompts=9999": "9999 prompts were asked for and {toys}/prompts.jsonl has 8; lower num_prompts",
     "dataset=embedded_code num_prompts=9999": "9999 prompts were asked for and ",
@@ -41,11 +41,8 @@ REFUSED = {
     "verifier=custom verifier.name={own}/rule.py:Nope": "rule.py has no 'Nope'; it has Rule",
     "verifier=resispec verifier.spread=x": "unknown spread 'x'; allowed: proportional, water_fill",
     "decoder=specinfer,top_k verifier=kseq,block": "(2 more of 4 cells cannot be, either)",
-    "decoder=top_k verifier=kseq": "top_k d5b3 kseq T=1.0: kseq is not exact for draws 'point_mass'",
-    "verifier=block": "block verification: a node of 3 children; allowed: chains",
     "tree=best_16 verifier=block": "block verification: a node of 2 children",  # before the search
     "dataset=custom dataset.name=nope": "unknown dataset 'nope'; known: none; allowed: path/to/file.py:Class",
-    "decoder=custom decoder.name=nope": "unknown decoder 'nope'; known: none; allowed: path/to/file.py:Class",
     "dataset.path={own}/chats.jsonl": "prompt 0 is a later turn of a chat; allowed with prompt_template=chat",
     "prompt_template=chat": "the tokenizer {toys}/target has no chat template; give prompt_template=",
     "pair=embedded prompt_template=chat": "the embedded models have no chat template",
@@ -62,7 +59,7 @@ def typed(toy, line):
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, toy, folder, tmp_path):
-    (tmp_path / "rule.py").write_text(RULE.format(body="raise KeyError('lost')"))
+    save_rule(tmp_path, "raise KeyError('lost')")
     (tmp_path / "x.txt").write_text("no tree")
     (tmp_path / "chats.jsonl").write_text('{"text": "And?", "earlier": ["Why?", "So."]}\n' * 3)
     done = run(*typed(toy, line.format(own=tmp_path)))
@@ -72,11 +69,12 @@ def test_what_cannot_be_is_refused_in_one_line_before_anything_is_written(line, 
     assert not [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)", "__import__('os')._exit(3)"])
+@pytest.mark.parametrize("body", ["raise KeyError('lost')", "exit(3)"])
 def test_a_rule_that_raises_anything_else_is_left_to_its_cell(body, toy, tmp_path):
     """It may do so for want of its target's laws."""
-    (tmp_path / "rule.py").write_text(RULE.format(body=body))
-    rehearsal.rehearse_cells(cells_of([*toy, "verifier=custom", f"verifier.name={tmp_path}/rule.py:Rule"]))
+    rehearsal.rehearse_cells(
+        cells_of([*toy, "verifier=custom", f"verifier.name={save_rule(tmp_path, body)}"])
+    )
 
 
 def test_text_that_is_not_made_yet_is_not_made_to_count_its_prompts(tmp_path, monkeypatch):
@@ -120,12 +118,3 @@ def test_make_hands_a_folder_on_as_it_is():
     command = ["make", "--dry-run", "status", "RESULTS=my größe's & co", "PROFILE=embedded"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--results 'my größe'\\''s & co'" in printed
-
-
-def test_a_recipe_says_in_one_line_what_is_wrong_with_it(capsys, monkeypatch, tmp_path):
-    arguments = ["train_eagle", f"output={tmp_path}/out", "recipe.learning_rate=nan"]
-    monkeypatch.setattr(train_eagle.sys, "argv", arguments)
-    monkeypatch.delenv("HYDRA_FULL_ERROR", raising=False)
-    implied = {"pair": "pairs", "dataset": "main_dataset"}
-    assert train_eagle.run_single(train_eagle.run_training, "train_eagle", implied) == 1
-    assert capsys.readouterr().err == "error: recipe: learning_rate is nan; allowed: positive and finite\n"

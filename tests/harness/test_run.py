@@ -9,16 +9,20 @@ import time
 import pandas as pd
 import pytest
 import torch
-from toy_runs import COMMAND, hashes, messages, rows, run, run_here
-from transformers import AutoModelForCausalLM
+from huggingface_hub import constants
+from toy_costs import made_up, proportional, save_costs
+from toy_layouts import cached, write_eagle, write_layout
+from toy_runs import COMMAND, hashes, messages, rows, run, run_here, save_rule, toy_overrides
+from toys import save_prompts
 
 from analysis.audits import judged
 from analysis.load import Status
-from experiments.cell import CellFailed, build
-from experiments.grid import cells_of, digest
-from experiments.store import CellStore, RowLog
+from experiments import provenance, rehearsal, show
+from experiments.cell import CellFailed
+from experiments.grid import cells_of, digest, parts_of
+from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
-from experiments.worker import build_pair
+from experiments.worker import measure
 from resispec import files
 
 
@@ -47,28 +51,15 @@ def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
     assert "its files are damaged (status.json says that rows.jsonl is not what was written)" in mended.stderr
 
 
-def test_temperature_0_writes_what_the_target_writes_greedily_whatever_drafts_and_verifies(toy, folder):
-    """An audit of it finds nothing that could vary, and no wrong token."""
-    model = AutoModelForCausalLM.from_pretrained(folder / "target").eval()
-    greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=complete", "tree.depth=3"]
-    greedy += ["tree.branching=2", "num_prompts=2", f"pair.draft={folder}/target"]  # which drafts well
-    cells = cells_of([*greedy, "decoder=autoregressive"])
-    cells += cells_of([*greedy, "verifier=standard,kseq,resispec,traversal,level_optimal"])
-    cells += cells_of([*greedy, "decoder=sequoia,greedy,top_k"])
-    cells += cells_of([*greedy, "audit=true"])
-    written = {str(cell): [row["tokens"] for row in rows(run_here(cell))] for cell in cells}
-    pair = build_pair(cells[0].config)
-    prompts = build(cells[0].config["dataset"]).prompts(2)
-    expected = []
-    for prompt in prompts:
-        ids = torch.tensor([pair.tokenizer.encode_prompt(prompt, 12, None)])
-        found = model.generate(ids, do_sample=False, max_new_tokens=12, eos_token_id=None, pad_token_id=0)
-        expected.append(found[0, ids.shape[1] :].tolist())
-    assert len(written) == len(cells) == 10
-    assert {name: tokens for name, tokens in written.items() if tokens != expected} == {}
-    steps = {str(cell): sum(row["num_steps"] for row in rows(cell)) for cell in cells}
-    assert sorted(steps.values())[-1] == 24 > 2 * sorted(steps.values())[0]
-    assert judged("it", pd.DataFrame(rows(cells[-1])))["verdict"] == "undecided"
+def test_temperature_0_is_greedy_whatever_verifies_and_its_audit_finds_nothing_that_could_vary(toy, folder):
+    """The target drafts for itself, which it does well."""
+    greedy = [*toy, "temperature=0", "sampling.max_new_tokens=12", "tree=d4b4", "num_prompts=1"]
+    greedy += [f"pair.draft={folder}/target", "verifier=resispec"]
+    cells = cells_of([*greedy, "decoder=autoregressive,specinfer", "audit=false,true"])
+    alone, plain, audit = (rows(run_here(cell)) for cell in cells)
+    assert alone[0]["tokens"] == plain[0]["tokens"] == audit[0]["tokens"]
+    assert alone[0]["num_steps"] == 12 > plain[0]["num_steps"]
+    assert judged("it", pd.DataFrame(audit))["verdict"] == "undecided"
 
 
 def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
@@ -88,16 +79,13 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(8))
 
 
-@pytest.mark.parametrize(("flag", "is_first"), [(["-m"], True), (["--multirun"], False)])
-def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path, flag, is_first):
+def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
     """d7b2 cannot fit max_length 17; the others can. The exit code says so, whatever the flag.
 
-    The name of a sweep is that of its files, and changes no cell.
+    The name of a sweep is that of its files.
     """
-    own = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17"]
-    command = [*own, "name=own"]
-    assert [cell.cell_id for cell in cells_of(command)] == [cell.cell_id for cell in cells_of(own)]
-    done = run(*(flag + command if is_first else command + flag))
+    command = [*toy, "tree=d7b2,d4b4,chain", "sampling.max_length=17", "name=own"]
+    done = run(*command, "--multirun")
     assert done.returncode == 1
     error, last = messages(done.stderr)
     assert error.startswith("error: ") and "tree of 7 levels" in error and "Traceback" not in done.stderr
@@ -115,6 +103,7 @@ def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path, flag, is_first):
 def test_a_search_that_fails_is_one_line_and_is_summed_up(toy, tmp_path):
     """There are too few documents to search with; the sweep's plan and its last line come all the same."""
     path = tmp_path / "results" / "missing.json"
+    save_costs(cells_of(toy)[0].config, made_up(proportional))
     done = run(*toy, "tree=growmap", f"tree.path={path}", "decoder=sequoia", "num_prompts=1")
     searching, error, last = messages(done.stderr)
     assert searching == f"searching for the tree {path}" and done.returncode == 1
@@ -134,38 +123,24 @@ def fails(overrides, message):
     assert status.state == "failed" and status.reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["prompt_tokens=60"], "max_length 40"),
-        (["sampling.max_length=4000"], "exceeds the models' context of 256 positions"),
-        (["pair.draft=JackFram/llama-68m"], "ways out: connect to the hub"),
-    ],
-)
-def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy, tmp_path, overrides, message):
-    long = tmp_path / "long.jsonl"
-    long.write_text("\n".join(json.dumps({"text": "long " * 200}) for _ in range(3)))
-    fails([*toy, f"dataset.path={long}", *overrides], message)
+def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy):
+    fails([*toy, "pair.draft=JackFram/llama-68m"], "ways out: connect to the hub")
 
 
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("return Law(target_probs.gather(-1, siblings)[..., 1:], target_probs)", "select"),
-        ("return Law(0 * siblings.float(), target_probs[..., 1:])", "residual"),
-        ("return Law(0 * siblings.float(), -target_probs)", "Rule"),
-        ("return Law(0 * siblings.float(), target_probs * float('nan'))", "Rule"),
-        ("raise KeyError('lost')", "KeyError: 'lost' (verifier {file}:Rule)"),
-        ("import sys; sys.exit(0)", "the code ended the process: sys.exit(0)"),
+        (
+            "from resispec.verifiers import Law; return Law(0 * siblings.float(), -target_probs)",
+            "Rule",
+        ),
+        ("raise KeyError('lost')", "KeyError: 'lost' (verifier {rule})"),
+        ("sys.exit(0)", "the code ended the process: sys.exit(0)"),
     ],
 )
 def test_a_rule_that_misbehaves_fails_its_cell_in_one_line(toy, tmp_path, body, message):
-    file = tmp_path / "rule.py"
-    file.write_text(
-        "from resispec.verifiers import Law\n\n\nclass Rule:\n"
-        f"    def law(self, target_probs, draft_probs, siblings, draws):\n        {body}\n"
-    )
-    fails([*toy, "verifier=custom", f"verifier.name={file}:Rule"], re.escape(message.format(file=file)))
+    rule = save_rule(tmp_path, body)
+    fails([*toy, "verifier=custom", f"verifier.name={rule}"], re.escape(message.format(rule=rule)))
 
 
 DAMAGES = [
@@ -217,5 +192,172 @@ def test_of_a_partial_file_only_the_right_beginning_is_kept(toy):
         assert [row.prompt_index for row in kept] == ([] if order[0] else [0]), order
     (cell.folder / "status.json").unlink()
     (cell.folder / "rows.jsonl").unlink()
-    run_here(cell)
+    told = []
+    measure([cell], lambda _, *counted: told.append(counted))
+    assert told == [(1, 3), (2, 3), (3, 3)]
     assert [row["tokens_sha256"] for row in finished] == hashes(cell)
+
+
+# Cells that are timed in turns by one process; what fails, hangs or kills takes no other cell along.
+
+
+def turns(cell):
+    return [(row.get("timed_by"), row.get("turn")) for row in rows(cell)]
+
+
+def test_cells_that_differ_in_their_decoders_are_timed_in_turns(toy):
+    """In an order of each prompt's own; tokens are those of a cell alone, which says that it was."""
+    command = [*toy, "tree=d4b4", "verifier=standard,naive,optimal", "num_prompts=8", "audit=false,true"]
+    first, *_ = cells_of(command)
+    alone = run_here(cells_of([*command, f"results={first.config['results']}/alone"])[0])
+    assert turns(alone) == [(None, None)] * 8
+    first.folder.mkdir(parents=True)  # as if stopped after two prompts
+    lines = (alone.folder / "rows.jsonl").read_text().splitlines(keepends=True)
+    (first.folder / "rows.partial.jsonl").write_text("".join(lines[:2]))
+
+    done = run(*command)
+    assert done.returncode == 0, done.stderr
+    timed = [cell for cell in cells_of(command) if not cell.config["audit"]]
+    [process] = {by for cell in timed for by, _ in turns(cell)} - {None}
+    orders = list(zip(*map(turns, timed), strict=True))
+    assert [sorted(turn for _, turn in order if turn is not None) for order in orders] == [
+        [0, 1] if index < 2 else [0, 1, 2] for index in range(8)
+    ]
+    assert len({tuple(turn for _, turn in order) for order in orders[2:]}) > 1
+    assert turns(first)[:2] == [(None, None)] * 2 and turns(first)[2][0] == process
+    assert hashes(first) == hashes(alone)
+    for cell in cells_of(command):
+        if cell.config["audit"]:
+            assert turns(cell) == [(None, None)] * 8
+        facts = json.loads((cell.folder / "provenance.json").read_text())
+        assert facts["peak_memory_bytes"]["process"] > 1 << 20 and facts["dtype"] == "float32"
+
+
+RULES = {
+    "os.kill(os.getpid(), 9)": "the worker was killed by signal 9",
+    "os._exit(0)": "the worker ended without a result",
+    "time.sleep(99)": "took longer than cell_timeout_s=3.0",
+}
+
+
+@pytest.mark.parametrize("body", RULES)
+def test_a_rule_that_kills_or_hangs_fails_its_cell_and_the_others_are_measured(
+    toy, tmp_path, monkeypatch, body
+):
+    monkeypatch.setattr(rehearsal, "LIMIT_S", 5.0)
+    names = f"verifier.name=standard,{save_rule(tmp_path, body)},naive"
+    command = [*toy, "verifier=custom", names, "cell_timeout_s=3"]
+    done = run(*command)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    *notes, error, last = messages(done.stderr)
+    assert error.startswith("error: ") and error.endswith(RULES[body]) and len(error.splitlines()) == 1
+    assert [note.partition("; ")[0] for note in notes] == [f"note: {RULES[body]}"] * body.startswith("os.")
+    assert last.startswith("3 cells: 2 done (0 before), 1 not complete")
+    states = [CellStore(cell.folder).status() for cell in cells_of(command)]
+    assert [state.state for state in states] == ["done", "failed", "done"]
+    assert states[1].reason == RULES[body]
+
+
+def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
+    """Its cell is tried once more, and goes on after the prompts that it has."""
+    file = tmp_path / "rule.py"
+    file.write_text(
+        "import os\nfrom pathlib import Path\nfrom resispec.verifiers import Standard\n\n\n"
+        "class Rule(Standard):\n    def law(self, *inputs):\n"
+        f"        count = Path({str(tmp_path / 'count')!r})\n"
+        "        with count.open('a') as file:\n            file.write('.')\n"
+        "        if count.stat().st_size == 20:\n            os.kill(os.getpid(), 9)\n"
+        "        return super().law(*inputs)\n"
+    )
+    command = [*toy, "verifier=custom", f"verifier.name={file}:Rule", "num_prompts=6"]
+    done = run(*command)
+    note, last = messages(done.stderr)
+    assert done.returncode == 0 and last.startswith("1 cell: 1 done")
+    assert note.startswith("note: the worker was killed by signal 9; tried once more")
+    [cell] = cells_of(command)
+    assert [row["prompt_index"] for row in rows(cell)] == list(range(6))
+
+
+# Where a result comes from.
+
+
+def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
+    names = ["resispec/law.py", "conf/run.yaml", "docs/page.md", "results/table.md", "experiments/run.py"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("one\n")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "all"]):
+        subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
+    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
+    found = {}
+    for name in names:
+        (tmp_path / name).write_text("two\n")
+        found[name] = provenance.provenance(torch.device("cpu"))["git_is_dirty"]
+        (tmp_path / name).write_text("one\n")
+    assert found == {name: not name.startswith(("docs", "results")) for name in names}
+
+
+@pytest.mark.parametrize("overrides", ["pair=llama2_7b__jf68m", "pair=llama2_7b_chat__eagle decoder=eagle"])
+def test_the_commits_of_both_models_are_recorded(tmp_path, monkeypatch, overrides):
+    """Of a cell that is measured: those of the hub's cache, which are the pinned ones where some are."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    save_prompts(tmp_path, 1)
+    toy = [word for word in toy_overrides(tmp_path, tmp_path / "results") if not word.startswith("pair")]
+    [cell] = cells_of([*toy, *overrides.split(), "tree=chain", "prompt_template=null", "num_prompts=1"])
+    pair, expected = cell.config["pair"], {}
+    for role, newest in (("target", "d" * 40), ("draft", "e" * 40)):
+        name, expected[role] = pair[role], pair[f"{role}_revision"] or newest
+        is_eagle = role == "draft" and "EAGLE" in name
+        write = write_eagle if is_eagle else lambda to, of=name: write_layout(of, to)
+        cached(tmp_path, name, expected[role], write)
+    run_here(cell)
+    assert json.loads((cell.folder / "provenance.json").read_text())["model_commits"] == expected
+
+
+# What a cell wrote, step by step: python -m experiments.show.
+
+
+class Letters:
+    """Tokens are letters, and two tokens of 9 are one character."""
+
+    def decode(self, tokens):
+        text = "".join("abcdefgh?"[token - 1] for token in tokens)
+        return text.replace("??", "é").replace("?", "\ufffd")
+
+
+def test_a_character_that_two_steps_write_is_the_later_ones():
+    assert list(show.pieces(Letters(), [1, 2, 9, 9, 3], [2, 1, 1, 3])) == ["ab", "", "é", "c"]
+
+
+def test_a_cell_is_shown_with_its_prompt_answer_steps_and_times(toy, tmp_path, capsys):
+    [part] = parts_of(toy)
+    write_plan(part, toy)
+    [cell] = part.cells
+    run_here(cell)
+    row = rows(cell)[1]
+    options = ["--results", str(tmp_path / "results")]
+
+    def error(*arguments):
+        assert show.main([*arguments, *options]) == 1
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        return line
+
+    assert show.main([cell.cell_id[:6], "1", *options]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"cell {cell.cell_id}: pair llama2_7b__jf68m")
+    assert "\nprompt 1: p1, " in printed and "\nabc def gh abc" in printed
+    assert f"tokens of each step: {' '.join(map(str, row['step_emitted']))}\n" in printed
+    answer = printed.partition("stands between steps\n")[2].partition("\n\ntokens of")[0]
+    assert answer.count("|") >= row["num_steps"] - 1 and "\ntimes: prompt " in printed
+
+    assert "no cells in" in error("x")
+    assert "has no prompt 7; allowed: 0 to 2" in error(cell.cell_id, "7")
+    (cell.folder.parent / "twin").mkdir()
+    (cell.folder.parent / "twin" / "cell.json").write_text("{}")
+    assert f"2 cells in {cell.folder.parent} begin with ''" in error("")
+    earlier = [{key: value for key, value in one.items() if key != "tokens"} for one in rows(cell)]
+    (cell.folder / "rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in earlier))
+    assert "keeps no tokens" in error(cell.cell_id)

@@ -29,7 +29,6 @@ def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
         assert not any(one.is_timed for one in cells_of([f"experiment={artefact}"])), artefact
     for given in (["experiment=table1", "audit=false"], ["experiment=figure3"], ["warmup_prompts=0"]):
         assert all(one.is_timed for one in cells_of(given)), given
-    assert cells_of(["timed=false"])[0].cell_id == cells_of([])[0].cell_id
 
 
 def job(is_timed: bool, pair: str = "one") -> Job:
@@ -42,10 +41,8 @@ TIMED, UNTIMED, OTHER = job(True), job(False), job(False, "other")
 @pytest.mark.parametrize(
     ("one", "running", "opened", "may"),
     [
-        (TIMED, [], {"one"}, True),
         (TIMED, [TIMED], {"one"}, False),
         (TIMED, [UNTIMED], {"one"}, True),
-        (UNTIMED, [UNTIMED, TIMED], {"one"}, True),
         (OTHER, [TIMED], {"one"}, False),  # the first cell of a pair runs alone: it may have to be trained
         (TIMED, [OTHER], {"one"}, False),
         (OTHER, [], set(), True),

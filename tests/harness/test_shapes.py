@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -25,7 +24,7 @@ from experiments.tasks.base import Workload
 from experiments.tasks.prefix_laws import written_prefixes
 from experiments.tasks.shapes import Shapes
 from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel, NoDraft
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts, from_widths, parallel_chains, root_only, union
 from resispec.trees.search import expected_tokens, search, winners
@@ -75,15 +74,6 @@ def test_shapes_are_compared_on_the_same_draws_whatever_the_verifier():
     assert one.emitted[0] == one.emitted[2] != two.emitted[0]
     assert two.emitted[1] == pytest.approx(one.emitted[1])  # a star has no depth to gain from
     assert task.progress([one]) == {"best": f"{max(one.emitted) / 2:.2f}"}
-
-
-def test_greedy_draws_and_other_drafters_are_refused_in_one_line():
-    pair, task = table_pair(vocab=6, seed=3), comparing([[2]])
-    greedy = workload(pair, "standard", draws="greedy")
-    with pytest.raises(InvalidInput, match="for draws iid, without_replacement, point_mass; found greedy"):
-        task(greedy, 0)
-    with pytest.raises(InvalidInput, match="allowed: decoder=specinfer"):
-        task(replace(greedy, decoder=Decoder(NoDraft(), get_verifier("standard"))), 0)
 
 
 # Candidates

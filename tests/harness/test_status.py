@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -153,30 +150,3 @@ def test_what_is_wrong_with_a_plan_or_a_cell_is_a_line(tmp_path: Path):
     assert of(tmp_path, "table1").states == {"damaged": 1}
     assert of(tmp_path, "table4").notes[0].startswith("The plan of table4 is older than conf/run.yaml; `make")
     assert "table5.json is damaged" in of(tmp_path, "table5").notes[0]
-
-
-def test_for_programs_it_is_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    plan(tmp_path, "table1", [cell_of(tmp_path, "a", "done"), cell_of(tmp_path, "b", "failed")])
-    assert main(["--results", str(tmp_path), "--json"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    [table1] = [one for one in content["artefacts"] if one["artefact"] == "table1"]
-    assert table1["states"] == {"done": 1, "failed": 1} and table1["failures"] == {"too large": 1}
-    assert content["all"]["eta_s"] == 1.0 and content["profile"] == "embedded"
-
-
-def test_an_unknown_profile_is_one_line(capsys: pytest.CaptureFixture[str]):
-    assert main(["--profile", "embeded"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
-    assert capsys.readouterr().err == f"error: unknown profile 'embeded'; allowed: {allowed}\n"
-
-
-def test_it_needs_no_model_and_nothing_that_is_slow_to_import(tmp_path: Path):
-    cells = [cell_of(tmp_path, f"v{n}", "done") for n in range(400)]
-    plan(tmp_path, "frontier", cells, part="d5b3")
-    program = (
-        "import sys; from experiments.status import main; main(sys.argv[1:]);"
-        "print([name for name in ('torch', 'hydra', 'omegaconf', 'pandas', 'numpy') if name in sys.modules])"
-    )
-    command = [sys.executable, "-c", program, "--results", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "400/400 done" in done.stdout and done.stdout.splitlines()[-1] == "[]"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -21,9 +22,9 @@ from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
 from experiments.tasks.shapes import Shapes
-from experiments.tasks.step_breakdown import Profile
+from experiments.tasks.step_breakdown import Profile, ProfileRow
+from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.ceiling import ceiling
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
@@ -31,7 +32,7 @@ from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import complete, parallel_chains
-from resispec.verifiers import get_verifier
+from resispec.verifiers import ResiSpec, get_verifier
 
 TEMPERATURE = 0.8
 
@@ -54,31 +55,9 @@ def of_laws(p, q):
     return Pair(*map(TableModel, laws), ToyTokenizer())
 
 
-def residuals(p, q, count):
-    """theory.md 1.3: p_1 = p and p_{i+1} = norm((p_i - q)+)."""
-    for _ in range(count):
-        yield p
-        p = (p - q).clamp_min(0)
-        p = p / p.sum()
-
-
 def test_prefixes_are_even_steps_up_to_the_whole_prompt():
     assert prefix_lengths(64, 4) == [16, 32, 48, 64] and prefix_lengths(10, 1) == [10]
     assert prefix_lengths(2, 8) == [1, 2]
-
-
-def test_decay_of_the_standard_rule_is_its_closed_recursion():
-    """alpha_i = sum_x min(p_i(x), q(x)): no sampling of coins, so 4,000 tuples come close."""
-    setting = workload()
-    p, q = (rows[0] for rows in bigram_rows(setting.pair))
-    row = Decay(num_prefixes=1, num_siblings=4, num_tuples=4000)(setting, 0)
-    measured = [above / below for above, below in zip(row.selected, row.tested, strict=True)]
-    expected = [float(torch.minimum(law, q).sum()) for law in residuals(p, q, 4)]
-    # 4 standard errors of 4,000 values of deviation below 0.3
-    assert measured == pytest.approx(expected, abs=0.02) and row.tested[0] == row.num_tuples == 4000
-    highest = torch.tensor([0.0, *(float(ceiling(p, q, count, Draws.IID)) for count in range(1, 5))])
-    assert row.ceiling_tested == pytest.approx((1 - highest[:-1]).tolist())
-    assert row.ceiling_selected == pytest.approx(highest.diff().tolist())
 
 
 def test_a_sibling_that_no_draft_reaches_has_no_rate():
@@ -105,19 +84,6 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
         assert true < 1e-12 if verifier == "standard" else true > 0.02 and row.kl_at_least[index] > 0
     for name in ("paper_kl_resispec", "paper_kl_standard", "paper_kl_random"):  # rounding, whatever the rule
         assert all(abs(value) < 1e-6 for value in getattr(row, name))
-
-
-def test_acceptance_is_measured_at_what_the_target_writes():
-    """The target counts up, the draft is right after odd tokens only: every other first child is accepted."""
-    target = torch.full((6, 6), -1e9)
-    target[torch.arange(6), (torch.arange(6) + 1) % 6] = 0.0
-    draft = target.clone()
-    draft[::2] = draft[::2].roll(1, dims=1)
-    setting = workload(pair=Pair(TableModel(target), TableModel(draft), ToyTokenizer()))
-    setting = replace(setting, sampling=Sampling(1.0, 9, 64), prompts=[("p0", [3, 4, 5])])
-    row = Acceptance(1, "without_replacement")(setting, 0)
-    # After 5, 1, 3, 5, 1 of 5, 0, 1, 2, 3, 4, 5, 0, 1.
-    assert row.num_prefixes == 9 and row.selected == [5.0]
 
 
 TREE = DraftModel(complete(3, 2), Draws.IID)
@@ -173,21 +139,19 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
 def test_what_cannot_be_measured_is_refused():
     refused = {
         "task.num_prefixes is 0; allowed: from 1": lambda: Kl(0, 2, 8),
-        "task.num_siblings is 0": lambda: Decay(1, 0, 8),
         "task.num_candidates is 0": lambda: Scaling(1, [], 3, 1),
         "task.num_candidates is -2": lambda: Scaling(1, [1, -2], 3, 1),
         "task.num_levels is 1; allowed: from 2": lambda: Scaling(1, [1], 1, 1),
         "task.num_tuples is 12; allowed: multiples of 8": lambda: Residuals(1, 3, 12, 8, 40),
-        "task.num_next is 0; allowed: from 1": lambda: Residuals(1, 3, 8, 8, 0),
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0
+        ),
+        "for draws iid, without_replacement, point_mass; found greedy": lambda: Shapes(1, [[-1, 0]])(
+            workload(drafter=DraftModel(complete(3, 2), Draws.GREEDY)), 0
         ),
         "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
         "from the draft's own laws; allowed: recycled=0": lambda: Bound(1, 1)(
             workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
-        ),
-        "i.i.d. siblings; allowed: decoder=specinfer": lambda: Bound(1, 1)(
-            workload(drafter=DraftModel(complete(3, 2), Draws.WITHOUT_REPLACEMENT)), 0
         ),
     }
     for message, make in refused.items():
@@ -215,18 +179,9 @@ def test_laws_at_nodes_and_parts_of_a_tree():
         part(whole, laws, complete(2, 4))
 
 
-def test_trees_are_the_same_for_every_verifier_and_repeatable():
-    task = Scaling(num_prefixes=2, num_candidates=[1, 2], num_levels=3, rollouts=2)
-    one, two, again = (task(workload(name, length=6), 0) for name in ("standard", "resispec", "standard"))
-    assert one == again and two.emitted[1] > one.emitted[1]
-    trees, rollouts = one.tree_log_ratios, one.rollout_log_ratios
-    assert (trees, rollouts) == (two.tree_log_ratios, two.rollout_log_ratios)
-    assert [len(level) for level in (trees, trees[0], trees[0][0], rollouts)] == [4, 2, 2, 4]
-
-
 # Residuals.
 
-P, Q = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)  # docs/exactness.md and docs/optimal-verification.md, by hand
+P, Q = (0.5, 0.3, 0.2), (0.2, 0.4, 0.4)  # docs/exactness.md, by hand
 
 
 def measured(verifier, num_siblings, pair, num_tuples=2048):
@@ -240,27 +195,10 @@ def of_tokens(row, law):
     return [known[token] for token in sorted(known)]
 
 
-def test_the_standard_residual_is_its_closed_recursion():
-    pair = table_pair(vocab=6, seed=3)
-    p, q = (rows[0] for rows in bigram_rows(pair))
-    row, left = measured("standard", 3, pair), 1.0
-    for count, law in enumerate(residuals(p, q, 4)):
-        accepted = float(torch.minimum(law, q).sum())
-        assert of_tokens(row, row.residual[0][count]) == pytest.approx(law.tolist(), abs=1e-9)
-        assert row.overlap[0][count] == pytest.approx(accepted, abs=1e-9)
-        assert row.overdraft[0][count] == pytest.approx(float(law[q > p].sum()), abs=1e-9)
-        assert row.rejected[0][count] == pytest.approx(left, abs=5e-3)
-        left *= 1 - accepted
-    assert row.overdraft[0][0] > 0.05 and row.overdraft[0][1] == 0
-    assert of_tokens(row, row.target[0]) == pytest.approx(p.tolist())
-    assert of_tokens(row, row.draft[0]) == pytest.approx(q.tolist())
-
-
 def test_residuals_by_hand():
     """ResiSpec rejects token 2 with probability .1, token 3 with .2: the page has the residual of each.
 
-    With two siblings the optimal proxy is (.36, .32, .32): .14 is rejected, all of it for token 1. Models
-    that agree leave nothing to reject.
+    Models that agree leave nothing to reject.
     """
     row = measured("resispec", 1, of_laws(P, Q))
     residual = [(0.1 * 0.5 + 0.2 * 0.4706) / 0.3, 0.2 * 0.5294 / 0.3, 0.1 * 0.5 / 0.3]
@@ -271,10 +209,6 @@ def test_residuals_by_hand():
     assert row.excess[0] == pytest.approx(0.4059 + 0.25 - 0.5, abs=2e-3)
     # (.5, 0, .5) and (.4706, .5294, 0) meet q in .6 each, whichever token was rejected
     assert row.overlap[0][1] == pytest.approx(0.6, abs=2e-3)
-    row = measured("optimal", 2, of_laws(P, Q))
-    assert row.rejected[0] == pytest.approx([1, 0.3, 0.14], abs=3e-3)
-    assert of_tokens(row, row.residual[0][2]) == pytest.approx([1, 0, 0], abs=1e-9)
-    assert row.overlap[0] == pytest.approx([0.7, 0.2, 0.2], abs=1e-6)
     row = measured("resispec", 3, of_laws(P, P))
     assert row.rejected[0] == pytest.approx([1, 0, 0, 0], abs=1e-9)
     assert row.excess == pytest.approx([0]) and row.overdraft[0] == pytest.approx([0] * 4)
@@ -305,3 +239,71 @@ def test_laws_are_told_by_side_and_the_likeliest_come_first():
     assert row.draft[0] == pytest.approx([0.30, 0.20, 0.15, 0.07, 0.10, 0.05, 0.04, 0.09])
     # 5, 1, 2, 0, 7, 6 hold .91 of q and 3 more than .95, so 4 is outside of the draft's support
     assert row.outside[0][0] == pytest.approx(0.10) and row.overdraft[0][0] == pytest.approx(0.25)
+
+
+# Profiles.
+
+NAP = 1000.0
+
+
+class Clock:
+    """A clock that moves by one when it is read, and when somebody sleeps: no machine is too busy for it."""
+
+    instant = 0.0
+    naps = 0
+
+    @classmethod
+    def read(cls) -> float:
+        cls.instant += 1.0
+        return cls.instant
+
+    @classmethod
+    def nap(cls) -> None:
+        cls.instant += NAP
+        cls.naps += 1
+
+
+class LateBudget(ResiSpec):
+    """Sleeps over its budget."""
+
+    def _budget(self, target, draft, rejected):
+        Clock.nap()
+        return super()._budget(target, draft, rejected)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=Clock.read))
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("verifier", ["standard", "resispec", "traversal_optimal"])
+def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
+    """The whole is timed apart from its parts; between these nothing is left but readings of the clock."""
+    setting = workload(verifier, prompts=2, pair=table_pair(vocab=8), length=3, drafter=TREE)
+    for index in range(2):
+        row, plain = Profile()(setting, index), Decode()(setting, index)
+        assert type(row) is ProfileRow and row.tokens_sha256 == plain.tokens_sha256
+        assert (row.num_emitted, row.num_steps) == (plain.num_emitted, plain.num_steps)
+        assert row.num_timed >= 4 * row.num_steps and row.clock_s == 2 * row.num_timed + 1
+        assert min(row.draft_s, row.target_s, row.verify_s, row.commit_s) > 0
+        parts = row.draft_s + row.target_s + row.verify_s + row.commit_s
+        assert row.profiled_s - parts == 4 * row.num_steps + 1  # from an end to the next start
+        inside = row.budget_s + row.redistribution_s + row.proxy_s
+        names = {"standard": 1, "resispec": 3, "traversal_optimal": 0}[verifier]
+        assert (row.budget_s > 0) == (row.redistribution_s > 0) == (names == 3)
+        assert (row.shaping_s > 0) == (names > 0)
+        if names:
+            rejections = inside / names  # each name is read once a rejection
+            assert rejections >= row.num_steps and row.shaping_s - inside == (names + 1) * rejections
+        assert Profile().progress([row])["shaping"].endswith("%")
+
+
+@pytest.mark.usefixtures("clock")
+def test_time_lands_in_the_part_in_which_it_is_spent():
+    before = Clock.naps
+    setting = replace(workload(pair=table_pair(vocab=8), length=3), decoder=Decoder(TREE, LateBudget()))
+    row, slept = Profile()(setting, 0), NAP * (Clock.naps - before)
+    assert slept > 0 and all(slept <= spent < slept + NAP for spent in (row.budget_s, row.verify_s))
+    others = row.draft_s + row.target_s + row.commit_s + (row.verify_s - row.shaping_s)
+    assert others + row.redistribution_s + row.proxy_s < NAP

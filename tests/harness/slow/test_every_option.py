@@ -11,7 +11,6 @@ from analysis.cli import DIALECTS
 from experiments.configurations import Chosen, Configuration
 from experiments.grid import cells_of
 from experiments.schema import CONF
-from experiments.store import CellStore
 from resispec.trees import complete, grow_map
 
 
@@ -56,16 +55,14 @@ def toy_cells():
     """
     for group in ("dataset", "tree", "verifier", "pair", "decoder"):
         for option in options(group):
-            name = f"{group}={option}"
-            given = {"verifier": "tree=d4b4"}.get(group, "")
+            name, of_group = f"{group}={option}", {"verifier": "tree=d4b4"}.get(group, "")
             if name.startswith("decoder=eagle"):
-                given = "pair=llama2_7b_chat__eagle"
+                of_group = "pair=llama2_7b_chat__eagle"
             if "__eagle" in name:
-                given = "decoder=eagle"
-            if name in ("dataset=custom", "decoder=custom"):
-                continue
-            if group != "pair" or "fingerprint" not in (CONF / group / f"{option}.yaml").read_text():
-                yield [name, *GIVEN.get(name, given).split()]
+                of_group = "decoder=eagle"
+            is_made = group == "pair" and "fingerprint" in (CONF / group / f"{option}.yaml").read_text()
+            if not is_made and name not in ("dataset=custom", "decoder=custom"):
+                yield [name, *GIVEN.get(name, of_group).split()]
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
@@ -79,19 +76,14 @@ def test_every_file_composes_and_runs_a_toy_cell(overrides, searched, folder, tm
         name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
         assert str(cell.labels.get(group, name)).partition("(")[0] == name
     run_here(cell)
-    assert [row["num_returned"] for row in rows(cell)] == [6, 6, 6]
-    assert [row["seed"] for row in rows(cell)] == [0, 1, 2]
-    assert [row["prompt_id"] for row in rows(cell)] == ["p0", "p1", "p2"]
-    assert CellStore(cell.folder).status().state == "done"
+    found = [(row["num_returned"], row["seed"], row["prompt_id"]) for row in rows(cell)]
+    assert found == [(6, index, f"p{index}") for index in range(3)]
 
 
 def test_hydra_s_own_flags_work(toy):
     """What users of Hydra expect of every application."""
     shown = run_apart("--help").stdout
-    assert all(
-        text in shown
-        for text in ("usage: python -m experiments.run", "experiment=table1", "Exit code", DIALECTS)
-    )
+    assert "usage: python -m experiments.run" in shown and DIALECTS in shown
     composed = run_apart("--cfg", "job", *toy).stdout
     assert "num_prompts: 3" in composed and "${tree}" in composed
     resolved = run_apart("--cfg", "job", "--resolve", *toy).stdout
