@@ -96,15 +96,6 @@ def test_path_ratios_may_be_infinite_but_not_nan():
         assert tree_log_ratios(tree, *given).tolist() == pytest.approx([ratio])
 
 
-def test_a_path_s_ratio_is_the_product_of_those_of_its_tokens():
-    p, q = (torch.stack([pair_of_laws("random", 3, rng(seed))[side] for seed in range(7)]) for side in (0, 1))
-    tree = Tree(complete(3, 2), torch.tensor([0, 1, 2, 0, 1, 1, 2]), Draws.IID)
-    ratio = (p / q).log()
-    first = ratio[0, [1, 2]]
-    second = torch.cat((first[0] + ratio[1, [0, 1]], first[1] + ratio[2, [1, 2]]))
-    assert tree_log_ratios(tree, p, q).tolist() == pytest.approx([first.max(), second.max()])
-
-
 def test_what_is_no_law_has_no_ceiling():
     p, q = torch.tensor([0.5, 0.5]), torch.tensor([0.5, math.nan])
     for laws in ((p, q), (p, p * 2)):

@@ -9,7 +9,7 @@ import torch
 from accounts import law, rng, tuples
 
 from resispec.audit.battery import pair_of_laws
-from resispec.audit.control_variates import controls, multiples, reduced
+from resispec.audit.control_variates import controls
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.audit.estimate import EstimatedLaw, Tuples, estimate
 from resispec.audit.paper_kl import (
@@ -106,30 +106,6 @@ def test_the_mean_of_controls_over_all_tuples_is_zero(draws):
     known = controls(p.expand(shape), q.expand(shape), every[possible], draws)
     assert known.shape == (shape[0], 4, 4)
     assert torch.einsum("n,nkv->kv", weights[possible], known).abs().max() < 1e-12
-
-
-def test_the_mean_stays_and_the_noise_goes():
-    """y = 3 c + noise of standard deviation .1, and a control that is another one twice."""
-    known = torch.randn(4000, 2, generator=rng(0), dtype=torch.float64)
-    known = torch.cat((known, 2 * known[:, :1]), 1)
-    noise = 0.1 * torch.randn(4000, generator=rng(1), dtype=torch.float64)
-    values = reduced(5 + 3 * known[:, 0] + noise, known)
-    assert abs(float(values.mean()) - 5) < 4 * 0.1 / 4000**0.5
-    assert float(values.std()) == pytest.approx(0.1, rel=0.1)
-    assert torch.equal(reduced(known[:1, 0], known[:1]), known[:1, 0])  # nothing to learn from
-    half = known[:, :1] * (torch.arange(4000) < 2000)[:, None]  # each half is told by the other one
-    assert torch.equal(reduced(half[:, 0], half)[:2000], half[:2000, 0])
-
-
-def test_a_control_that_hardly_varies_is_hardly_used():
-    """Least squares, but for a ridge of RARE_EVENTS = 4 over the number of tuples."""
-    covariance, cross = torch.diag(law(1.0, 1e-6)), law(0.5, 1e-4)
-    assert multiples(covariance, cross, 4000).tolist() == pytest.approx([0.5 / 1.001, 1e-4 / 1.001e-3])
-    # One rare event in the first half tells nothing about the second, where the control is a small constant.
-    known = torch.full((2000, 1), -1e-3, dtype=torch.float64)
-    known[0] = 1
-    values = 0.5 + 0.5 * (known[:, 0] > 0).double()
-    assert abs(float(reduced(values, known).mean()) - 0.5) < 1e-2
 
 
 @pytest.mark.parametrize("name", ["optimal", "standard"])

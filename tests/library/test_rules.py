@@ -167,14 +167,6 @@ def test_a_residual_meets_its_budget_below_capacity(options):
 # naive, kseq, greedy and optimal
 
 
-def test_naive_by_hand():
-    """A token drafted twice is emitted by its first copy; the residual is without what was drafted."""
-    p, q = law(0.5, 0.3, 0.2, 0), law(0.1, 0.2, 0.3, 0.4)
-    laws = laws_of("naive", p, q, [1, 3, 1, 2, 1])
-    assert laws.select.tolist() == pytest.approx([0.3, 0, 0, 0.2, 0])
-    assert laws.residual.tolist() == pytest.approx([1, 0, 0, 0])
-
-
 def test_kseq_takes_the_least_factor_that_is_exact():
     """By scanning r: the conditions of the paper, 1 - (1 - b)^B <= r b for b = sum min(p / r, q)."""
     for seed, num_siblings in itertools.product(range(4), (1, 2, 3, 8)):
@@ -184,12 +176,6 @@ def test_kseq_takes_the_least_factor_that_is_exact():
         is_exact = 1 - (1 - passing) ** num_siblings <= factors * passing + 1e-12
         least = float(factors[is_exact].min()) if num_siblings > 1 else 1.0
         assert float(_least_factor(p, q, num_siblings)) == pytest.approx(least, abs=num_siblings / 10000)
-
-
-def test_kseq_by_hand():
-    """p = (1, 0), q = (1/2, 1/2), B = 2: b = 1/2 for r <= 2, 3/4 = r / 2 gives r = 3/2."""
-    laws = laws_of("kseq", law(1, 0), law(0.5, 0.5), [[0, 1], [1, 0], [1, 1]])
-    assert laws.select.flatten().tolist() == pytest.approx([1, 0, 0, 1, 0, 0])
 
 
 def test_acceptances_keep_to_the_ceiling():

@@ -144,7 +144,6 @@ def test_decoding_has_the_warped_law(method, settings):
 @pytest.mark.parametrize(
     ("made", "named"),
     [
-        ([processors.RepetitionPenaltyLogitsProcessor(1.2)], "RepetitionPenaltyLogitsProcessor"),
         ([processors.TypicalLogitsWarper(0.9)], "TypicalLogitsWarper"),
         ([processors.TopPLogitsWarper(0.9, min_tokens_to_keep=2)], "TopPLogitsWarper"),
         ([processors.TopPLogitsWarper(0.9), processors.TemperatureLogitsWarper(0.7)], "TemperatureLogits"),
