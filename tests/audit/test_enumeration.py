@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from accounts import law, rng, tuples
+from faults import FAULTS
 from faults.truth import bigrams
 
 from resispec.audit.as_sibling_rule import FirstToken
@@ -15,8 +16,10 @@ from resispec.audit.battery import (
     pair_of_laws,
     worst_error,
     worst_tree_error,
+    worst_wide_error,
 )
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
+from resispec.audit.verdict import TOLERANCE
 from resispec.core import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import chain, complete
@@ -51,6 +54,11 @@ def test_standard_is_exact_on_the_battery_and_resispec_only_for_a_point_mass(dra
         assert rule.error > 0.2 and tree.error > 0.05
         given = rule.target_probs, rule.draft_probs, int(rule.case[0]), draws
         assert total_variation(emitted_law(get_rule("resispec"), *given), rule.target_probs) == rule.error
+
+
+def test_enumeration_sees_what_is_wrong_with_little_residuals_of_wide_laws():
+    fault = FAULTS["target itself where less than .001 is left"]
+    assert worst_wide_error(fault.make(), Draws.IID, 2).error > 50 * TOLERANCE
 
 
 def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
