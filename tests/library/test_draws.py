@@ -31,6 +31,8 @@ def test_known_kinds_read_as_their_names():
         assert draws is getattr(Draws, name.upper()) and f"{draws}" == name == draws
         assert type(draws.value) is str and {draws: 1}[name] == 1
         assert type(pickle.loads(pickle.dumps(draws))) is type(draws)
+    with pytest.raises(AttributeError, match="Draws has no attribute 'NOPE'"):
+        _ = Draws.NOPE
     for name in ("IID", ["iid"]):
         with pytest.raises(InvalidInput, match=f"^unknown draws .*; known: {', '.join(NAMES)}$"):
             DraftModel(complete(2, 2), name)

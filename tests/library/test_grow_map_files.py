@@ -65,6 +65,7 @@ def test_a_map_of_sequoias_is_read_and_none_is_written(tmp_path):
         sequoias([[1, 2, 3], [4], [], [5, 6]]),  # nodes are missing
         sequoias([[], [1], [2]]),  # a child before its parent
         sequoias({0: [1]}),
+        {"size": 7},
         torch.zeros(3),
     ],
 )

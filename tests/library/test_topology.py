@@ -93,6 +93,7 @@ def test_a_topology_that_is_too_large_is_refused_before_it_is_built(shape):
 @pytest.mark.parametrize(
     ("attempt", "message"),
     [
+        (lambda wrong: complete(wrong, 2), "a complete tree takes whole numbers from 1; found .*"),
         (lambda wrong: complete(2, wrong), "a complete tree takes whole numbers from 1; found .*"),
         (chain, "a chain takes whole numbers from 0; found num_drafted .*"),
         (lambda wrong: parallel_chains(2, wrong), "parallel chains takes whole numbers from 1; found .*"),
