@@ -34,7 +34,11 @@ def test_draw_one_refuses_a_law_that_is_none(weights, generator):
         draw_one(torch.tensor(weights), generator)
 
 
-def test_choose_refuses_chances_that_are_none(generator):
+def test_choose_follows_its_chances(generator):
+    chances = torch.tensor([0.2, 0.0, 0.5])
+    counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
+    assert counts[1] == 0
+    assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
     for broken in ([0.5, float("nan")], [0.9, 0.2], [0.5, -0.1], [float("inf")]):
         with pytest.raises(FloatingPointError, match="cannot choose"):
             choose(torch.tensor(broken), generator)
