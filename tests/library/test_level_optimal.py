@@ -44,19 +44,6 @@ def test_drafts_of_next_to_no_mass_leave_a_law():
             assert abs(outcomes.stop.sum() - 1) < 1e-9 and (outcomes.final.sum(-1) - 1).abs().max() < 1e-9
 
 
-def test_on_a_chain_it_is_block_verification():
-    target, draft = rows(5, 2)
-    for tokens in ([0, 1, 2, 3], [0, 4, 4, 1], [0, 2, 0, 3]):
-        tree = Tree(chain(3), torch.tensor(tokens), Draws.IID)
-        found, wanted = (
-            verifier.outcomes(tree, target[tree.tokens], draft[tree.tokens])
-            for verifier in (LevelOptimal(), get_verifier("block"))
-        )
-        assert torch.allclose(found.stop, wanted.stop, atol=1e-12)
-        possible = wanted.stop > 1e-9
-        assert torch.allclose(found.final[possible], wanted.final[possible], atol=1e-12)
-
-
 @pytest.mark.parametrize("siblings", [2, 3])
 def test_at_one_node_it_attains_the_ceiling(siblings):
     """But for what bins and classes give away, which shrinks."""
