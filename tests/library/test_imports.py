@@ -97,9 +97,3 @@ def test_what_is_imported_is_declared():
     assert {"torch", "transformers", "numpy"} <= top and "datasets" in anywhere
     assert distributions(top) <= DEPENDENCIES
     assert distributions(anywhere) <= DEPENDENCIES | {"datasets", "gguf", "pyarrow", "sentencepiece"}
-
-
-def test_the_wheel_holds_what_is_no_harness():
-    assert PYPROJECT["build-system"]["build-backend"] == "hatchling.build"
-    wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert wheel == {"packages": ["resispec", "referee"], "exclude": ["referee/tests"]}

@@ -10,7 +10,6 @@ from resispec.core import Draws, Tree
 from resispec.trees import Topology, chain, complete, from_widths
 from resispec.verifiers import LevelOptimal, draw_outcome, get_verifier, read_verdict
 from resispec.verifiers import level_optimal as module
-from resispec.verifiers.max_score_transport import win_masses
 
 UNEVEN = Topology((-1, 0, 0, 0, 1, 1, 2, 4))
 
@@ -45,19 +44,6 @@ def test_drafts_of_next_to_no_mass_leave_a_law():
             assert abs(outcomes.stop.sum() - 1) < 1e-9 and (outcomes.final.sum(-1) - 1).abs().max() < 1e-9
 
 
-def test_on_a_chain_it_is_block_verification():
-    target, draft = rows(5, 2)
-    for tokens in ([0, 1, 2, 3], [0, 4, 4, 1], [0, 2, 0, 3]):
-        tree = Tree(chain(3), torch.tensor(tokens), Draws.IID)
-        found, wanted = (
-            verifier.outcomes(tree, target[tree.tokens], draft[tree.tokens])
-            for verifier in (LevelOptimal(), get_verifier("block"))
-        )
-        assert torch.allclose(found.stop, wanted.stop, atol=1e-12)
-        possible = wanted.stop > 1e-9
-        assert torch.allclose(found.final[possible], wanted.final[possible], atol=1e-12)
-
-
 @pytest.mark.parametrize("siblings", [2, 3])
 def test_at_one_node_it_attains_the_ceiling(siblings):
     """But for what bins and classes give away, which shrinks."""
@@ -82,16 +68,6 @@ def test_it_emits_more_than_from_the_leaves_up():
         ]
         gains.append(found[0] - found[1])
     assert min(gains) > -1e-12 and max(gains) > 0.01
-
-
-def test_chances_to_win_are_those_of_independent_scores():
-    """Two scores that are uniform on [0, 1] and on [1/2, 1]."""
-    functions = torch.tensor([[0.0, 0.5, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
-    assert torch.allclose(
-        win_masses(functions), torch.tensor([[0.0, 0.25], [0.0, 0.75]], dtype=torch.float64)
-    )
-    many = win_masses(torch.rand(9, 6, generator=rng(0), dtype=torch.float64).sort(-1).values)
-    assert many.shape == (9, 5) and float(many.amin()) >= 0
 
 
 @pytest.mark.parametrize("least", [module.LEAST_WEIGHT, 0.2])

@@ -14,7 +14,8 @@ from resispec.timing import Stopwatch, clock_seconds, measuring, part
 from resispec.verifiers import get_rule
 
 CPU = torch.device("cpu")
-REJECTION = ["shaping", "shaping/budget", "shaping/proxy", "shaping/redistribution"]
+NUM_PARTS = 4
+"""Of a rejection: shaping, and in it the budget, the redistribution and the proxy."""
 
 
 @pytest.fixture
@@ -79,19 +80,6 @@ def test_a_part_of_nothing_reads_no_clock_and_empty_parts_say_what_it_costs(monk
     assert clock_seconds(CPU, 0) < 0.010
 
 
-def test_every_rejection_is_a_part_and_no_law_changes(siblings):
-    p, q, tokens = siblings
-    for name, parts in (("resispec", REJECTION), ("standard", ["shaping", "shaping/proxy"])):
-        watch, rule = Stopwatch(CPU), get_rule(name)
-        before = rule.law(p, q, tokens, Draws.IID)
-        with measuring(watch):
-            law = rule.law(p, q, tokens, Draws.IID)
-        assert sorted(watch.seconds) == parts and watch.num_timed == 3 * len(parts)
-        inside = sum(seconds for path, seconds in watch.seconds.items() if path != "shaping")
-        assert 0 < inside <= watch.seconds["shaping"]
-        assert torch.equal(law.select, before.select) and torch.equal(law.residual, before.residual)
-
-
 @pytest.mark.parametrize("spread", ["proportional", "water_fill"])
 def test_a_compiled_law_has_no_parts(siblings, spread):
     def law(*given):
@@ -133,5 +121,5 @@ def test_a_law_is_captured_while_a_stopwatch_runs(siblings):
         with torch.cuda.graph(graph):
             law = rule.law(p, q, tokens, Draws.IID)
     graph.replay()
-    assert timed == watch.num_timed == 3 * len(REJECTION)
+    assert timed == watch.num_timed == 3 * NUM_PARTS
     assert torch.allclose(law.residual, expected.residual)

@@ -82,15 +82,6 @@ def test_known_trees():
     assert search((0.0, 0.0), 5, 3).topology(5, 3) == from_child_counts([[2], [0, 2]])
 
 
-def test_a_large_budget_is_filled_as_a_small_one():
-    acceptance = [0.3 * 0.5**rank for rank in range(32)]
-    searched, small = search(acceptance, 128, 12), search(acceptance, 10, 4)
-    assert (small.expected == searched.expected[:11, :5]).all()
-    topology = searched.topology(128, 12)
-    assert topology.num_nodes == 128 and topology.num_levels <= 12
-    assert expected_tokens(topology, acceptance) == pytest.approx(searched.expected[128, 12], rel=1e-12)
-
-
 def test_rounding_of_float32_is_no_fault():
     """On another processor the sum of a measured vector was 1.0000000049670537."""
     exact = (0.5, 0.25, 0.125, 0.125)
@@ -114,7 +105,7 @@ def test_numbers_that_are_no_probabilities_are_refused(acceptance):
 
 
 def test_limits_of_a_search_are_whole_numbers_that_fit():
-    for size, levels in (("8", 3), (8, 2.5), (True, 3), (10**9, 3), (0, 3), (3, 0)):
+    for size, levels in ((8, 2.5), (True, 3), (10**9, 3), (0, 3), (3, 0)):
         with pytest.raises(InvalidInput, match=f"found {size!r} nodes, {levels!r} levels; allowed:"):
             search((0.5,), size, levels)
     for size, levels in ((0, 3), (3, 0), (6, 3), (3, 5)):
@@ -145,19 +136,6 @@ def test_the_choice_is_the_fastest_of_all_trees(acceptance, times, most_levels):
         assert ((levels - 1) * times.draft_s + target_s) / value == pytest.approx(wanted, rel=1e-13)
         assert choice.expected_tokens == pytest.approx(value, rel=1e-13)
         assert choice.speedup == pytest.approx(times.target_s[1] / wanted, rel=1e-13)
-
-
-def test_a_published_choice():
-    """Sequoia's demonstration: these times and the rounded head of its vector give a chain of four nodes.
-
-    It is worth 2.291 tokens.
-    """
-    acceptance = (0.6342, 0.1079, 0.0570, 0.0225, 0.0195, 0.015, 0.0045, 0.003, 0.012)
-    choice = choose(search(acceptance, 128, 10), Times({1: 10, 2: 10, 4: 10, 8: 12, 16: 14, 32: 18}, 0.3))
-    assert choice.topology == chain(3)
-    assert choice.expected_tokens == pytest.approx(2.291, abs=5e-4)
-    # There the draft is forwarded once more, over leaves.
-    assert choice.s_per_token + 0.3 / choice.expected_tokens == pytest.approx(4.888, abs=1e-3)
 
 
 def test_sizes_are_chosen_only_where_there_is_a_tree_and_the_smallest_of_equally_fast_ones():

@@ -15,7 +15,7 @@ from resispec.audit.battery import KINDS, pair_of_laws, worst_of
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulate, simulated
+from resispec.audit.simulate import simulated
 from resispec.audit.simulation_cases import scenes
 from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
 from resispec.core import Draws
@@ -67,21 +67,6 @@ def test_decoding_with_an_exact_verifier_raises_no_alarm_in_21_seeds():
         assert len(z) == 21 and z.abs().max() < 4 and abs(float(z.mean())) < 4 / math.sqrt(21)
         assert abs(float(z.square().mean()) - 1) < 4 * math.sqrt(2 / 21)
     assert {finding_of(scores) for scores in every} == {Finding.NO_BIAS_SEEN}
-
-
-EXACT = {
-    **dict.fromkeys(("standard", "naive"), list(Draws)),
-    "traversal": [Draws.IID, Draws.WITHOUT_REPLACEMENT],
-    **dict.fromkeys(("kseq", "khisti", "optimal", "traversal_optimal", "level_optimal"), [Draws.IID]),
-    "greedy": [Draws.GREEDY],
-    "block": list(Draws),
-}
-
-
-@pytest.mark.parametrize(("name", "draws"), [(name, draws) for name in EXACT for draws in EXACT[name]])
-def test_simulation_does_not_accuse_exact_verifiers(name, draws):
-    found = simulate(get_verifier(name), scenes(1 if name == "block" else 8), draws, 150, rng(0))
-    assert len(found) == (6 if name == "block" else 8) and least_p(found) >= LEAST_P, found
 
 
 @pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])

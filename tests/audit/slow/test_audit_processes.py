@@ -48,17 +48,11 @@ def command(tmp_path_factory):
     return [sys.executable, "-m", "experiments.audit", *tiny_overrides(folder)]
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        ("sys.exit(0)", "verifier '.*:Rule' raised SystemExit"),
-        ("os._exit(0)", "verifier '.*:Rule', or one that was audited beside it, ended its process"),
-    ],
-)
-def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path, body, message):
-    arguments = [*command, *rule_file(tmp_path, body)]
+def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path):
+    arguments = [*command, *rule_file(tmp_path, "os._exit(0)")]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and re.search(f"error: {message}", done.stderr), done.stderr
+    message = "error: verifier '.*:Rule', or one that was audited beside it, ended its process"
+    assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
     assert "Traceback" not in done.stderr
 
 

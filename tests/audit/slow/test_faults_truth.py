@@ -4,14 +4,11 @@ import pytest
 import torch
 from accounts import rng
 from faults import FAULTS, Where
-from faults.parts import Sequential, Walk
 from faults.truth import bigrams, laws, simulated, tree_bias, truth
 
 from resispec.audit.chi_square import chi_square
 from resispec.audit.enumerate import total_variation
-from resispec.core import Draws, Tree
-from resispec.trees import from_child_counts
-from resispec.verifiers import Standard, TopDown
+from resispec.core import Tree
 
 
 def of(*places, biased=(True, False)):
@@ -21,12 +18,6 @@ def of(*places, biased=(True, False)):
         for name, fault in FAULTS.items()
         if fault.where in places and fault.is_biased in biased
     ]
-
-
-def tuples(count, vocab=6):
-    """All tuples of tokens (vocab^count, count), and the laws of `faults.truth` beside each of them."""
-    found = torch.cartesian_prod(*[torch.arange(vocab)] * count)
-    return *(law.expand(len(found), -1) for law in laws(vocab, 0)), found
 
 
 def joint(outcomes):
@@ -80,28 +71,9 @@ def test_verify_draws_from_the_true_outcomes(fault):
 
 @pytest.mark.parametrize("fault", of(Where.DRAFTER))
 def test_siblings_are_drawn_as_the_weights_say(fault):
-    _, q, every = tuples(2)
-    weights = fault.draws.weights(q, every)
+    _, q = laws(6, 0)
+    weights = fault.draws.weights(q.expand(36, -1), torch.cartesian_prod(*[torch.arange(6)] * 2))
     assert weights.sum().item() == pytest.approx(1)
-    drawn = fault.draws.draw(q[:1].expand(5000, -1), 2, rng(0))
+    drawn = fault.draws.draw(q.expand(5000, -1), 2, rng(0))
     cells = drawn[:, 0] * 6 + drawn[:, 1]
     assert chi_square(weights.expand(5000, -1), cells).p_value > 1e-3
-
-
-# What the faults are built of
-
-
-@pytest.mark.parametrize("draws", [Draws.IID, Draws.WITHOUT_REPLACEMENT])
-def test_the_rule_in_parts_is_the_standard_rule(draws):
-    given = *tuples(3), draws
-    found, wanted = Sequential().law(*given), Standard().law(*given)
-    assert torch.allclose(found.select, wanted.select) and torch.allclose(found.residual, wanted.residual)
-
-
-def test_the_walk_in_parts_is_top_down():
-    topology = from_child_counts([[3], [0, 2, 1]])
-    for seed in range(100):
-        tokens = torch.cat((torch.zeros(1, dtype=torch.int64), torch.randint(4, (6,), generator=rng(seed))))
-        given = Tree(topology, tokens, Draws.IID), *(rows[tokens] for rows in bigrams(4))
-        assert Walk().verify(*given, rng(seed)) == TopDown(Standard()).verify(*given, rng(seed))
-        assert torch.allclose(joint(Walk().true_outcomes(*given)), joint(Walk().outcomes(*given)))

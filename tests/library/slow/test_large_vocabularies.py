@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from accounts import drafted, rng
+from accounts import assert_drawn_from, drafted, rng
 from test_exact import RULES
 
 from resispec.audit.ceiling import ceiling
@@ -168,10 +168,4 @@ def test_traversal_on_cuda(name):
     wanted, outcomes = verifier.outcomes(tree, target, draft), verifier.outcomes(*there)
     assert torch.allclose(outcomes.stop.cpu(), wanted.stop, atol=1e-9)
     assert torch.allclose(outcomes.final.cpu(), wanted.final, atol=1e-9)
-    counts = torch.zeros_like(wanted.stop)
-    for _ in range(1000):
-        verdict = verifier.verify(*there, generator)
-        counts[verdict.path[-1] if verdict.path else 0] += 1
-        assert tree.tokens[list(verdict.path)].tolist() == list(verdict.tokens[:-1])
-    spread = (1000 * wanted.stop * (1 - wanted.stop)).sqrt()
-    assert ((counts - 1000 * wanted.stop).abs() <= 6 * spread + 3).all()
+    assert_drawn_from(wanted, lambda: verifier.verify(*there, generator), 1000)
