@@ -18,12 +18,14 @@ from resispec.verifiers import available, get_rule, get_verifier
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "optimal-verification.md").read_text()
+FLAT = re.sub(r"(?<=[^\n|])\n *(?=[^\n|])", " ", PAGE)
+"""The page with every paragraph on a line of its own."""
 P, Q = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64), torch.tensor([0.2, 0.4, 0.4], dtype=torch.float64)
 
 
 def figures(pattern):
     """The numbers of a passage of the page, which must be there once."""
-    [found] = re.findall(pattern, PAGE)
+    [found] = re.findall(pattern, FLAT)
     return [float(number) for number in re.findall(r"−?\d*\.?\d+", found.replace("−", "-"))]
 
 
@@ -74,8 +76,8 @@ def test_the_proxy_the_choice_and_the_test(bins):
 def test_the_chain(name):
     target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
     fractions = {
-        "walk": re.findall(r"2/3 \+ 4/9 = \*\*(\d+)/(\d+)\*\*", PAGE),
-        "leaves": re.findall(r"2/3 \+ 5/9 = \*\*(\d+)/(\d+)\*\*", PAGE),
+        "walk": re.findall(r"2/3 \+ 4/9 = \*\*(\d+)/(\d+)\*\*", FLAT),
+        "leaves": re.findall(r"2/3 \+ 5/9 = \*\*(\d+)/(\d+)\*\*", FLAT),
     }
     [(over, under)] = fractions["walk" if name in ("optimal", "standard") else "leaves"]
     found = accepted_tokens(get_verifier(name), chain(2), (target, target.flip(-1)), Draws.IID)
@@ -119,23 +121,26 @@ def tokens(name, topology, p, q):
 def test_subtrees_examined_one_after_the_other():
     """The optimum, and the decision that attains it: of two paths take the one whose child is token 2."""
     [p, q] = [[1 / 4, 3 / 4], [1 / 2, 1 / 2]]
-    assert "p = (1/4, 3/4), q = (1/2, 1/2) below" in PAGE
+    assert "p = (1/4, 3/4), q = (1/2, 1/2) below" in FLAT
     topology = from_child_counts([[2], [1, 1]])
     assert figures(r"in 1/2 \+ 3/8 of all cases: \*\*(.*?)\*\* tokens") == pytest.approx(
         [tokens("traversal_optimal", topology, p, q)], abs=1e-6
+    )
+    assert figures(r"one of the two always: \*\*(.*?)\*\* tokens, the optimum") == pytest.approx(
+        [tokens("level_optimal", topology, p, q)], abs=1e-6
     )
     accepted = torch.zeros(2, 2, dtype=torch.float64)
     for children in torch.cartesian_prod(torch.arange(2), torch.arange(2)):
         chances = (children == children.max()).double()
         for sibling, token in enumerate(children.tolist()):
             accepted[sibling, token] += chances[sibling] / chances.sum() / 4
-    assert torch.allclose(accepted, torch.tensor([p, p]).double() / 2) and "1/2 · 3/4" in PAGE
+    assert torch.allclose(accepted, torch.tensor([p, p]).double() / 2) and "1/2 · 3/4" in FLAT
 
 
 def test_siblings_weigh_the_same_whatever_is_below_them():
     second, first = (from_child_counts([[2], row]) for row in ([0, 1], [1, 0]))
     fair = [0.5, 0.5]
-    passage = PAGE[PAGE.index("**Siblings weigh the same") : PAGE.index("**Is it only that")]
+    passage = FLAT[FLAT.index("**Siblings weigh the same") : FLAT.index("**Is it only that")]
     said = [float(number) for number in re.findall(r"\*\*([\d.]+)\*\*", passage)]
     found = [
         tokens("traversal_optimal", second, fair, fair),
@@ -144,6 +149,23 @@ def test_siblings_weigh_the_same_whatever_is_below_them():
         tokens("standard", first, fair, fair),
     ]
     assert said == pytest.approx(found, abs=1e-6)
+    assert tokens("level_optimal", second, fair, fair) == pytest.approx(said[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "passed"), [("level_optimal", 3 / 8), ("traversal_optimal", 1 / 2)])
+def test_shares_do_not_ask_what_can_be_used(name, passed):
+    """Of two nodes of weight 1/2 the second drafts a token that its target never has."""
+    assert "passes on 3/8, where 1/2 is possible (and from the leaves up is reached)" in FLAT
+    topology, fair = from_child_counts([[2], [1, 1]]), [0.5, 0.5]
+    target, draft = (
+        torch.tensor([fair, first, second, fair, fair], dtype=torch.float64)
+        for first, second in (([0, 1], [1, 0]), (fair, [0, 1]))
+    )
+    found = 0.0
+    for child in range(2):
+        tree = Tree(topology, torch.tensor([0, 0, 1, child, 1]), Draws.IID)
+        found += float(get_verifier(name).outcomes(tree, target, draft).stop[3:].sum()) / 2
+    assert found == pytest.approx(passed, abs=1e-6)
 
 
 def test_what_the_published_table_says_about_not_knowing():
@@ -154,7 +176,7 @@ def test_what_the_published_table_says_about_not_knowing():
     price = 100 * (1 - means["joint optimum, drafted knowledge"] / optimum)
     left = 100 * (1 - means["traversal_optimal"] / optimum)
     assert figures(r"costs at most (.*?) % of the optimum") == pytest.approx([price.max()], abs=0.005)
-    assert figures(r"leaves (.*?) % in the mean and up to (?:.*?) %") == pytest.approx(
+    assert figures(r"`traversal_optimal` leaves ([\d.]+) % in the mean and up to") == pytest.approx(
         [left.mean()], abs=0.05
     )
     assert figures(r"% in the mean and up to (.*?) %") == pytest.approx([left.max()], abs=0.05)
