@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from toy_server import PROMPTS, SETTINGS, VERSIONS, connected, lines, write
 
-from referee.engines import Answer, Engine, Unanswered, write_transcripts
-from referee.transcripts import read_transcripts
+from referee.engines import Answer, Engine, write_transcripts
 from resispec.errors import InvalidInput
 from resispec.sampling import Sampling
 
@@ -54,18 +53,6 @@ def test_a_row_is_on_disk_before_the_next_answer(tmp_path):
         return Answer((1,), "length", seed)
 
     assert len(write_transcripts(toy_engine(answer), PROMPTS, SETTINGS, path)) == 8
-
-
-def test_a_server_that_dies_half_way_is_gone_on_with(vllm, tmp_path):
-    whole = write(vllm, tmp_path / "whole.jsonl")
-    path = tmp_path / "rows.jsonl"
-    vllm.dies_after = len(vllm.posts) + 5
-    with pytest.raises(Unanswered, match=r"^prompt 5: http\S+ gives no answer at \S+ in 3 tries \("):
-        write(vllm, path)
-    assert read_transcripts(path) == whole[:5]
-    vllm.is_dead, before = False, len(vllm.posts)
-    assert write(vllm, path) == whole and len(vllm.posts) == before + 3
-    assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
 
 
 def test_requests_under_way_at_a_failure_are_written(tmp_path):

@@ -11,7 +11,9 @@ import random
 import threading
 import time
 from contextlib import suppress
+from functools import reduce
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,8 @@ class ToyServer:
     """Use it as a context. It takes requests in the format of one engine.
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a fault of
-    `_Handler`. alter: changes an answer before it is sent. gathering: holds answers back until so many
-    requests have come. is_dead: drops every connection.
+    `_Handler`. changes: values of every answer, by their keys. gathering: holds answers back until so many
+    requests have come.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False) -> None:
@@ -59,9 +61,8 @@ class ToyServer:
         self.posts: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.faults: dict[int, str] = {}
-        self.alter: Any = None
+        self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
-        self.is_dead, self.dies_after = False, None
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
@@ -94,7 +95,10 @@ class ToyServer:
         most = next(asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked)
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
         tokens = continuation(prompt, most, seed)
-        return ANSWERS[self.engine](body, prompt, tokens, EOS in tokens)
+        content = ANSWERS[self.engine](body, prompt, tokens, EOS in tokens)
+        for (*keys, last), value in self.changes.items():
+            reduce(getitem, keys, content)[last] = value
+        return content
 
 
 def _vllm(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
@@ -133,7 +137,7 @@ ANSWERS = {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON), "text".
+    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON).
 
     And those of HOSTILE.
     """
@@ -152,24 +156,18 @@ class _Handler(BaseHTTPRequestHandler):
             number = len(toy.posts)
             toy.posts.append(body)
             toy.keys.append(self.headers.get("Authorization"))
-            toy.is_dead = toy.is_dead or number == toy.dies_after
         toy.gathering.wait(timeout=20)
-        fault = "drop" if toy.is_dead else toy.faults.get(number)
+        fault = toy.faults.get(number)
         if self.path != POSTED[toy.engine]:
             self._send(404, '{"detail": "Not Found"}')
         elif fault == "drop":
             self.close_connection = True
         elif fault in HOSTILE:
             self._go_on(*HOSTILE[fault])
-        elif fault == "text":
-            self._send(200, "<html>a login page</html>")
         elif fault is not None and fault.isdecimal():
             self._send(int(fault), f'{{"error": {{"message": "{ESCAPES}so said the server"}}}}')
         else:
-            content = toy.answer(body)
-            if toy.alter is not None:
-                toy.alter(content)
-            text = json.dumps(content)
+            text = json.dumps(toy.answer(body))
             self._send(200, text[: len(text) // 2] if fault == "cut" else text)
 
     def _go_on(self, beginning: bytes, piece: bytes, pause_s: float) -> None:
