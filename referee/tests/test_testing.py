@@ -5,17 +5,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from toy_kernels import (
-    EXACT,
-    FAULTS,
-    QUICK,
-    ChainKernel,
-    batched,
-    greedy,
-    gumbel_draft,
-    racing,
-    siblings,
-)
+from toy_kernels import EXACT, FAULTS, QUICK, ChainKernel, batched, greedy, siblings
 
 from referee.testing import assert_exact, assert_exact_sampler
 from resispec.errors import InvalidInput
@@ -33,8 +23,6 @@ def right(sampler, seed=0, **options):
     [
         (EXACT, {"dtype": "float64", "length": 1}),
         (greedy, {"draws": "point_mass"}),
-        (batched(), {"batch": 64}),
-        (racing(reuses=False), {"draft": gumbel_draft}),
         (siblings(Draws.IID), {"siblings": 2, "batch": 50}),
         (
             siblings(Draws.WITHOUT_REPLACEMENT),

@@ -125,14 +125,16 @@ def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_
 
 
 @pytest.mark.parametrize(
-    ("named", "order"), [([], "llama.cpp"), (["--filter-order", "transformers"], "transformers")]
+    ("named", "order", "last"),
+    [([], "llama.cpp", "temperature"), (["--filter-order", "transformers"], "transformers", "min_p")],
 )
-def test_filters_are_in_the_engines_order_unless_another_one_is_named(named, order, tmp_path, capsys):
+def test_filters_are_in_the_engines_order_unless_another_is_named(named, order, last, tmp_path, capsys):
     out, ids = tmp_path / "rows.jsonl", ids_file(tmp_path / "ids.jsonl")
     with ToyServer("llama_cpp") as toy:
         options = ["--server", toy.url, "--format", "llama_cpp", "--prompts", ids, "--num-prompts", 2]
         assert run(capsys, out, *options, "--top-p", 0.9, *named)[0] == 0
     assert {row.filter_order for row in read_transcripts(out)} == {order}
+    assert {post["samplers"][-1] for post in toy.posts} == {last}
 
 
 NOBODY = ["--server", "http://127.0.0.1:1"]

@@ -1,16 +1,13 @@
 """The audit of transcripts: no bias is seen in an exact engine, and planted biases are found and named."""
 
-import json
-import math
 from dataclasses import replace
 from io import StringIO
 
 import pytest
-import torch
 from toy_engine import PROMPT, VOCABULARY, cut, draft, hot, plain, quantised, shared, target, write
 from tqdm import tqdm
 
-from referee.audit import Finding, audit_arms, measure, report_json, report_lines
+from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import FALSE_ALARM_RATE
 from resispec.errors import InvalidInput, NoVerdict
@@ -50,11 +47,6 @@ def test_no_bias_is_seen_in_an_exact_engine_and_the_report_has_every_number():
     assert report.limit * num_statistics <= FALSE_ALARM_RATE
     assert all(0.01 < size < 0.1 for size in judgement.smallest_bias.values())
     assert [(bar.desc, bar.total, bar.n) for bar in bars] == [("rescoring", tokens, tokens)]  # no own check
-    content = json.loads(json.dumps(report_json(report), allow_nan=False))
-    assert content["finding"] == "no bias seen" and content["false_alarm_rate"] == FALSE_ALARM_RATE
-    comparison = content["judgements"][0]["comparison"]
-    assert comparison["tokens"] == tokens and comparison["details"]["places"][0]["observed"]
-    assert math.isfinite(comparison["groups"]["all"]["surprisal"]["z"])
 
 
 def loaded(rows, load):
@@ -217,16 +209,9 @@ def test_rows_and_controls_that_can_show_nothing_are_refused():
     assert report.finding is Finding.UNDECIDED
 
 
-def test_an_arm_gives_the_statistics_of_some_rows_and_of_the_first_tokens():
-    rows, chosen = [*write(rows=30), *write(GREEDY, rows=10, temperature=0)], [31, 4, 17, 2]
-    arm, alone = measure(rows, target(), draft()), measure([rows[i] for i in chosen], target(), draft())
-    part = arm.of_rows(chosen)
-    assert part.transcripts == alone.transcripts and torch.equal(part.gaps.row, alone.gaps.row)
-    assert torch.equal(part.terms.row, alone.terms.row) and torch.equal(part.terms.bucket, alone.terms.bucket)
-    for name in ("surprisal", "rank", "overdraft"):
-        assert part.statistics()[name].z == pytest.approx(alone.statistics()[name].z, abs=1e-4)
-    assert arm.of_rows([32]).terms is None
-    sampled = sum(len(row.output_token_ids) for row in rows[:30])
-    assert arm.num_tokens == sampled and arm.statistics(sampled) == arm.statistics()
+def test_an_arm_gives_the_statistics_of_its_first_tokens():
+    rows = write(rows=30)
+    arm = measure([*rows, *write(GREEDY, rows=10, temperature=0)], target(), draft())
+    assert arm.num_tokens == sum(len(row.output_token_ids) for row in rows)
     assert arm.statistics() == audit_arms(arm).judgements[0].comparison.groups["all"]
     assert arm.statistics(300)["surprisal"].n <= 300

@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 import shlex
 import shutil
 
@@ -101,28 +100,18 @@ def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
     assert code == 0 and asked == [("embedded", None, "cpu", "float32")] and "overdraft" in printed.out
 
 
-BAD = {
-    ("none.jsonl",): "transcripts none.jsonl are no file; give a .jsonl file",
-    ("ROWS", "--control", "ROWS"): "the control is the file of the transcripts",
-    ("ROWS", "--target", "./nowhere"): "model folder ./nowhere does not exist",
-    ("ROWS", "--device", "abacus"): "device 'abacus' cannot be used",
-    ("ROWS", "--dtype", "int3"): "unknown dtype 'int3'",
-    ("BAD",): "bad.jsonl, line 1: output_token_ids is empty",
-    ("WIDE",): "wide.jsonl, line 1: prompt_token_ids holds",
-}
-
-
-def test_what_is_wrong_is_one_line(desk, capsys):
-    rows = {
-        "bad": {"prompt_token_ids": [1], "output_token_ids": []},
-        "wide": {"prompt_token_ids": [64000], "output_token_ids": [1]},
-    }
-    for name, row in rows.items():
-        (desk / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    names = {name.upper(): str(desk / f"{name}.jsonl") for name in rows} | {"ROWS": str(desk / "few.jsonl")}
-    for arguments, expected in BAD.items():
-        defaults = ["--target", str(desk / "target"), "--device", "cpu"]
-        assert main([*defaults, *(names.get(word, word) for word in arguments)]) == 1
-        printed = capsys.readouterr()
-        assert printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
-        assert printed.err.count("\n") == 1
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("none", [], "none.jsonl are no file; give a .jsonl file"),
+        ("few", ["--control", "few.jsonl"], "the control is the file of the transcripts"),
+        ("few", ["--target", "./nowhere"], "model folder ./nowhere does not exist"),
+        ("few", ["--device", "abacus"], "device 'abacus' cannot be used"),
+        ("few", ["--dtype", "int3"], "unknown dtype 'int3'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(desk, capsys, monkeypatch, name, options, expected):
+    monkeypatch.chdir(desk)
+    code, printed = run(desk, capsys, name, *options)
+    assert code == 1 and printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
+    assert printed.err.count("\n") == 1

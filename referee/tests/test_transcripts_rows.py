@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from referee.transcripts import Transcript, line_of, read_transcripts
+from referee.transcripts import Transcript, read_transcripts
 from resispec.errors import InvalidInput
 
 ROW = {"prompt_token_ids": [5, 0], "output_token_ids": [7, 7, 1]}
@@ -16,20 +16,6 @@ def written(tmp_path, *rows):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows))
     return path
-
-
-def test_a_row_is_read_as_it_was_written(tmp_path):
-    settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 50, "min_p": 0.05, "repetition_penalty": 1.1}
-    settings |= {"presence_penalty": -0.5, "frequency_penalty": 0.25, "seed": 7, "finish_reason": "stop"}
-    about = {"engine": "vllm", "engine_version": "0.11", "extra": {"spec_decode": {"n": 3}}}
-    given = Transcript((1, 2), (3,), **settings, **about)
-    path = tmp_path / "rows.jsonl"
-    path.write_text(line_of(given) + line_of(Transcript((4,), (5, 6))))
-    first, second = read_transcripts(path)
-    assert first == given and second == Transcript((4,), (5, 6))
-    assert first.place == f"{path}, line 1" and second.place == f"{path}, line 2"
-    row = json.loads(line_of(given))
-    assert row["spec_decode"] == {"n": 3} and "place" not in row
 
 
 def test_what_a_row_does_not_say_is_off(tmp_path):

@@ -84,19 +84,14 @@ def gumbel_draft(q, generator):
     return int((noise / q).argmin()), noise
 
 
-def racing(reuses):
-    """Draws the residual by a race, with the noise that drafted (a bug) or with new noise."""
-
-    def kernel(p, q, drafted, generator, noise):
-        tokens = drafted.tolist()
-        for position, token in enumerate(tokens):
-            if torch.rand((), generator=generator) * q[position, token] >= p[position, token]:
-                law = (p[position] - q[position]).clamp_min(0)
-                used = noise[position] if reuses else gumbel_draft(q[position], generator)[1]
-                return [*tokens[:position], int((used / law).argmin())]
-        return [*tokens, EXACT.bonus(p, torch.rand((), generator=generator))]
-
-    return kernel
+def racing(p, q, drafted, generator, noise):
+    """Draws the residual by a race, with the noise that drafted."""
+    tokens = drafted.tolist()
+    for position, token in enumerate(tokens):
+        if torch.rand((), generator=generator) * q[position, token] >= p[position, token]:
+            law = (p[position] - q[position]).clamp_min(0)
+            return [*tokens[:position], int((noise[position] / law).argmin())]
+    return [*tokens, EXACT.bonus(p, torch.rand((), generator=generator))]
 
 
 def batched(wrong=""):
@@ -149,7 +144,7 @@ FAULTS = {
     "the accept test's number again": (ChainKernel(reuses="in the draw"), {}),
     "one number for all positions": (ChainKernel(reuses="in the next test"), {}),
     "the draft's noise again": (
-        racing(reuses=True),
+        racing,
         {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)},
     ),
     "rows of another sequence": (batched("rows"), {"batch": 64}),
