@@ -40,10 +40,6 @@ def test_transformers_on_texts(tmp_path, capsys):
     rows = read_transcripts(out)
     count = sum(len(row.output_token_ids) for row in rows)
     assert (code, said) == (0, f"3 transcripts with {count} emitted tokens are in {out}\n")
-    for row in rows:  # 0 is the tokenizer's end of sequence, since the models name none
-        tokens = row.output_token_ids
-        assert row.finish_reason == ("stop" if 0 in tokens else "length")
-        assert len(tokens) == 4 or tokens.index(0) + 1 == len(tokens)
     encode = read_tokenizer(str(tmp_path / "target")).encode
     texts = [json.loads(line)["text"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert [row.prompt_token_ids for row in rows] == [tuple(encode(text)[:5]) for text in texts[:3]]

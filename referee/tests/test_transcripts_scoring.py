@@ -21,10 +21,7 @@ def test_every_token_has_the_models_own_logits_in_pieces_of_any_size(monkeypatch
     monkeypatch.setattr(rescoring, "MAX_POSITIONS", positions)
     parts = {}
     for stretch, twin in rescore([target(), target()], rows):
-        assert (stretch.row, stretch.first) == (twin.row, twin.first)
         assert torch.equal(stretch.logits, twin.logits)
-        place = stretch.first + len(stretch.logits)
-        assert torch.equal(stretch.tokens, stretch.outputs[stretch.first : place])
         parts.setdefault(stretch.row, []).append(stretch)
     for number, row in enumerate(rows):
         check_fit([target()], [row])

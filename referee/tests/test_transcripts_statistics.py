@@ -9,16 +9,7 @@ from scipy import stats
 from toy_engine import EOS, VOCABULARY, draft, target, write
 
 from referee.audit import measure
-from referee.audit.statistics import (
-    PLACES,
-    against_control,
-    against_reference,
-    rate_difference,
-    sharing,
-    statistics_of,
-    two_sided,
-    z_of,
-)
+from referee.audit.statistics import against_control, against_reference, rate_difference, two_sided, z_of
 from referee.audit.terms import join, lookups, terms_of, with_serial
 from referee.rescoring import Stretch, rescore
 from referee.transcripts import Transcript
@@ -52,7 +43,7 @@ def test_nan_is_no_statistic():
     """It would be farther out than anything that is allowed."""
     terms = with_serial(join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
-        statistics_of(terms, is_shared=True)
+        against_reference(terms, is_shared=True).statistics()
 
 
 def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
@@ -100,7 +91,7 @@ def test_deviations_have_mean_0_and_the_stated_moments():
         expected = torch.zeros(len(SUMS), dtype=torch.float64) if power == 1 else values[0, :, power - 1]
         keep = [index for index, name in enumerate(SUMS) if (name, power) != ("rank", 3)]  # stated as 0
         torch.testing.assert_close(moment[keep], expected[keep], atol=1e-6, rtol=1e-5)
-    mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(len(PLACES))]
+    mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(10)]
     torch.testing.assert_close(torch.stack(mass), every[0].chances[0])
 
 
@@ -136,14 +127,15 @@ def test_the_difference_of_two_rates():
 def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions():
     """Copies of one row say no more than the row."""
     [row] = write(rows=1)
-    alone, copies = (measure([row] * count, target()).terms for count in (1, 7))
-    single, many = against_reference(alone, is_shared=False), against_reference(copies, is_shared=True)
+    alone, copies = (measure([row] * count, target()) for count in (1, 7))
+    single = against_reference(alone.terms, is_shared=False)
+    many = against_reference(copies.terms, is_shared=True)
     for name, statistic in single.statistics().items():
         if name not in ("places", "serial"):  # the latter has random shares of its own in every copy
             assert many.statistics()[name].z == pytest.approx(statistic.z)
             assert many.variance_of(name) == pytest.approx(single.variance_of(name))
-    assert sharing(copies).z > 10 and abs(sharing(measure(write(rows=30), target()).terms).z) < 4
-    apart = against_reference(copies, is_shared=False)
+    assert copies.sharing.z > 10 and abs(measure(write(rows=30), target()).sharing.z) < 4
+    apart = against_reference(copies.terms, is_shared=False)
     assert apart.variance_of("surprisal") == pytest.approx(single.variance_of("surprisal") / 7)
 
 

@@ -95,45 +95,36 @@ class ToyServer:
         most = next(asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked)
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
         tokens = continuation(prompt, most, seed)
-        content = ANSWERS[self.engine](body, prompt, tokens, EOS in tokens)
+        reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
+        applied = {name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")}
+        metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
+        content: dict[str, Any] = {
+            "vllm": {
+                "choices": [{"finish_reason": reason, "token_ids": tokens, "prompt_token_ids": prompt}],
+                "metrics": {"speculative_decoding": metrics},
+            },
+            "sglang": {
+                "output_ids": tokens,
+                "meta_info": {
+                    "finish_reason": {"type": reason},
+                    "prompt_tokens": len(prompt),
+                    "spec_num_proposed_drafts": 215,
+                    "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
+                },
+            },
+            "llama_cpp": {
+                "tokens": tokens,
+                "tokens_evaluated": len(prompt),
+                "stop_type": stop_type,
+                "truncated": False,
+                # single precision, as llama.cpp repeats it
+                "generation_settings": applied | {"temperature": asked["temperature"] * (1 - 2e-8)},
+                "timings": {"draft_n": 40, "draft_n_accepted": 30},
+            },
+        }[self.engine]
         for (*keys, last), value in self.changes.items():
             reduce(getitem, keys, content)[last] = value
         return content
-
-
-def _vllm(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    ids = {"token_ids": tokens, "prompt_token_ids": prompt} if body.get("return_token_ids") else {}
-    choice = {"index": 0, "text": "some text", "finish_reason": "stop" if is_end else "length", **ids}
-    metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
-    return {"choices": [choice], "metrics": {"speculative_decoding": metrics}}
-
-
-def _sglang(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    about = {
-        "finish_reason": {"type": "stop", "matched": EOS} if is_end else {"type": "length"},
-        "prompt_tokens": len(prompt),
-        "spec_num_proposed_drafts": 215,
-        "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
-    }
-    return {"text": "some text", "output_ids": tokens, "meta_info": about}
-
-
-def _llama_cpp(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    names = ("temperature", "top_k", "top_p", "min_p", "seed", "samplers", "mirostat")
-    settings = {name: body[name] for name in names} | {"grammar": ""}
-    settings["temperature"] *= 1 - 2e-8  # single precision, as llama.cpp repeats it
-    return {
-        "content": "some text",
-        "tokens": tokens if body.get("return_tokens") else [],
-        "tokens_evaluated": len(prompt),
-        "stop_type": "eos" if is_end else "limit",
-        "truncated": False,
-        "generation_settings": settings,
-        "timings": {"draft_n": 40, "draft_n_accepted": 30},
-    }
-
-
-ANSWERS = {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -191,12 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 PROMPTS = [(5, 6, 7 + index) for index in range(8)]
 SETTINGS = Sampling(temperature=0.7, top_k=5, min_p=0.01, max_new_tokens=6)
-QUICK = {"tries": 3, "first_wait_s": 0.01, "timeout_s": 60}
 ENGINES = sorted(POSTED)
 
 
-def connected(toy, **options):
-    return FORMATS[toy.engine](Server(toy.url, **QUICK, **options))
+def connected(toy, spoken=None):
+    return FORMATS[spoken or toy.engine](Server(toy.url, tries=3, first_wait_s=0.01, timeout_s=60))
 
 
 def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from toy_engine import EOS, draft, hot, own, target, toward_draft, write
+from toy_engine import EOS, draft, hot, target, toward_draft, write
 
 from referee.audit import Finding, audit_arms, measure
 from referee.audit import audit_transcripts as audit
@@ -20,19 +20,6 @@ def endless(logits, _):
     return logits.index_fill(1, torch.tensor([EOS]), -torch.inf).softmax(-1)
 
 
-def twice():
-    """Every random number is used at two steps in a row."""
-    kept = []
-
-    def numbers(shape, generator):
-        if kept:
-            return kept.pop()
-        kept.append(own(shape, generator))
-        return kept[0]
-
-    return numbers
-
-
 @pytest.mark.parametrize(
     ("options", "statistics"),
     [
@@ -40,7 +27,6 @@ def twice():
         ({"law": toward_draft(0.1)}, {"overdraft", "log(q/p)"}),
         ({"law": repeats_less}, {"seen"}),
         ({"law": endless}, {"eos"}),
-        ({"uniforms": twice()}, {"seen"}),
     ],
 )
 def test_a_biased_engine_is_found_by(options, statistics):
