@@ -13,7 +13,6 @@ from referee.engines import write_transcripts
 from referee.engines.base import MODES
 from referee.engines.decoder import DecoderEngine
 from referee.engines.generate import TransformersEngine
-from referee.gallery.bugs import ArgmaxEngine
 from referee.rescoring import pair_scorers
 from resispec.decode import Decoder
 from resispec.drafters import DraftModel
@@ -36,14 +35,11 @@ def test_our_answers_end_where_they_should_and_repeat_with_their_seed():
     engine, settings = ours(complete(3, 2)), Sampling(max_new_tokens=9)
     answers = [engine.answer((5, 2), settings, seed) for seed in range(20)]
     for seed, answer in enumerate(answers):
-        is_end = answer.tokens[-1] == 7
-        assert answer.finish_reason == ("stop" if is_end else "length") and answer.seed == seed
-        assert (len(answer.tokens) == 9 or is_end) and 7 not in answer.tokens[:-1]
+        reason = "stop" if answer.tokens[-1] == 7 else "length"
+        assert (answer.finish_reason, answer.seed) == (reason, seed)
+    assert {answer.finish_reason for answer in answers} == {"stop", "length"}
     assert engine.answer((5, 2), settings, 5) == answers[5]
     assert len({answer.tokens for answer in answers}) > 10
-    greedy = [engine.answer((3,), replace(settings, **{name: value}), 0).tokens for name, value in
-              (("temperature", 0.0), ("top_k", 1))]  # fmt: skip
-    assert greedy[0] == greedy[1]
     with pytest.raises(InvalidInput, match=r"toy: presence_penalty is 0.5, and a penalty would differ from"):
         engine.check(Sampling(presence_penalty=0.5))
 
@@ -92,8 +88,8 @@ def test_every_mode_of_transformers_is_exact(mode, tmp_path):
 
 def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
     """Prompts of several lengths, of which short ones are padded; a row that ends before others is cut."""
-    pair = tiny_pair()
-    pair.target.module.generation_config.eos_token_id = 7
+    pair, ends = tiny_pair(), {7, 8}
+    pair.target.module.generation_config.eos_token_id = sorted(ends)
     pair = replace(pair, target=TransformersModel(pair.target.module))
     engine, mixed = (
         TransformersEngine(pair),
@@ -104,22 +100,16 @@ def test_batches_of_transformers_are_exact_and_an_arm_of_their_own(tmp_path):
     assert [row.seed for row in alone] == list(range(len(mixed))) and {row.seed for row in together} == {None}
     for arm in (alone, together):
         assert abs(surprisal_z(pair, arm)) < 4
+        assert {row.output_token_ids[-1] for row in arm if row.finish_reason == "stop"} == ends
         for row in arm:
-            assert (row.finish_reason == "stop") == (row.output_token_ids[-1] == 7)
-            assert 7 not in row.output_token_ids[:-1]
+            assert (row.finish_reason == "stop") == (row.output_token_ids[-1] in ends)
+            assert not ends.intersection(row.output_token_ids[:-1])
     greedy = Sampling(temperature=0, max_new_tokens=8)
     answers = engine.answers(mixed[:6], greedy, range(6))
     assert [one.tokens for one in answers] == [
         engine.answer(prompt, greedy, 0).tokens for prompt in mixed[:6]
     ]
     assert not TransformersEngine(pair, "assisted").takes_batches
-
-
-def test_drafts_that_were_not_drawn_are_a_bias(tmp_path):
-    pair = tiny_pair()
-    rows = write_transcripts(ArgmaxEngine(pair), PROMPTS, SETTINGS, tmp_path / "rows.jsonl")
-    assert abs(surprisal_z(pair, rows)) > 6
-    assert "_get_candidate_generator" not in vars(pair.target.module)
 
 
 def test_a_seed_decides_alone_and_nobody_else_is_disturbed():
@@ -144,20 +134,6 @@ def test_a_mode_drafts_as_it_is_named(mode):
     answer = engine.answer((1, 2, 3, 1, 2, 3, 1, 2), SETTINGS, 0)
     assert len(answer.tokens) == 10 and (max(widths[1:]) > 1) == (mode != "plain")
     assert mode != "assisted" or len(widths) <= 5
-
-
-@pytest.mark.parametrize("ends", [7, [7, 8]])
-def test_the_end_of_the_sequence_is_emitted_and_said(ends):
-    pair = tiny_pair()
-    pair.target.module.generation_config.eos_token_id = ends
-    engine = TransformersEngine(replace(pair, target=TransformersModel(pair.target.module)))
-    answers = [engine.answer(prompt, Sampling(max_new_tokens=8), 0) for prompt in PROMPTS[:20]]
-    ids = ends if isinstance(ends, list) else [ends]
-    for answer in answers:
-        assert (answer.finish_reason == "stop") == (answer.tokens[-1] in ids)
-        assert not set(ids) & set(answer.tokens[:-1])
-        assert len(answer.tokens) == 8 or answer.finish_reason == "stop"
-    assert {answer.finish_reason for answer in answers} == {"stop", "length"}
 
 
 def test_what_generate_cannot_do_is_refused(tmp_path):

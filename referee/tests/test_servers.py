@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 
 import pytest
-from toy_server import (
-    ENGINES,
-    EOS,
-    ESCAPES,
-    HOSTILE,
-    PROMPTS,
-    QUICK,
-    VERSIONS,
-    ToyServer,
-    connected,
-    continuation,
-    lines,
-    write,
-)
+from toy_server import ENGINES, ESCAPES, HOSTILE, PROMPTS, VERSIONS, ToyServer, connected, continuation, write
 
 from referee.engines import Unanswered, write_transcripts
 from referee.engines.base import acceptance
@@ -28,7 +14,7 @@ from referee.servers.client import Server
 from referee.servers.formats import FORMATS
 from referee.transcripts import read_transcripts
 from resispec.errors import InvalidInput
-from resispec.sampling import Sampling, filter_order_of
+from resispec.sampling import Sampling
 
 LAW = {"temperature": 1.0, "top_p": 1.0, "min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 ASKED = {
@@ -76,14 +62,12 @@ def test_rows_say_what_was_asked_and_emitted(toy, tmp_path):
     path = tmp_path / "new" / "rows.jsonl"
     rows = write(toy, path)
     assert read_transcripts(path) == rows and list(FORMATS) == ENGINES
-    settings = {"temperature": 0.7, "top_p": 1, "top_k": 5, "min_p": 0.01, "repetition_penalty": 1}
-    settings |= {"presence_penalty": 0, "frequency_penalty": 0}
-    for index, (row, line) in enumerate(zip(rows, lines(path), strict=True)):
+    for index, row in enumerate(rows):
         expected = continuation(list(PROMPTS[index]), 6, 100 + index)
         assert row.prompt_token_ids == PROMPTS[index] and list(row.output_token_ids) == expected
-        assert row.finish_reason == ("stop" if EOS in expected else "length")
+        assert row.finish_reason == ("stop" if 0 in expected else "length")
         assert (row.seed, row.engine, row.engine_version) == (100 + index, toy.engine, VERSIONS[toy.engine])
-        assert {name: line[name] for name in settings} == settings and line["prompt_index"] == index
+        assert row.setting == "T=0.7, top_k=5, min_p=0.01" and row.extra["prompt_index"] == index
         completed = {"completion_tokens": len(expected)}
         assert row.extra["spec_decode"] == RECORDS[toy.engine] | completed  # in the words of AIPerf
     assert {row.finish_reason for row in rows} == {"stop", "length"}
@@ -94,23 +78,7 @@ def test_no_setting_is_left_to_the_server(toy, tmp_path):
     assert toy.posts == [ASKED[toy.engine]]
 
 
-FILTERS = Sampling(temperature=0.7, top_k=5, top_p=0.9, max_new_tokens=6)
-
-
-def test_filters_are_asked_for_in_an_order_that_the_engine_has(toy, tmp_path):
-    own = replace(FILTERS, filter_order=filter_order_of(toy.engine))
-    [row] = write(toy, tmp_path / "own.jsonl", PROMPTS[:1], own)
-    assert row.filter_order == own.filter_order and "filter_order" not in toy.posts[0]
-    if toy.engine == "llama_cpp":
-        assert toy.posts[0]["samplers"] == ["penalties", "top_k", "top_p", "min_p", "temperature"]
-        [row] = write(toy, tmp_path / "asked.jsonl", PROMPTS[:1], FILTERS)
-        assert row.filter_order == "transformers" and toy.posts[1]["samplers"][1] == "temperature"
-    others = {"llama_cpp": "sglang", "vllm": "llama.cpp", "sglang": "vllm"}
-    with pytest.raises(InvalidInput, match=f"filter_order is {others[toy.engine]}, which is another law"):
-        write(toy, tmp_path / "others.jsonl", settings=replace(FILTERS, filter_order=others[toy.engine]))
-    if toy.engine == "sglang":
-        with pytest.raises(InvalidInput, match="min_p, top_k and top_p are on, .* allowed: two of them"):
-            write(toy, tmp_path / "all.jsonl", settings=replace(own, min_p=0.1))
+FILTERS = {"temperature": 0.7, "top_k": 5, "top_p": 0.9}
 
 
 def test_sglang_has_no_seed_unless_it_is_deterministic_and_older_ones_tell_it_elsewhere(
@@ -128,14 +96,12 @@ def test_sglang_has_no_seed_unless_it_is_deterministic_and_older_ones_tell_it_el
 
 
 def test_acceptance_is_told_where_the_server_tells_it(vllm, tmp_path):
-    steps = {"per_step_accepted": [0, 3], "per_step_drafted": [3, 3]}
-    vllm.alter = lambda content: content["metrics"]["speculative_decoding"].update(steps)
+    keys = "metrics", "speculative_decoding"
+    vllm.changes = {(*keys, "per_step_accepted"): [0, 3]}
     [row] = write(vllm, tmp_path / "rows.jsonl", PROMPTS[:1])
     assert row.extra["spec_decode"]["per_step_accepted"] == [0, 3]
     for index, metrics in enumerate((None, {"acceptance_histogram": [1, "2"]}, {"num_draft_tokens": 9})):
-        vllm.alter = lambda content, metrics=metrics: content.update(
-            metrics={"speculative_decoding": metrics}
-        )
+        vllm.changes = {keys: metrics}
         [row] = write(vllm, tmp_path / f"{index}.jsonl", PROMPTS[:1])
         assert "spec_decode" not in row.extra
     assert acceptance("vllm", [1, 2], num_draft_tokens=1) == {}  # it contradicts itself
@@ -147,7 +113,10 @@ def test_settings_that_mean_something_else_there_are_refused(tmp_path):
         ("vllm", {"temperature": 0.005}, "vLLM would apply 0.01; allowed: 0, or from 0.01"),
         ("sglang", {"repetition_penalty": 1.1}, "repetition_penalty is 1.1, and SGLang's counts emitted"),
         ("llama_cpp", {"presence_penalty": 0.5}, "presence_penalty is 0.5, and llama.cpp's counts the"),
-        ("llama_cpp", {"frequency_penalty": 1.0}, "frequency_penalty is 1.0, .*allowed: 0$"),
+        ("vllm", FILTERS | {"filter_order": "llama.cpp"}, "filter_order is llama.cpp, which is another law"),
+        ("sglang", FILTERS | {"filter_order": "vllm"}, "filter_order is vllm, which is another law there"),
+        ("llama_cpp", FILTERS | {"filter_order": "sglang"}, "filter_order is sglang, which is another law"),
+        ("sglang", FILTERS | {"min_p": 0.1, "filter_order": "sglang"}, "allowed: two of them"),
     ):
         with ToyServer(name) as toy, pytest.raises(InvalidInput, match=message):
             write(toy, tmp_path / "rows.jsonl", settings=Sampling(**settings))
@@ -156,9 +125,9 @@ def test_settings_that_mean_something_else_there_are_refused(tmp_path):
 
 def test_a_passing_failure_is_tried_again_after_longer_and_longer_waits(vllm, tmp_path, monkeypatch):
     vllm.faults = {2: "500", 3: "429", 5: "drop"}
-    write(vllm, tmp_path / "rows.jsonl")
-    assert len(vllm.posts) == len(PROMPTS) + 3 and len(lines(tmp_path / "rows.jsonl")) == len(PROMPTS)
-    waits, vllm.is_dead = [], True
+    rows = write(vllm, tmp_path / "rows.jsonl")
+    assert len(vllm.posts) == len(PROMPTS) + 3 and len(rows) == len(PROMPTS)
+    waits, vllm.faults = [], dict.fromkeys(range(99), "drop")
 
     async def sleep(seconds):
         waits.append(seconds)
@@ -186,13 +155,13 @@ def test_a_request_has_an_end_whatever_the_server_does(vllm, fault, monkeypatch)
 
 def test_nothing_that_a_terminal_obeys_is_written_or_said(vllm, tmp_path, monkeypatch):
     monkeypatch.setitem(VERSIONS, "vllm", f"9{ESCAPES}.1" + 200 * "0")
-    vllm.alter = lambda content: content["choices"][0].update(finish_reason=f"end{ESCAPES}")
+    vllm.changes = {("choices", 0, "finish_reason"): f"end{ESCAPES}"}
     path = tmp_path / "rows.jsonl"
     [row] = write(vllm, path, PROMPTS[:1])
     assert row.finish_reason == "end[2J]0;mine5m" and row.engine_version.startswith("9[2J]0;mine5m.10")
     assert len(row.engine_version) == 100
     assert write(vllm, path, PROMPTS[:1]) == [row] and len(vllm.posts) == 1  # it is the same engine
-    path.write_text(json.dumps(lines(path)[0] | {"engine": f"x{ESCAPES}"}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"engine": f"x{ESCAPES}"}))
     assert read_transcripts(path)[0].engine == "x[2J]0;mine5m"
     vllm.faults = {1: "400"}
     with pytest.raises(InvalidInput, match="so said the server") as found:
@@ -200,45 +169,26 @@ def test_nothing_that_a_terminal_obeys_is_written_or_said(vllm, tmp_path, monkey
     assert str(found.value).isprintable()
 
 
-def test_numbers_that_nothing_can_be_calculated_with_are_no_numbers(toy, tmp_path):
-    huge = 10**400
-    changes = {
-        "vllm": lambda content: content["metrics"]["speculative_decoding"].update(num_draft_tokens=huge),
-        "sglang": lambda content: content["meta_info"].update(spec_num_proposed_drafts=huge),
-        "llama_cpp": lambda content: content["timings"].update(draft_n_accepted=huge),
-    }
-    toy.alter = changes[toy.engine]
-    [row] = write(toy, tmp_path / "rows.jsonl", PROMPTS[:1])
+def test_numbers_that_nothing_can_be_calculated_with_are_no_numbers(tmp_path):
+    with ToyServer("llama_cpp") as toy:
+        toy.changes = {("timings", "draft_n_accepted"): 10**400}
+        [row] = write(toy, tmp_path / "rows.jsonl", PROMPTS[:1])
     assert "spec_decode" not in row.extra
 
 
-UNFIT = {
-    "vllm": [
-        (lambda content: content["choices"][0].update(prompt_token_ids=[1, 5, 6]), "read other tokens"),
-        (lambda content: content["choices"][0].update(finish_reason="abort"), "gave the request up"),
-    ],
-    "sglang": [
-        (
-            lambda content: content["meta_info"].update(prompt_tokens=2),
-            "read 2 tokens where the prompt h",
-        ),
-        (lambda content: content["meta_info"].update(finish_reason={"type": "abort"}), "gave the request up"),
-    ],
-    "llama_cpp": [
-        (lambda content: content.update(tokens_evaluated=4), "read 4 tokens where the prompt has 3"),
-        (lambda content: content.update(stop_type="none"), "gave the request up"),
-        (
-            lambda content: content.update(generation_settings={"temperature": 0.8}),
-            "applied temperature 0.8",
-        ),
-        (lambda content: content.update(generation_settings={"samplers": ["top_k"]}), "applied samplers "),
-        (
-            lambda content: content.update(generation_settings={"grammar": "root ::= [a-z]"}),
-            "a grammar of",
-        ),
-        (lambda content: content.update(truncated=True), "context ended within an answer"),
-    ],
-}
+UNFIT = [
+    ("vllm", ("choices", 0, "prompt_token_ids"), [1, 5, 6], "read other tokens"),
+    ("vllm", ("choices", 0, "finish_reason"), "abort", "gave the request up"),
+    ("sglang", ("meta_info", "prompt_tokens"), 2, "read 2 tokens where the prompt h"),
+    ("sglang", ("meta_info", "finish_reason"), {"type": "abort"}, "gave the request up"),
+    ("llama_cpp", ("tokens_evaluated",), 4, "read 4 tokens where the prompt has 3"),
+    ("llama_cpp", ("stop_type",), "none", "gave the request up"),
+    ("llama_cpp", ("generation_settings", "temperature"), 0.8, "applied temperature 0.8"),
+    ("llama_cpp", ("generation_settings", "samplers"), ["top_k"], "applied samplers "),
+    ("llama_cpp", ("generation_settings", "grammar"), "root ::= [a-z]", "a grammar of"),
+    ("llama_cpp", ("truncated",), True, "context ended within an answer"),
+]
+"""Formats, values of an answer by their keys, and words about them."""
 
 
 def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
@@ -254,35 +204,23 @@ def test_answers_that_are_no_transcript_are_refused(toy, tmp_path):
     refused(InvalidInput, "answers at /.* with no JSON object, but with ")
     assert len(toy.posts) == 2  # none is repeated
     for tokens in (None, [], "text", [1, 2.5], [-1], [True]):
-
-        def strip(content, tokens=tokens):
-            *path, last = FORMATS[toy.engine].tokens
-            for key in path:
-                content = content[key]
-            content[last] = tokens
-
-        toy.alter = strip
+        toy.changes = {FORMATS[toy.engine].tokens: tokens}
         refused(InvalidInput, "prompt 0: the server returns no token ids .*encoding text again")
-    for alter, message in UNFIT[toy.engine]:
-        toy.alter = alter
+    for keys, value, message in (case for engine, *case in UNFIT if engine == toy.engine):
+        toy.changes = {keys: value}
         refused(Unanswered if "gave" in message else InvalidInput, message)
     for spoken in set(ENGINES) - {toy.engine}:
-        engine = FORMATS[spoken](Server(toy.url, **QUICK))
         with pytest.raises(InvalidInput, match=r"takes no requests at /\S+ \(status 404\), so it speaks ano"):
-            write_transcripts(engine, PROMPTS, Sampling(), path)
+            write_transcripts(connected(toy, spoken), PROMPTS, Sampling(), path)
 
 
-def test_addresses_keys_and_formats(vllm, tmp_path):
+def test_addresses_and_keys(vllm, tmp_path):
     for url in ("localhost:8000", "ftp://x", "http://", ""):
         with pytest.raises(InvalidInput, match="is no server; allowed: an address like http://localhost:8"):
             Server(url)
-    engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret", **QUICK))
+    engine = FORMATS["vllm"](Server(f"{vllm.url}/v1/", key="secret"))
     write_transcripts(engine, PROMPTS[:1], Sampling(), tmp_path / "rows.jsonl")
     assert vllm.keys == ["Bearer secret"]
-    with ToyServer("vllm") as toy:
-        url = toy.url
-    with pytest.raises(Unanswered, match=r"gives no answer at /v1/models in 3 tries \(.*attempts failed"):
-        FORMATS["vllm"](Server(url, **QUICK))
 
 
 def test_a_key_is_sent_where_nobody_else_reads_it():

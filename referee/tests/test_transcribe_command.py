@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 
 import pytest
 from toy_server import ToyServer, continuation
@@ -39,10 +40,6 @@ def test_transformers_on_texts(tmp_path, capsys):
     rows = read_transcripts(out)
     count = sum(len(row.output_token_ids) for row in rows)
     assert (code, said) == (0, f"3 transcripts with {count} emitted tokens are in {out}\n")
-    for row in rows:  # 0 is the tokenizer's end of sequence, since the models name none
-        tokens = row.output_token_ids
-        assert row.finish_reason == ("stop" if 0 in tokens else "length")
-        assert len(tokens) == 4 or tokens.index(0) + 1 == len(tokens)
     encode = read_tokenizer(str(tmp_path / "target")).encode
     texts = [json.loads(line)["text"] for line in (tmp_path / "prompts.jsonl").read_text().splitlines()]
     assert [row.prompt_token_ids for row in rows] == [tuple(encode(text)[:5]) for text in texts[:3]]
@@ -57,11 +54,10 @@ def test_a_server_that_dies_is_said_in_a_line_and_gone_on_with(tmp_path, capsys)
     with ToyServer("llama_cpp") as toy:
         server = ["--server", toy.url, "--format", "llama_cpp", "--num-prompts", 5, "--max-new-tokens", 5]
         options = [*server, "--prompts", ids, "--concurrency", 1, "--tries", 1]
-        toy.dies_after = 3
+        toy.faults = {3: "drop"}
         code, _, line = run(capsys, out, *options)
         assert code == 1 and line.startswith(f"error: prompt 3: {toy.url} gives no answer at /completion in ")
         assert line.endswith(f"; 3 transcripts are in {out}, the same command goes on from there")
-        toy.is_dead, toy.dies_after = False, None
         assert run(capsys, out, *options)[0] == 0
         again = tmp_path / "again.jsonl"  # transcripts are prompts, too
         assert run(capsys, again, *server, "--prompts", out, "--seed", 9)[0] == 0
@@ -87,12 +83,8 @@ def test_stopping_it_loses_nothing_that_was_written(tmp_path, capsys, monkeypatc
         assert len(read_transcripts(out)) == 1
         assert run(capsys, out, *options, "--concurrency", "1,4")[0] == 0
     rows = read_transcripts(out)
-    assert sorted((row.concurrency, row.extra["prompt_index"]) for row in rows) == [
-        (1, 0),
-        (1, 1),
-        (4, 0),
-        (4, 1),
-    ]
+    asked = sorted((row.concurrency, row.extra["prompt_index"]) for row in rows)
+    assert asked == [*product((1, 4), (0, 1))]
 
 
 CHAT_PAIR = """# @package _global_
@@ -128,47 +120,34 @@ def test_a_pair_of_chat_models_is_asked_by_its_template_and_named_data_sets_are_
     ]
 
 
-def test_filters_are_in_the_engines_order_unless_another_one_is_named(tmp_path, capsys):
-    ids = ids_file(tmp_path / "ids.jsonl")
-    asked = ["--prompts", ids, "--num-prompts", 2, "--max-new-tokens", 5, "--temperature", 0.5]
+@pytest.mark.parametrize(
+    ("named", "order", "last"),
+    [([], "llama.cpp", "temperature"), (["--filter-order", "transformers"], "transformers", "min_p")],
+)
+def test_filters_are_in_the_engines_order_unless_another_is_named(named, order, last, tmp_path, capsys):
+    out, ids = tmp_path / "rows.jsonl", ids_file(tmp_path / "ids.jsonl")
     with ToyServer("llama_cpp") as toy:
-        options = ["--server", toy.url, "--format", "llama_cpp", *asked, "--top-p", 0.9]
-        assert run(capsys, tmp_path / "own.jsonl", *options)[0] == 0
-        named = ["--filter-order", "transformers"]
-        assert run(capsys, tmp_path / "named.jsonl", *options, *named)[0] == 0
-        assert [post["samplers"][-1] for post in toy.posts] == ["temperature"] * 2 + ["min_p"] * 2
-    orders = [
-        {row.filter_order for row in read_transcripts(tmp_path / f"{name}.jsonl")}
-        for name in ("own", "named")
-    ]
-    assert orders == [{"llama.cpp"}, {"transformers"}]
-    with ToyServer("vllm") as toy:
-        options = ["--server", toy.url, "--format", "vllm", *asked, "--top-p", 0.9, "--min-p", 0.1, *named]
-        code, _, line = run(capsys, tmp_path / "refused.jsonl", *options)
-    assert code == 1 and "filter_order is transformers, which is another law there; allowed: vllm" in line
+        options = ["--server", toy.url, "--format", "llama_cpp", "--prompts", ids, "--num-prompts", 2]
+        assert run(capsys, out, *options, "--top-p", 0.9, *named)[0] == 0
+    assert {row.filter_order for row in read_transcripts(out)} == {order}
+    assert {post["samplers"][-1] for post in toy.posts} == {last}
 
 
 NOBODY = ["--server", "http://127.0.0.1:1"]
 PROMPTS = {
     '{"prompt_token_ids": [1]}\n{"text": "a"}\n': "line 2 has no prompt_token_ids; all rows have",
     '{"prompt_token_ids": [1, -1]}\n': "line 1: prompt_token_ids holds -1; allowed: whole numbers",
-    '{"prompt_token_ids": []}\n': "line 1: prompt_token_ids is empty",
     '{"prompt_token_ids": [1]}\n': "2 prompts were asked for and",
-    "{half\n": "line 1 is not JSON",
     '{"text": "abc"}\n{"text": "def"}\n': "the prompts are texts, which the tokenizer of the server's",
-    '{"other": "abc"}\n': "line 1 has no text",
 }
 OPTIONS = [
     (NOBODY, "--server needs a --format; allowed: llama_cpp, sglang, vllm"),
     ([*NOBODY, "--format", "nope"], "unknown server_format 'nope'; known: llama_cpp, sglang, vllm"),
     (["--engine", "transformers", "--mode", "prompt_lookup", "--concurrency", "4"], "has one request at a t"),
-    (["--server", "127.0.0.1", "--format", "vllm"], "'127.0.0.1' is no server"),
     ([*NOBODY, "--format", "vllm", "--tries", "1"], "gives no answer at /v1/models"),
     (["--server", "http://a.org", "--format", "vllm"], "the key for http://a.org would be sent without encr"),
-    ([*NOBODY, "--format", "vllm", "--top-p", "2"], "top_p is 2.0; allowed: above 0, up to 1"),
     (["--engine", "transformers", "--target", "x", "--mode", "assisted"], "needs a --draft"),
     (["--engine", "llama_cpp"], "--engine llama_cpp needs the package xllamacpp; pip install"),
-    (["--engine", "transformers", "--target", "./nowhere"], "model folder ./nowhere does not exist"),
     (["--engine", "transformers", "--prompts", "mine"], "unknown prompts 'mine'; allowed: c4, "),
 ]
 
@@ -184,12 +163,9 @@ def test_whatever_is_wrong_is_said_in_a_line(tmp_path, capsys, monkeypatch):
         given = ["--prompts", ids, "--num-prompts", 2, *options]
         code, _, line = run(capsys, tmp_path / "rows.jsonl", *given)
         assert code == 1 and line.startswith("error: ") and message in line, message
-    engine = ["--engine", "transformers"]
     for options, message in (
         ([], "one of the arguments --server --engine is required"),
-        (["--server", "x", *engine], "not allowed with argument"),
-        ([*engine, "--seed", "9" * 23], "allowed: a number from 0, of 18 digits at most"),
-        ([*engine, "--num-prompts", "9" * 23], "allowed: a number from 1, of 18 digits at most"),
+        (["--engine", "transformers", "--seed", "9" * 23], "allowed: a number from 0, of 18 digits at most"),
     ):
         with pytest.raises(SystemExit, match="2"):
             run(capsys, tmp_path / "rows.jsonl", *options)

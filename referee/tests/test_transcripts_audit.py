@@ -1,16 +1,13 @@
 """The audit of transcripts: no bias is seen in an exact engine, and planted biases are found and named."""
 
-import json
-import math
 from dataclasses import replace
 from io import StringIO
 
 import pytest
-import torch
 from toy_engine import PROMPT, VOCABULARY, cut, draft, hot, plain, quantised, shared, target, write
 from tqdm import tqdm
 
-from referee.audit import Finding, Transcript, audit_arms, measure, report_json, report_lines
+from referee.audit import Finding, audit_arms, measure, report_lines
 from referee.audit import audit_transcripts as audit
 from referee.audit.comparisons import FALSE_ALARM_RATE
 from resispec.errors import InvalidInput, NoVerdict
@@ -50,14 +47,6 @@ def test_no_bias_is_seen_in_an_exact_engine_and_the_report_has_every_number():
     assert report.limit * num_statistics <= FALSE_ALARM_RATE
     assert all(0.01 < size < 0.1 for size in judgement.smallest_bias.values())
     assert [(bar.desc, bar.total, bar.n) for bar in bars] == [("rescoring", tokens, tokens)]  # no own check
-    content = json.loads(json.dumps(report_json(report), allow_nan=False))
-    assert content["finding"] == "no bias seen" and content["false_alarm_rate"] == FALSE_ALARM_RATE
-    comparison = content["judgements"][0]["comparison"]
-    assert comparison["tokens"] == tokens and comparison["details"]["places"][0]["observed"]
-    assert math.isfinite(comparison["groups"]["all"]["surprisal"]["z"])
-    lines = list(report_lines(report))
-    assert lines[0].startswith("verdict: no bias seen (a total variation above 0.0")
-    assert lines[-1].startswith("An exact engine is called biased with probability below 0.001 (by each")
 
 
 def loaded(rows, load):
@@ -122,13 +111,8 @@ def test_one_seed_for_all_rows_is_no_bias_and_is_said():
 
 
 def test_samples_of_one_request_share_its_seed_and_not_their_draws():
-    """Unless they draw alike all the same, which is found."""
     samples = [replace(row, seed=place // 4, sample=place % 4) for place, row in enumerate(write())]
     assert audit(samples, target()).finding is Finding.NO_BIAS_SEEN
-    alike = [
-        replace(row, seed=place // 4, sample=place % 4) for place, row in enumerate(write(uniforms=shared))
-    ]
-    assert audit(alike, target()).finding is Finding.UNDECIDED
 
 
 def test_few_tokens_and_missing_ends_of_sequence_decide_nothing():
@@ -197,9 +181,6 @@ def test_with_a_control_another_precision_cancels_and_is_said():
     assert report.summary[0] == "no difference between the engine with and without speculation was found"
     assert report.summary[1].startswith("without speculation, too, the engine differs from the reference")
     assert not any("in one arm alone" in note for note in report.notes)
-    report = audit(write(hot(1.5), engine=engine), target(), draft(), control)
-    assert findings(report) == ["biased"] * 3 and "surprisal" in decided_by(report)
-    assert report.summary[0] == "speculation differs from the engine without it"
 
 
 def test_greedy_arms_are_compared_by_how_often_they_diverge():
@@ -220,24 +201,14 @@ def test_rows_and_controls_that_can_show_nothing_are_refused():
     ):
         with pytest.raises(InvalidInput, match=words):
             audit(rows, target(), control=control)
-    foreign = Transcript((1,), (64,), place="rows.jsonl, line 4")
-    with pytest.raises(InvalidInput, match="^rows.jsonl, line 4: output_token_ids holds 64; allowed: ids"):
-        audit([*rows, foreign], target())
     report = audit(write()[:10] * 5, target(), control=write(seed=1)[:10] * 5)
     assert "the arms have 10 prompts; at least 20 are needed" in reasons(report)[0]
     assert report.finding is Finding.UNDECIDED
 
 
-def test_an_arm_gives_the_statistics_of_some_rows_and_of_the_first_tokens():
-    rows, chosen = [*write(rows=30), *write(GREEDY, rows=10, temperature=0)], [31, 4, 17, 2]
-    arm, alone = measure(rows, target(), draft()), measure([rows[i] for i in chosen], target(), draft())
-    part = arm.of_rows(chosen)
-    assert part.transcripts == alone.transcripts and torch.equal(part.gaps.row, alone.gaps.row)
-    assert torch.equal(part.terms.row, alone.terms.row) and torch.equal(part.terms.bucket, alone.terms.bucket)
-    for name in ("surprisal", "rank", "overdraft"):
-        assert part.statistics()[name].z == pytest.approx(alone.statistics()[name].z, abs=1e-4)
-    assert arm.of_rows([32]).terms is None
-    sampled = sum(len(row.output_token_ids) for row in rows[:30])
-    assert arm.num_tokens == sampled and arm.statistics(sampled) == arm.statistics()
+def test_an_arm_gives_the_statistics_of_its_first_tokens():
+    rows = write(rows=30)
+    arm = measure([*rows, *write(GREEDY, rows=10, temperature=0)], target(), draft())
+    assert arm.num_tokens == sum(len(row.output_token_ids) for row in rows)
     assert arm.statistics() == audit_arms(arm).judgements[0].comparison.groups["all"]
     assert arm.statistics(300)["surprisal"].n <= 300

@@ -2,10 +2,8 @@
 
 import copy
 import hashlib
-import json
 import shlex
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,6 +15,8 @@ from referee.audit.__main__ import main
 from referee.rescoring import Scorer, load_scorers
 from referee.transcripts import line_of
 from resispec.files import read_sealed
+from resispec.models import load_pair
+from resispec.training.checkpoints import digest_of
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +68,8 @@ def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(d
         "sha256": hashlib.sha256((desk / "hot.jsonl").read_bytes()).hexdigest(),
     }  # fmt: skip
     assert set(found["files"]) == {"transcripts", "control"} and set(found["models"]) == {"target"}
+    weights = load_scorers([str(desk / "target")], "cpu")[0].module.state_dict()
+    assert found["models"]["target"]["weights"] == digest_of(weights)
     assert "a small bias toward the draft" in " ".join(found["not_tested"])
     lines = printed.out.splitlines()
     assert lines[0] == "**Audit of what the engine wrote: biased**" and len(lines) <= 20
@@ -77,74 +79,39 @@ def test_evidence_is_a_file_that_says_how_to_repeat_it_and_a_text_for_an_issue(d
     assert read_sealed(file) == found
 
 
-def test_evidence_knows_other_weights_and_what_was_not_tested(desk, capsys, tmp_path):
-    found = {}
-    for name in ("target", "large"):
-        file = tmp_path / f"{name}.json"
-        run(desk, capsys, "exact", "--target", str(desk / name), "--evidence", str(file))
-        found[name] = read_sealed(file)
-    assert found["target"]["models"]["target"]["weights"] != found["large"]["models"]["target"]["weights"]
-    unknown = found["target"]["not_tested"]
-    assert unknown[0].startswith("a bias below 0.0")
-    assert "whether it is the speculation: there is no control arm without it" in unknown
+def test_a_model_that_the_precision_cannot_hold_gives_no_verdict_and_another_precision_does(desk, capsys):
+    file = desk / "large.json"
+    options = ["--target", str(desk / "large"), "--evidence", str(file)]  # the last --target counts
+    code, printed = run(desk, capsys, "large", *options, "--dtype", "float16")
+    assert code == 5 and printed.out == "" and printed.err.count("\n") == 1 and not file.exists()
+    assert printed.err.startswith(f"no verdict: {desk}/large.jsonl, line ")
+    assert "the target in float16 gives NaN or infinite logits for" in printed.err
+    assert run(desk, capsys, "large", *options, "--dtype", "bfloat16")[0] == 0
+    found = read_sealed(file)
+    assert found["models"]["target"]["dtype"] == "bfloat16"
+    assert found["not_tested"][0].startswith("a bias below 0.0")
+    assert "whether it is the speculation: there is no control arm without it" in found["not_tested"]
 
 
-@pytest.mark.parametrize(("role", "name"), [("target", "large"), ("draft", "plain")])
-def test_a_model_that_the_precision_cannot_hold_gives_no_verdict(desk, capsys, role, name):
-    options = [str(desk / f"{name}.jsonl"), "--target", str(desk / "target"), "--device", "cpu"]
-    options += [f"--{role}", str(desk / "large")]  # the last --target counts
-    assert main([*options, "--dtype", "float16", "--evidence", "here.json"]) == 5
-    printed = capsys.readouterr()
-    assert printed.out == "" and printed.err.count("\n") == 1 and not Path("here.json").exists()
-    assert f"the {role} in float16 gives NaN or infinite logits for" in printed.err
-    assert printed.err.startswith(f"no verdict: {desk / name}.jsonl, line ")
-    assert main([*options, "--dtype", "bfloat16"]) == 0
+def test_a_pair_of_the_repository_brings_its_draft(desk, capsys, monkeypatch):
+    asked, pair = [], load_pair(str(desk / "target"), str(desk / "draft"))
+    monkeypatch.setattr(inputs, "pair_of", lambda *given: asked.append(given) or pair)
+    code, printed = run(desk, capsys, "exact", "--target", "embedded")
+    assert code == 0 and asked == [("embedded", None, "cpu", "float32")] and "overdraft" in printed.out
 
 
-def test_a_pair_of_the_repository_is_known_by_its_name(desk, capsys, monkeypatch):
-    """Its target, and its draft, whatever `_target_` makes them."""
-    from resispec import embedded
-    from resispec.models import load_pair
-
-    asked = []
-
-    def toy_pair(**options):
-        asked.append(options)
-        return load_pair(str(desk / "target"), str(desk / "draft"))
-
-    monkeypatch.setattr(embedded, "load_pair", toy_pair)
-    inputs._configured.cache_clear()
-    assert main([str(desk / "exact.jsonl"), "--target", "embedded", "--device", "cpu"]) == 0
-    inputs._configured.cache_clear()
-    assert asked == [{"target": "2m", "draft": "80k", "device": "cpu", "dtype": "float32"}]
-    assert "overdraft" in capsys.readouterr().out
-
-
-BAD = {
-    ("none.jsonl",): "transcripts none.jsonl are no file; give a .jsonl file",
-    ("ROWS", "--control", "ROWS"): "the control is the file of the transcripts",
-    ("ROWS", "--target", "./nowhere"): "model folder ./nowhere does not exist",
-    ("ROWS", "--device", "abacus"): "device 'abacus' cannot be used",
-    ("ROWS", "--dtype", "int3"): "unknown dtype 'int3'",
-    ("BAD",): "bad.jsonl, line 1: output_token_ids is empty",
-    ("ROWS", "--control", "BAD"): "bad.jsonl, line 1: output_token_ids",
-    ("WIDE",): "wide.jsonl, line 1: prompt_token_ids holds",
-    ("LONG",): "long.jsonl, line 1: 300 prompt and 1 output",
-}
-
-
-def test_what_is_wrong_is_one_line(desk, capsys):
-    rows = {
-        "bad": {"prompt_token_ids": [1], "output_token_ids": []},
-        "wide": {"prompt_token_ids": [64000], "output_token_ids": [1]},
-        "long": {"prompt_token_ids": [1] * 300, "output_token_ids": [1]},
-    }
-    for name, row in rows.items():
-        (desk / f"{name}.jsonl").write_text(json.dumps(row) + "\n")
-    names = {name.upper(): str(desk / f"{name}.jsonl") for name in rows} | {"ROWS": str(desk / "few.jsonl")}
-    for arguments, expected in BAD.items():
-        defaults = ["--target", str(desk / "target"), "--device", "cpu"]
-        assert main([*defaults, *(names.get(word, word) for word in arguments)]) == 1
-        printed = capsys.readouterr()
-        assert printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
-        assert printed.err.count("\n") == 1
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("none", [], "none.jsonl are no file; give a .jsonl file"),
+        ("few", ["--control", "few.jsonl"], "the control is the file of the transcripts"),
+        ("few", ["--target", "./nowhere"], "model folder ./nowhere does not exist"),
+        ("few", ["--device", "abacus"], "device 'abacus' cannot be used"),
+        ("few", ["--dtype", "int3"], "unknown dtype 'int3'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(desk, capsys, monkeypatch, name, options, expected):
+    monkeypatch.chdir(desk)
+    code, printed = run(desk, capsys, name, *options)
+    assert code == 1 and printed.out == "" and printed.err.startswith("error: ") and expected in printed.err
+    assert printed.err.count("\n") == 1

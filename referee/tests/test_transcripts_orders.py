@@ -7,18 +7,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import hot, target, write
+from toy_engine import target, write
 
 from referee.audit import Finding, audit_arms, measure, report_lines
-from referee.audit import audit_transcripts as audit
-from referee.transcripts import Transcript, line_of, read_transcripts
-from resispec.errors import InvalidInput
+from referee.transcripts import Transcript
 from resispec.sampling import FILTER_ORDERS, Warp
 
 SETTINGS = {"temperature": 0.6, "top_k": 20, "top_p": 0.8, "min_p": 0.15}
 """Laws differ between the orders at most tokens of the toy's law."""
-DISTINCT = ("transformers", "llama.cpp", "vllm", "sglang")
-"""The fifth order makes the laws of transformers'."""
 CUT = {"temperature": 0.7, "top_p": 0.9}
 
 
@@ -27,31 +23,13 @@ def drawing(**settings):
     return lambda logits, _: Warp(**settings).law(logits)
 
 
-@pytest.fixture(scope="module")
-def wrote():
-    """Rows that an engine of each order wrote, as long as no order is told."""
-    return {order: write(drawing(**SETTINGS, filter_order=order), **SETTINGS) for order in DISTINCT}
-
-
-@pytest.mark.parametrize("order", DISTINCT)
-def test_a_wrong_order_is_found_and_the_right_one_is_not_accused(wrote, order):
+@pytest.mark.parametrize("order", ["llama.cpp", "sglang"])
+def test_a_wrong_order_is_found_and_the_right_one_is_not_accused(order):
+    rows = write(drawing(**SETTINGS, filter_order=order), **SETTINGS)
     for told in FILTER_ORDERS:
-        rows = [replace(row, filter_order=told) for row in wrote[order]]
         is_right = Warp(**SETTINGS, filter_order=order).is_as_in(told)
-        report = audit_arms(measure(rows, target()))
+        report = audit_arms(measure([replace(row, filter_order=told) for row in rows], target()))
         assert report.finding is (Finding.NO_BIAS_SEEN if is_right else Finding.BIASED), (order, told)
-
-
-def test_the_name_of_an_engine_is_enough(wrote, tmp_path):
-    path = tmp_path / "rows.jsonl"
-    silent = {"filter_order": "transformers", "engine": "llama.cpp, assisted"}
-    lines = [line_of(replace(row, **silent)) for row in wrote["llama.cpp"]]
-    path.write_text("".join(line.replace('"filter_order":"transformers",', "") for line in lines))
-    rows = read_transcripts(path)
-    assert {row.filter_order for row in rows} == {"llama.cpp"}
-    assert audit(rows, target()).finding is Finding.NO_BIAS_SEEN
-    path.write_text("".join(lines))  # what a row says counts, whoever wrote it
-    assert audit(read_transcripts(path), target()).finding is Finding.BIASED
 
 
 def test_a_setting_names_the_order_where_it_matters():
@@ -61,9 +39,6 @@ def test_a_setting_names_the_order_where_it_matters():
     assert setting(**CUT, filter_order="vllm") == "T=0.7, top_p=0.9"
     assert setting(**CUT, filter_order="llama.cpp") == "T=0.7, top_p=0.9, in the order of llama.cpp"
     assert setting(top_k=5, temperature=0.5, filter_order="llama.cpp") == "T=0.5, top_k=5"
-    rows = write(rows=4, **CUT)
-    with pytest.raises(InvalidInput, match=r"settings T=0.7, top_p=0.9, in the order of llama.cpp and T=0.7"):
-        audit([replace(row, filter_order="llama.cpp", seed=1) for row in rows], target(), control=rows)
 
 
 def edged(shift: float):
@@ -100,12 +75,6 @@ def test_no_verdict_is_good_where_more_tokens_are_excused_than_the_bias_that_wou
         "of the tokens lie at the edge of a filter, where a total variation"
         in report.judgements[0].reasons[0]
     )
-
-
-def test_tokens_far_from_the_edge_are_accused():
-    report = audit_arms(measure(write(hot(0.7), **CUT), target()))
-    assert report.finding is Finding.BIASED
-    assert "which T=0.7, top_p=0.9 rules out" in report.judgements[0].reasons[0]
 
 
 def test_a_nucleus_that_is_a_little_larger_than_the_controls_is_a_difference():

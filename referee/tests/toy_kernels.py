@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from resispec.audit.row_checks import emitted
@@ -69,10 +68,6 @@ def of_the_best(p, q, share):
     return int(top.indices[pick(top.values, share)])
 
 
-def hot_bonus(temperature):
-    return ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / temperature), share))
-
-
 def same_seed(p, q, drafted, generator):
     """Every call starts its random numbers anew."""
     return EXACT(p, q, drafted, generator.manual_seed(1))
@@ -83,42 +78,20 @@ def greedy(p, q, drafted, generator):
     return EXACT(p, torch.zeros_like(q).scatter(1, drafted[:, None], 1.0), drafted, generator)
 
 
-def accept_one(*given):
-    """Emits what was drafted for one position."""
-    return given[2][0]
-
-
 def gumbel_draft(q, generator):
     """Draw a token by a race, and keep the noise of it."""
     noise = -torch.rand(q.shape, generator=generator, dtype=torch.float64).log()
     return int((noise / q).argmin()), noise
 
 
-def racing(reuses):
-    """Draws the residual by a race, with the noise that drafted (a bug) or with new noise."""
-
-    def kernel(p, q, drafted, generator, noise):
-        tokens = drafted.tolist()
-        for position, token in enumerate(tokens):
-            if torch.rand((), generator=generator) * q[position, token] >= p[position, token]:
-                law = (p[position] - q[position]).clamp_min(0)
-                used = noise[position] if reuses else gumbel_draft(q[position], generator)[1]
-                return [*tokens[:position], int((used / law).argmin())]
-        return [*tokens, EXACT.bonus(p, torch.rand((), generator=generator))]
-
-    return kernel
-
-
-def numpy_sampler(p, q, drafted, generator):
-    """The exact kernel on arrays."""
-    tokens: list[int] = []
-    for row, other, token in zip(p, q, drafted, strict=False):
-        if generator.random() * other[token] >= row[token]:
-            residual = np.maximum(row.astype(np.float64) - other, 0)
-            return [*tokens, generator.choice(len(row), p=residual / residual.sum())]
-        tokens.append(int(token))
-    last = p[-1].astype(np.float64)
-    return np.array([*tokens, generator.choice(len(last), p=last / last.sum())])
+def racing(p, q, drafted, generator, noise):
+    """Draws the residual by a race, with the noise that drafted."""
+    tokens = drafted.tolist()
+    for position, token in enumerate(tokens):
+        if torch.rand((), generator=generator) * q[position, token] >= p[position, token]:
+            law = (p[position] - q[position]).clamp_min(0)
+            return [*tokens[:position], int((noise[position] / law).argmin())]
+    return [*tokens, EXACT.bonus(p, torch.rand((), generator=generator))]
 
 
 def batched(wrong=""):
@@ -154,7 +127,6 @@ def siblings(believes):
 
 OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
 FAULTS = {
-    "always accepts": (ChainKernel(mass=lambda *_: 1), {}),
     "accepts a little more": (ChainKernel(mass=lambda p, at, token: 1.25 * p[at, token]), {"samples": 8000}),
     "residual not renormalised": (ChainKernel(residual=not_renormalised), {}),
     "residual is the target": (ChainKernel(residual=lambda p, q, share: pick(p, share)), {}),
@@ -162,15 +134,17 @@ FAULTS = {
         ChainKernel(residual=of_the_best),
         {"vocabularies": (32_000,), "samples": 6000},
     ),
-    "bonus at T = .7": (hot_bonus(0.7), {"samples": 8000, "vocabularies": (16,)}),
-    "bonus at T = .9, wide": (hot_bonus(0.9), {"samples": 8000, "vocabularies": (32_000,)}),
+    "bonus at T = .9, wide": (
+        ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / 0.9), share)),
+        {"samples": 8000, "vocabularies": (32_000,)},
+    ),
     "bonus from the row before": (ChainKernel(bonus=lambda p, share: pick(p[-2], share)), {}),
     "target one row off": (ChainKernel(mass=lambda p, at, token: p[at + 1, token]), {}),
     "the same seed every call": (same_seed, {}),
     "the accept test's number again": (ChainKernel(reuses="in the draw"), {}),
     "one number for all positions": (ChainKernel(reuses="in the next test"), {}),
     "the draft's noise again": (
-        racing(reuses=True),
+        racing,
         {"draft": gumbel_draft, "samples": 12_000, "vocabularies": (16,)},
     ),
     "rows of another sequence": (batched("rows"), {"batch": 64}),

@@ -11,7 +11,9 @@ import random
 import threading
 import time
 from contextlib import suppress
+from functools import reduce
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +52,8 @@ class ToyServer:
     """Use it as a context. It takes requests in the format of one engine.
 
     posts: the bodies of all requests. faults: number of a request -> what goes wrong with it, a fault of
-    `_Handler`. alter: changes an answer before it is sent. gathering: holds answers back until so many
-    requests have come. is_dead: drops every connection.
+    `_Handler`. changes: values of every answer, by their keys. gathering: holds answers back until so many
+    requests have come.
     """
 
     def __init__(self, engine: str, has_seeds: bool = False) -> None:
@@ -59,9 +61,8 @@ class ToyServer:
         self.posts: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.faults: dict[int, str] = {}
-        self.alter: Any = None
+        self.changes: dict[tuple[str | int, ...], Any] = {}
         self.gathering = threading.Barrier(1)
-        self.is_dead, self.dies_after = False, None
         self.lock = threading.Lock()
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
         self._http.toy = self  # type: ignore[attr-defined]
@@ -94,46 +95,40 @@ class ToyServer:
         most = next(asked[name] for name in ("max_tokens", "max_new_tokens", "n_predict") if name in asked)
         seed = asked.get("seed", asked.get("sampling_seed", random.getrandbits(32)))
         tokens = continuation(prompt, most, seed)
-        return ANSWERS[self.engine](body, prompt, tokens, EOS in tokens)
-
-
-def _vllm(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    ids = {"token_ids": tokens, "prompt_token_ids": prompt} if body.get("return_token_ids") else {}
-    choice = {"index": 0, "text": "some text", "finish_reason": "stop" if is_end else "length", **ids}
-    metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
-    return {"choices": [choice], "metrics": {"speculative_decoding": metrics}}
-
-
-def _sglang(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    about = {
-        "finish_reason": {"type": "stop", "matched": EOS} if is_end else {"type": "length"},
-        "prompt_tokens": len(prompt),
-        "spec_num_proposed_drafts": 215,
-        "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
-    }
-    return {"text": "some text", "output_ids": tokens, "meta_info": about}
-
-
-def _llama_cpp(body: dict[str, Any], prompt: list[int], tokens: list[int], is_end: bool) -> dict[str, Any]:
-    names = ("temperature", "top_k", "top_p", "min_p", "seed", "samplers", "mirostat")
-    settings = {name: body[name] for name in names} | {"grammar": ""}
-    settings["temperature"] *= 1 - 2e-8  # single precision, as llama.cpp repeats it
-    return {
-        "content": "some text",
-        "tokens": tokens if body.get("return_tokens") else [],
-        "tokens_evaluated": len(prompt),
-        "stop_type": "eos" if is_end else "limit",
-        "truncated": False,
-        "generation_settings": settings,
-        "timings": {"draft_n": 40, "draft_n_accepted": 30},
-    }
-
-
-ANSWERS = {"vllm": _vllm, "sglang": _sglang, "llama_cpp": _llama_cpp}
+        reason, stop_type = ("stop", "eos") if EOS in tokens else ("length", "limit")
+        applied = {name: asked.get(name) for name in ("top_k", "top_p", "min_p", "samplers", "mirostat")}
+        metrics = {"acceptance_histogram": [39, 1, 0, 3], "num_draft_tokens": 129, "num_spec_tokens": 3}
+        content: dict[str, Any] = {
+            "vllm": {
+                "choices": [{"finish_reason": reason, "token_ids": tokens, "prompt_token_ids": prompt}],
+                "metrics": {"speculative_decoding": metrics},
+            },
+            "sglang": {
+                "output_ids": tokens,
+                "meta_info": {
+                    "finish_reason": {"type": reason},
+                    "prompt_tokens": len(prompt),
+                    "spec_num_proposed_drafts": 215,
+                    "spec_correct_drafts_histogram": [11, 14, 11, 4, 0, 3],
+                },
+            },
+            "llama_cpp": {
+                "tokens": tokens,
+                "tokens_evaluated": len(prompt),
+                "stop_type": stop_type,
+                "truncated": False,
+                # single precision, as llama.cpp repeats it
+                "generation_settings": applied | {"temperature": asked["temperature"] * (1 - 2e-8)},
+                "timings": {"draft_n": 40, "draft_n_accepted": 30},
+            },
+        }[self.engine]
+        for (*keys, last), value in self.changes.items():
+            reduce(getitem, keys, content)[last] = value
+        return content
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON), "text".
+    """Faults: a status, "drop" (the connection ends without an answer), "cut" (half of the JSON).
 
     And those of HOSTILE.
     """
@@ -152,24 +147,18 @@ class _Handler(BaseHTTPRequestHandler):
             number = len(toy.posts)
             toy.posts.append(body)
             toy.keys.append(self.headers.get("Authorization"))
-            toy.is_dead = toy.is_dead or number == toy.dies_after
         toy.gathering.wait(timeout=20)
-        fault = "drop" if toy.is_dead else toy.faults.get(number)
+        fault = toy.faults.get(number)
         if self.path != POSTED[toy.engine]:
             self._send(404, '{"detail": "Not Found"}')
         elif fault == "drop":
             self.close_connection = True
         elif fault in HOSTILE:
             self._go_on(*HOSTILE[fault])
-        elif fault == "text":
-            self._send(200, "<html>a login page</html>")
         elif fault is not None and fault.isdecimal():
             self._send(int(fault), f'{{"error": {{"message": "{ESCAPES}so said the server"}}}}')
         else:
-            content = toy.answer(body)
-            if toy.alter is not None:
-                toy.alter(content)
-            text = json.dumps(content)
+            text = json.dumps(toy.answer(body))
             self._send(200, text[: len(text) // 2] if fault == "cut" else text)
 
     def _go_on(self, beginning: bytes, piece: bytes, pause_s: float) -> None:
@@ -193,12 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 PROMPTS = [(5, 6, 7 + index) for index in range(8)]
 SETTINGS = Sampling(temperature=0.7, top_k=5, min_p=0.01, max_new_tokens=6)
-QUICK = {"tries": 3, "first_wait_s": 0.01, "timeout_s": 60}
 ENGINES = sorted(POSTED)
 
 
-def connected(toy, **options):
-    return FORMATS[toy.engine](Server(toy.url, **QUICK, **options))
+def connected(toy, spoken=None):
+    return FORMATS[spoken or toy.engine](Server(toy.url, tries=3, first_wait_s=0.01, timeout_s=60))
 
 
 def write(toy, path: Path, prompts=PROMPTS, settings=SETTINGS, **options):

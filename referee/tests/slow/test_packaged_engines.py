@@ -76,12 +76,7 @@ def test_every_mode_is_exact_but_openvino_with_a_draft_model(engine, mode, pair,
             assert max(abs(statistics["surprisal"].z) for statistics in groups) > 8
 
 
-def test_settings_and_seeds_are_applied(engine, pair, folder, tmp_path):
-    settings = Sampling(temperature=0.7, top_k=5, max_new_tokens=30)
-    rows = write_transcripts(engine(), PROMPTS, settings, tmp_path / "rows.jsonl")
-    assert audit_transcripts(rows, pair_scorers(pair)[0]).finding is Finding.NO_BIAS_SEEN
-    other = load_pair(str(folder / "draft"), None)
-    assert audit_transcripts(rows, pair_scorers(other)[0]).finding is Finding.BIASED
+def test_seeds_are_applied(engine):
     plain = engine()
     first = plain.answer((1, 2), SAMPLED, seed=3)
     assert plain.answer((1, 2), SAMPLED, seed=3) == first
@@ -90,7 +85,7 @@ def test_settings_and_seeds_are_applied(engine, pair, folder, tmp_path):
 
 OWN_FILTERS = {
     "llama_cpp": {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "filter_order": "llama.cpp"},
-    "openvino_genai": {"top_p": 0.7, "min_p": 0.3, "filter_order": "openvino"},
+    "openvino_genai": {"top_k": 3, "top_p": 0.7, "min_p": 0.3, "filter_order": "openvino"},
 }
 """llama.cpp's defaults, and filters whose order matters in OpenVINO GenAI."""
 OTHER_ORDERS = {"llama_cpp": "transformers", "openvino_genai": "vllm"}
@@ -128,11 +123,9 @@ def test_greedy_decoding_is_that_of_the_model(engine, pair):
         assert tokens == reference.answer(PROMPTS[0], settings, 0).tokens[: len(tokens)]
 
 
-def test_requests_that_the_engine_cannot_answer_are_refused(engine, pair):
+def test_requests_that_the_engine_cannot_answer_are_refused(engine):
     with pytest.raises(InvalidInput, match="unknown mode 'beam'; allowed: plain, assisted, prompt_lookup"):
         engine("beam")
-    with pytest.raises(InvalidInput, match="a draft model is needed"):
-        engine("assisted", replace(pair, draft=None))
     with pytest.raises(InvalidInput, match="presence_penalty is 1.0"):
         engine().check(Sampling(presence_penalty=1.0))
     if engine.package == "openvino_genai":

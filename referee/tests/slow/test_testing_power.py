@@ -1,21 +1,38 @@
-"""Tests of `assert_exact_sampler` itself: its negative control, its false alarms, what it can see."""
+"""Planted faults that `assert_exact_sampler` finds, its negative control, its false alarms and its power."""
 
 import math
+import re
 
 import pytest
 import torch
+from toy_kernels import FAULTS, QUICK
 
-from referee.testing.counts import (
-    Cells,
-    by_place,
-    count_tests,
-    counted,
-    places,
-    smallest_bias,
-    token_cells,
-)
+from referee.testing import assert_exact_sampler
+from referee.testing.counts import Cells, count_tests, counted, smallest_bias, token_cells
 from referee.testing.samplers import SamplerOptions, _emitted_blindly, _share_for, _stages_of
-from referee.testing.stage import PlacedTokens
+
+ORDERS = {
+    "residual cut, wide": "places, by falling p",
+    "bonus at T = .9, wide": "mean place, at the last position by falling p",
+    "the draft's noise again": "places, by falling p / q",
+    "the accept test's number again": "places, by token",
+}
+"""Which order shows a fault."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault):
+    sampler, options = FAULTS[fault]
+    if fault in ORDERS:
+        options = {"vocabularies": (16,)} | options
+    with pytest.raises(AssertionError) as error:
+        assert_exact_sampler(sampler, seed=0, **(QUICK | options))
+    first, *lines = str(error.value).splitlines()
+    assert "is biased; p is allowed down to 1e-06" in first and lines[-1].startswith("  again: seed=0, ")
+    assert f"    {ORDERS.get(fault, '')}" in lines[1] and "chi-square" in lines[1]
+    assert re.search(
+        r"worst cell: .*: (expected \d+\.\d, found \d+, [+-]\d+\.\d standard errors|impossible, )", lines[2]
+    )
 
 
 def stage_of(vocab, seed, *given, **options):
@@ -82,27 +99,3 @@ def test_rare_cells_are_counted_together_and_nothing_is_lost():
     assert test.chi_square.value == pytest.approx(2 * (30 + 2.5 + 122.5), rel=1e-5)
     assert test.chi_square.degrees == 4 and test.chi_square.n == 400
     assert test.worst == "None: expected 40.0, found 110, +12.4 standard errors"  # 70 / sqrt(40 * 0.8)
-
-
-def test_places_by_hand():
-    """200 places at .6: 20 above the mean of their sum, whose variance is 200 / 12."""
-    counts, mean = by_place(torch.full((200,), 0.6, dtype=torch.float64), "by p")
-    assert mean.chi_square.value == pytest.approx(24) and mean.chi_square.degrees == 1
-    assert counts.chi_square.degrees == 7 and counts.chi_square.value == pytest.approx(1400)
-    assert counts.worst.startswith("from 4/8 to 5/8 of the target's mass, by p: expected 25.0, found 200, ")
-
-
-@pytest.mark.parametrize("vocab", [6, 16])
-def test_a_place_is_the_mass_before_a_token_and_a_random_part_of_its_own(vocab):
-    stage = stage_of(vocab, 0, dtype="float64")
-    previous, token = torch.arange(vocab), torch.arange(vocab).flip(0)
-    tokens = PlacedTokens(torch.ones_like(token), stage.rows(previous, token[:, None])[:, 0], token)
-    rows = stage.target[previous % len(stage.target)]
-    chance = rows.gather(1, token[:, None])
-    below = (rows.cumsum(1) - rows).gather(1, token[:, None])
-    above = torch.where(rows > chance, rows, 0.0).sum(1, keepdim=True)
-    for order, before in (("by token", below), ("by falling p", above)):
-        found = places(stage, tokens, order)[:, None]
-        is_sure = chance > 0  # ties, of tokens that cannot be emitted, may stand in any order
-        assert bool(((before - 1e-9 <= found) & (found <= before + chance + 1e-9))[is_sure].all())
-        assert len((found - before)[is_sure].unique()) > 3

@@ -1,11 +1,10 @@
 """The audit of transcripts over laws and seeds: exact engines, biases by what finds them, and its power."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
-from toy_engine import EOS, cut, draft, hot, own, plain, quantised, shared, target, toward_draft, write
+from toy_engine import EOS, draft, hot, target, toward_draft, write
 
 from referee.audit import Finding, audit_arms, measure
 from referee.audit import audit_transcripts as audit
@@ -21,36 +20,13 @@ def endless(logits, _):
     return logits.index_fill(1, torch.tensor([EOS]), -torch.inf).softmax(-1)
 
 
-def twice():
-    """Every random number is used at two steps in a row."""
-    kept = []
-
-    def numbers(shape, generator):
-        if kept:
-            return kept.pop()
-        kept.append(own(shape, generator))
-        return kept[0]
-
-    return numbers
-
-
-@pytest.mark.parametrize("seed", range(1, 3))
-def test_no_bias_is_seen_in_an_exact_engine_of_any_setting(seed):
-    for law, settings in ((plain, {}), (hot(0.7), {"temperature": 0.7}), (cut(9), {"top_k": 9})):
-        report = audit(write(law, seed, **settings), target(), draft())
-        assert report.finding is Finding.NO_BIAS_SEEN, report.judgements[0].reasons
-
-
 @pytest.mark.parametrize(
     ("options", "statistics"),
     [
-        ({"law": hot(1.2)}, {"surprisal", "pit"}),
-        ({"law": hot(0.8)}, {"surprisal", "pit"}),
         ({"law": hot(0.01)}, {"surprisal", "places"}),
         ({"law": toward_draft(0.1)}, {"overdraft", "log(q/p)"}),
         ({"law": repeats_less}, {"seen"}),
         ({"law": endless}, {"eos"}),
-        ({"uniforms": twice()}, {"seen"}),
     ],
 )
 def test_a_biased_engine_is_found_by(options, statistics):
@@ -90,21 +66,6 @@ def test_an_exact_engine_gives_chances_that_are_uniform_over_12_seeds():
             assert abs(sum(chance < level for chance in chances) / len(chances) - level) < error
 
 
-def test_a_row_may_stop_by_whatever_it_has_emitted():
-    """A stop string: here, two tokens above 40 in a row."""
-    stopped = []
-    for row in write(rows=150):
-        tokens = row.output_token_ids
-        end = next((at for at in range(1, len(tokens)) if min(tokens[at - 1 : at + 1]) > 40), len(tokens))
-        stopped.append(replace(row, output_token_ids=tokens[: end + 1], finish_reason="stop"))
-    assert audit(stopped, target()).finding is Finding.NO_BIAS_SEEN
-
-
-@pytest.mark.parametrize("seed", range(1, 6))
-def test_rows_with_one_seed_are_never_called_biased(seed):
-    assert audit(write(seed=seed, uniforms=shared), target()).finding is Finding.UNDECIDED
-
-
 def test_a_model_may_rule_tokens_out(monkeypatch):
     """The rows of a vocabulary that only pad it may have logits of -inf."""
     forward = target().module.forward
@@ -118,13 +79,8 @@ def test_a_model_may_rule_tokens_out(monkeypatch):
     assert audit(write(), target(), draft()).finding is Finding.NO_BIAS_SEEN
 
 
-def test_a_shift_to_the_draft_beside_another_precision_and_one_that_only_one_arm_shows():
-    engine = quantised(3)
-    control = write(seed=1, engine=engine)
-    report = audit(write(toward_draft(0.1), engine=engine), target(), draft(), control)
-    assert [judgement.finding for judgement in report.judgements] == [Finding.BIASED] * 3
-    assert "log(q/p)" in {reason.split()[0] for reason in report.judgements[0].reasons}
-    # Speculation that deviates by hardly more than is allowed, when the difference varies twice as much.
+def test_a_shift_that_only_the_target_shows_and_not_the_difference_is_undecided():
+    """Speculation that deviates by hardly more than is allowed, when the difference varies twice as much."""
     smallest = 0.95 * audit(write(), target(), draft()).judgements[0].smallest_bias["a shift to the draft"]
     report = audit(write(toward_draft(smallest)), target(), draft(), write(seed=2))
     assert [str(one.finding) for one in report.judgements] == ["no bias seen", "biased", "no bias seen"]
