@@ -3,64 +3,28 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
-from toy_cells import shown
 
 from analysis import labels, table, table1
 from analysis.artefact import paper
 from analysis.labels import Label
-from analysis.table import Audit, Gap, Notes, Number, Paper
+from analysis.table import Audit, Gap, Number
 from resispec.errors import InvalidInput
-
-
-def test_any_data_frame_is_a_table(tmp_path: Path) -> None:
-    """What the audit and the benches write."""
-    frame = pd.DataFrame(
-        {"verifier": ["a|b", "c"], "error": [1e-16, np.nan], "tokens": [3, 4], "ms": [1.234, 2]}
-    )
-    made = table.plain("bench", frame, "What it costs.", ["A note."], specs={"error": ".1e"})
-    assert shown(made).values.tolist() == [["a|b", "1.0e-16", "3", "1.23"], ["c", "–", "4", "2.00"]]
-    assert made.num_keys == 1 and made.frame is frame
-    table.write(made, tmp_path / "new", suffixes=("csv", "md"))
-    assert (tmp_path / "new" / "bench.md").read_text() == (
-        "**What it costs.**\n\n"
-        "| verifier   |   error |   tokens |   ms |\n"
-        "|:-----------|--------:|---------:|-----:|\n"
-        "| a\\|b       | 1.0e-16 |        3 | 1.23 |\n"
-        "| c          |       – |        4 | 2.00 |\n\n"
-        "A note.\n"
-    )
 
 
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
-        (Number(2.511, 2.43, 2.599), "2.51 [2.43, 2.60]"),
-        (Number(0.82, spec=".0%"), "82%"),
         (Number(-0.001), "0.00"),
         (Number(-1.0), "-1.00"),
-        (Number(math.nan), "–"),
-        (Paper(1.59, 1.69), "1.59–1.69"),
-        (Paper(1.68, 1.68), "1.68"),
-        (Paper(math.nan, math.nan), "–"),
         (Audit("biased", (9.71, math.nan), 1536), "biased (z 9.7; 1,536 tokens)"),
-        (Audit("audit failed"), "audit failed"),
-        (Audit(), "–"),
-        (Gap("missing"), "missing"),
         (Gap("failed", "x" * 200), "failed: " + "x" * 51 + "…"),
     ],
 )
 def test_cells_as_printed(cell: table.Cell, text: str) -> None:
     assert str(cell) == text
-
-
-def test_notes_are_printed_in_order() -> None:
-    notes = Notes(("first", {"A": "one", "B": "two"}), gaps="Incomplete.", stale=("last",))
-    assert list(notes) == ["first", "A: one. B: two.", "Incomplete.", "last"]
 
 
 def test_special_characters_are_escaped() -> None:
@@ -108,9 +72,6 @@ def test_numbers_of_the_paper_are_the_papers() -> None:
     row = frame[(frame.temperature == 1.0) & (frame.dataset == "cnn_dm")].iloc[0]
     lengths = (row.resispec_accepted_length, row.specinfer_accepted_length, row.accepted_length_gain)
     assert lengths == (4.68, 2.51, 1.86)
-    for columns, stem, message in (
-        (("nothing",), "table1", "lack columns.*nothing"),
-        ((), "table99", "missing"),
-    ):
+    for columns, stem, message in ((("nothing",), "table1", "lack columns.*nothing"), ((), "t99", "missing")):
         with pytest.raises(InvalidInput, match=message):
             paper(stem, columns)
