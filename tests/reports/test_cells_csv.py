@@ -22,29 +22,13 @@ from toy_cells import (
 )
 
 from analysis import categories
-from analysis.cells import FIRST, LAST, main
+from analysis.cells import main
 
 
 def read(results: Path, *artefacts: str) -> pd.DataFrame:
     """The file that the command writes."""
     assert main(["--results", str(results), *artefacts]) == 0
     return pd.read_csv(results / "embedded" / "results.csv", keep_default_na=False, na_values=[""])
-
-
-def test_every_sweep_has_its_rows_and_its_labels(tmp_path: Path) -> None:
-    """Sweeps of one's own as well; what one of them varies is empty in the rows of others."""
-    cells = save_methods(tmp_path)
-    write_plan(tmp_path, "table1", cells)
-    seeds = [cell.labelled(seed=7) for cell in cells[1:2]]
-    write_plan(tmp_path, "sweep", cells[1:2], part="1a2b3c4d", command="python -m experiments.run tree=chain")
-    write_plan(tmp_path, "sweep", seeds, part="5e6f7a8b", command="python -m experiments.run seed=7")
-    frame = read(tmp_path)
-    assert list(frame)[: len(FIRST + LAST) + 1] == [*FIRST, "seed", *LAST]
-    assert frame.artefact.tolist() == ["sweep", "sweep", "table1", "table1", "table1"]
-    assert frame.part.fillna("").tolist() == ["1a2b3c4d", "5e6f7a8b", "", "", ""]
-    assert frame.command[1].endswith("seed=7") and frame.seed.fillna(0).tolist() == [0, 7, 0, 0, 0]
-    assert frame.accepted_length[1] == pytest.approx(13 / 7)  # of the same cell as in table1
-    assert set(read(tmp_path, "sweep").artefact) == {"sweep"}
 
 
 def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path: Path) -> None:
@@ -61,6 +45,7 @@ def test_parts_with_the_same_labels_are_not_mixed_up(tmp_path: Path) -> None:
     assert (first["num_prompts"], second["num_prompts"]) == (2, 4)
     assert alone["is_audit"] and alone["verdict"] == "no bias seen" and pd.isna(alone["tokens_per_s"])
     assert other["task"] == "Decay" and other["status"] == "done" and pd.isna(other["accepted_length"])
+    assert set(read(tmp_path, "figure1").artefact) == {"figure1"}
 
 
 def test_what_is_wrong_is_one_line_and_the_file_stays(

