@@ -108,7 +108,6 @@ def test_the_prefix_nearest_to_the_medians_is_typical_and_of_equals_the_first() 
     })  # fmt: skip
     # medians .45, .5, 5.1: both prefixes of the second prompt are .112 away
     assert typical(frame, ("one", "two")) == typical(frame.iloc[::-1], ("one", "two")) == (1, 0)
-    assert typical(pd.DataFrame({"num_prefixes": [3], "one": [[[9.0], [2.0], [0.0]]]}), ("one",)) == (0, 1)
 
 
 def test_the_picture_of_residuals_says_its_numbers_in_words(made: Callable[..., Artefact]) -> None:

@@ -116,13 +116,6 @@ def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[Toy
             read(tmp_path, cells)
 
 
-def test_rows_of_an_unfinished_cell_are_not_used(tmp_path: Path) -> None:
-    for state in ("interrupted", "failed"):
-        cell = save(make_cell(tmp_path, "standard"), rows_of(STANDARD), state)
-        results = read(tmp_path, [cell])
-        assert results.cells.status.tolist() == [state] and results.rows == {}
-
-
 def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
     results = read(tmp_path, [])
     assert results.cells.empty and measure(results).empty

@@ -336,16 +336,15 @@ def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
 
 
 def test_audits_in_words() -> None:
-    columns = tuple(
-        Column(key, key, kind) for key, kind in (("T", "key"), ("M", "key"), ("verdict", "audit"))
-    )
-    lines = (
-        (Key(1.0, "1"), Key("a", "A"), Audit("no bias seen", (0.0, -0.04), 1200)),
-        (Key(1.0, "1"), Key("b", "B"), Audit("biased", (5.0, 9.7), 1536)),
-        (Key(1.0, "1"), Key("c", "C"), Audit("undecided", (1.0, float("nan")), 10)),
-        (Key(1.0, "1"), Key("d", "–"), Audit("audit failed")),
-        (Key(1.0, "1"), Key("e", "E"), Audit()),
-    )
+    columns = (Column("T", "T", "key"), Column("M", "M", "key"), Column("verdict", "Audit", "audit"))
+    found = {
+        "A": Audit("no bias seen", (0.0, -0.04), 1200),
+        "B": Audit("biased", (5.0, 9.7), 1536),
+        "C": Audit("undecided", (1.0, float("nan")), 10),
+        "–": Audit("audit failed"),
+        "E": Audit(),
+    }
+    lines = tuple((Key(1.0, "1"), Key(name, name), audit) for name, audit in found.items())
     variation = (Column("verifier", "Verifier", "key"), *(Column(name, name, "number") for name in VARIATION))
     laws = [(Key(z, name), Number(0.8, 0.7, 0.9, ".3f"), Number(z)) for name, z in (("a", 9.0), ("b", 1.0))]
     page = shown(Table("toy", columns, lines, ""), Table("laws", variation, tuple(laws), ""))

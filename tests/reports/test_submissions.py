@@ -63,17 +63,6 @@ def planned_anew(content: dict[str, Any]) -> None:
     content["artefacts"][0]["plan_sha256"] = plan_hash(cells)
 
 
-def test_a_submission_holds_numbers_audits_and_where_they_are_from(content):
-    baseline, standard, biased = rows(content)
-    length = standard["numbers"]["accepted_length"]
-    assert length["value"] == pytest.approx(13 / 7) and length["lower"] < 13 / 7 < length["upper"]
-    assert baseline["audit"] is None and baseline["labels"]["verifier"] == ""
-    assert (standard["audit"]["verdict"], biased["audit"]["verdict"]) == ("no bias seen", "biased")
-    assert standard["audit"]["cell_id"] != standard["cell_id"] and standard["num_prompts"] == 10
-    assert content["provenance"]["device"] == "test CPU"
-    assert content["provenance"]["commit"] == "abc1234567890 (changed)"
-
-
 def of_row(place: int, **changed: Any) -> Change:
     """A change of a row: values that are replaced, and values within its dictionaries."""
 
