@@ -117,10 +117,8 @@ def test_the_picture_of_residuals_says_its_numbers_in_words(made: Callable[..., 
         *("after 1 rejection (20 % of drafts)", "after 2 rejections (10 % of drafts)"),
         *("overlap of target and draft: 40 %", "overlap with the draft: 10 %"),
         *("The next token after “text 2 0”", "60 % here", "25 % too much", "25 % too little", "␣$x⏎"),
-        *(
-            "failed: out of memory: 50 % of #1 & more than $2_000 {a} <b…",
-            "standard: " + TEXTS["rules"]["standard"],
-        ),
+        "failed: out of memory: 50 % of #1 & more than $2_000 {a} <b…",
+        "standard: " + TEXTS["rules"]["standard"],
     } <= set(texts(figure))
     [models], *strips = [part.axes for part in figure.subfigs]
     drawn = [[[bar.get_height() for bar in axes.containers[0]] for axes in strip] for strip in strips[:2]]

@@ -173,6 +173,7 @@ def test_an_artefact_takes_its_own_plans_only(tmp_path: Path, cells: list[ToyCel
     [
         *("", "[]", b"\xff\xfe", {"artefact": "table2"}, {"sources": 1}, {"sha256": "0" * 64}),
         *({"cells": [entry]} for entry in ({}, {"cell_id": "a", "labels": {}})),
+        {"cells": [{"cell_id": "a", "labels": LABELS | {"tree": {"name": "chain"}}}]},
         *({"cells": [{"cell_id": name, "labels": LABELS}]} for name in (None, "", "../a")),
     ],
 )
