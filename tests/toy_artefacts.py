@@ -127,8 +127,8 @@ def table6(root: Path) -> None:
             cell = make_cell(root, name, dataset, pair=pair)
             cells.append(save(cell, decoded(name, shift=shift)))
     cells += [make_audit(cells[0], 600, 0.0), make_audit(cells[3], 600, 0.2)]
-    cells += [save(make_cell(root, name, "cnn_dm", pair="sheared_2.7b__tiny_vicuna_1b"), None, "failed")
-              for name in ("standard", "resispec")]  # fmt: skip
+    failed = {"dataset": "cnn_dm", "pair": "sheared_2.7b__tiny_vicuna_1b"}
+    cells += [save(make_cell(root, name, **failed), None, "failed") for name in ("standard", "resispec")]
     write_plan(root, "table6", cells)
 
 
@@ -184,13 +184,8 @@ def figure2(root: Path) -> None:
 def profiled(scale: float, split: bool) -> list[dict[str, Any]]:
     """Rows of profiled prompts; the standard rule's shaping is not split."""
     seconds = {"profiled": 0.02, "draft": 0.006, "target": 0.008, "verify": 0.005, "shaping": 0.001 * scale}
-    seconds |= dict(
-        zip(
-            ("budget", "redistribution", "proxy"),
-            (0.0002, 0.0005, 0.0002) if split else (0.0,) * 3,
-            strict=True,
-        )
-    )
+    parts = {"budget": 0.0002, "redistribution": 0.0005, "proxy": 0.0002}
+    seconds |= {name: value * split for name, value in parts.items()}
     rows = []
     for index in range(3):
         steps = 2 + index

@@ -19,7 +19,6 @@ AUTOREGRESSIVE = [(1.0, [4]), (1.0, [8])]  # 4 + 8 = 12 tokens in 12 steps: 1.00
 STANDARD = [(0.5, [1, 2]), (1.0, [2, 0, 2])]  # 5 in 3 steps + 8 in 4: 13/7 = 1.857; in 1.5 s: 8.667
 RESISPEC = [(0.25, [0, 0, 2]), (0.5, [1, 0, 3])]  # 6 in 2 steps + 10 in 4: 16/6 = 2.667; in 0.75 s: 21.333
 METHODS = {"autoregressive": AUTOREGRESSIVE, "standard": STANDARD, "resispec": RESISPEC}
-DATASETS = ("embedded_code", "embedded_reference")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -18,7 +17,7 @@ from analysis import table1
 from analysis.artefact import Artefact
 from analysis.page import documentation, sections, steps
 from analysis.page.__main__ import main, write
-from analysis.page.render import VARIATION, Entry, arranged, entry, folded, heights, render
+from analysis.page.render import VARIATION, Entry, entry, folded, heights, render
 from analysis.page.sections import Section
 from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table, Text
 
@@ -73,6 +72,8 @@ def test_every_number_is_that_of_its_table(page: Element, results: Path) -> None
                 assert texts == [sorted(map(str, row)) for row in table.rows], table.stem
             else:  # like the frontier's shapes, of which there are none
                 assert page.find(f".//table[@id='data-{table.stem}']") is None
+    headers = [one for one in rows(page, "table1")[0] if "paper" not in one]  # the files have another order
+    assert headers[:6] == ["Data set", "Method", "Audit", "Accepted length", "Gain", "Speedup"]
 
 
 def test_cells_are_shown_by_what_they_are() -> None:
@@ -90,37 +91,13 @@ def test_cells_are_shown_by_what_they_are() -> None:
     assert {cell: entry(cell) for cell in cells} == cells
 
 
-def test_a_table_begins_with_keys_audits_lengths_and_gains() -> None:
-    columns = (
-        Column("method", "Method", "key"),
-        Column("tokens_per_s", "Tokens/s", "number"),
-        Column("accepted_length_gain", "Gain", "number"),
-        Column("accepted_length_gain", "(paper)", "paper"),
-        Column("accepted_length", "Accepted length", "number"),
-        Column("audit", "Audit", "audit"),
-    )
-    row = (
-        Key("a", "A"),
-        Number(9.0),
-        Number(1.4),
-        Paper(1.5, 1.5),
-        Number(3.0),
-        Audit("biased", (9.0,), 1000),
-    )
-    table = arranged(Table("toy", columns, (row,), "Caption"))
-    headers = ["Method", "Audit", "Accepted length", "Gain", "(paper)", "Tokens/s"]
-    assert [column.header for column in table.columns] == headers
-    assert table.rows == ((row[0], row[5], row[4], row[2], row[3], row[1]),)
-
-
 NUMBER, INTERVAL, AUDIT = Number(1.0), Number(1.0, 0.9, 1.1), Audit("biased", (9.0, 9.0), 10)
 
 
 @pytest.mark.parametrize(
     ("columns", "row", "words", "places"),
     [
-        ([("a", "key"), ("b", "number")], (Key(1, "1"), NUMBER), "", set()),
-        ([("a", "key"), ("b", "number")], (Key(1, "1"), INTERVAL), "intervals", set()),
+        ([("b", "number")], (INTERVAL,), "intervals", set()),
         (
             [("b", "number"), ("b", "paper"), ("c", "audit")],
             (INTERVAL, Paper(1.0, 1.0), AUDIT),
@@ -194,24 +171,17 @@ def test_the_page_needs_nothing_beside_it_and_is_a_document(page: Element, sourc
     links = [one.get("href") for one in page.iter("a")]
     ids = [name for one in page.iter() if (name := one.get("id"))]
     assert [link for link in links if not link.startswith("#")] == ["table1.csv"]
-    assert {link[1:] for link in links if link.startswith("#")} <= set(ids)
-    assert [name for name, count in Counter(ids).items() if count > 1] == []
+    assert {link[1:] for link in links if link.startswith("#")} <= set(ids) and len({*ids}) == len(ids)
     headings = [int(one.tag[1]) for one in page.iter() if re.fullmatch("h[1-6]", one.tag)]
     assert headings[0] == 1 and headings.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(headings, headings[1:], strict=False))
     for table in page.iterfind(".//table[@id]"):
         head, *body = table.iter("tr")
-        assert text(table.find("caption")) and {(cell.tag, cell.get("scope")) for cell in head} == {
-            ("th", "col")
-        }
+        assert text(table.find("caption")) and all(cell.get("scope") == "col" for cell in head)
         assert all(row.find("th[@scope='row']") is not None for row in body), table.get("id")
     figure1, frontier = (one.get("alt") for one in page.iter("img"))
     assert "Panels: Python code, T = 0.4. Across: sibling" in figure1
     assert "Shown: standard; ceiling" in figure1 and "Accepted length of exact verification" in frontier
-    classes = {
-        name for one in page.iterfind(".//dl[@class='facts']/div") for name in one.get("class").split()
-    }
-    assert classes == {"fact", "no-bias-seen", "biased"} and ".badge.no-bias-seen {" in source
 
 
 def test_the_same_cells_give_the_same_page_and_other_csvs_are_told_apart(results: Path, source: str) -> None:
@@ -228,9 +198,7 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--results", str(tmp_path), "--profile", "mine"]) == 1
-    allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
-    assert capsys.readouterr().err == f"report: unknown profile 'mine'; allowed: {allowed}\n"
-    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().err.startswith("report: unknown profile 'mine'; allowed: embedded, ")
     assert main(["--results", str(tmp_path / "absent")]) == 1
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith(f"report: there is no folder {tmp_path}/absent; allowed")
@@ -248,6 +216,8 @@ def test_what_keeps_the_page_from_being_written_is_one_line(
 def test_the_verdict_follows_from_the_rows(page: Element) -> None:
     found, verdict = facts(page), section(page, "verdict")
     assert "ResiSpec is not lossless" in text(page.find(".//p[@class='headline biased']"))
+    classes = {one.get("class").strip() for one in page.iterfind(".//dl[@class='facts']/div")}
+    assert classes == {"fact", "fact biased", "fact no-bias-seen"}
     assert {label: value for label, (value, _) in found.items()} == {
         "ResiSpec's rows that audit as biased": "1 of 1",
         "ResiSpec's accepted length over SpecInfer's": "1.44×",  # (16/6) / (13/7)
@@ -349,13 +319,6 @@ def test_the_papers_numbers_stand_beside_the_range_of_ours(page: Element) -> Non
     assert row["Audit"] == "biased (1 of 2 rows)"
     assert found["Table 5", "standard", "Expected accepted length"]["Here"] == "1.50–3.50"
     assert found["Table 4", "SpecInfer + ResiSpec", "D_KL as published"]["Here"] == "3.0e-07"
-    asked = {"verifier": "standard", "quantity": "speedup"}
-    several = [
-        asked | {"paper_low": low, "paper_high": low + 1, "value": value}
-        for low, value in ((1, 1.5), (3, None))
-    ]
-    [row] = rows(shown(Table("table2", (), (), "", pd.DataFrame(several))), "overview")
-    assert (row["Paper"], row["Here"], row["Measured"]) == ("1.00–4.00", "1.50", "1 of 2")
 
 
 def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
@@ -373,16 +336,15 @@ def test_steps_are_those_counted_by_hand(tmp_path: Path) -> None:
 
 
 def test_audits_in_words() -> None:
-    columns = tuple(
-        Column(key, key, kind) for key, kind in (("T", "key"), ("M", "key"), ("verdict", "audit"))
-    )
-    lines = (
-        (Key(1.0, "1"), Key("a", "A"), Audit("no bias seen", (0.0, -0.04), 1200)),
-        (Key(1.0, "1"), Key("b", "B"), Audit("biased", (5.0, 9.7), 1536)),
-        (Key(1.0, "1"), Key("c", "C"), Audit("undecided", (1.0, float("nan")), 10)),
-        (Key(1.0, "1"), Key("d", "–"), Audit("audit failed")),
-        (Key(1.0, "1"), Key("e", "E"), Audit()),
-    )
+    columns = (Column("T", "T", "key"), Column("M", "M", "key"), Column("verdict", "Audit", "audit"))
+    found = {
+        "A": Audit("no bias seen", (0.0, -0.04), 1200),
+        "B": Audit("biased", (5.0, 9.7), 1536),
+        "C": Audit("undecided", (1.0, float("nan")), 10),
+        "–": Audit("audit failed"),
+        "E": Audit(),
+    }
+    lines = tuple((Key(1.0, "1"), Key(name, name), audit) for name, audit in found.items())
     variation = (Column("verifier", "Verifier", "key"), *(Column(name, name, "number") for name in VARIATION))
     laws = [(Key(z, name), Number(0.8, 0.7, 0.9, ".3f"), Number(z)) for name, z in (("a", 9.0), ("b", 1.0))]
     page = shown(Table("toy", columns, lines, ""), Table("laws", variation, tuple(laws), ""))

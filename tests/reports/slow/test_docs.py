@@ -63,23 +63,6 @@ def test_every_command_that_is_shown_composes(module, line, tmp_path, monkeypatc
             assert checked(OmegaConf.to_container(config, resolve=True)).steps > 0
 
 
-def test_what_must_be_shown_is():
-    page = ROOT / "docs" / "running.md"
-    shown = " ".join(commands(page))
-    for word in ("experiment=table1", "experiment=frontier", "launcher=submitit_slurm", "dataset=jsonl"):
-        assert word in shown, word
-    for word in ("--help", "--cfg job --resolve", "-sc install=bash"):
-        assert word in TEXTS[page], word
-    for word in (
-        "`make reproduce-table1",
-        "`make test-all`",
-        "`make reproduce`",
-        "`make status`",
-        "`pip install .`",
-    ):
-        assert word in TEXTS[INDEX], word
-
-
 def exists(name: str) -> bool:
     """Whether a dotted name is a module, or something in one."""
     module, _, attribute = name.rpartition(".")

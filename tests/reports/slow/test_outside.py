@@ -26,11 +26,8 @@ def test_every_such_file_is_linted():
 
 def test_the_workflow_runs_what_every_change_passes_from_the_oldest_python_on():
     job = read(".github/workflows/ci.yml")["jobs"]["ci"]
-    pythons = job["strategy"]["matrix"]["python"]
-    assert pythons == ["3.11", "3.12", "3.13"] and PROJECT["requires-python"] == f">={pythons[0]}"
-    *_, tests, submissions = job["steps"]
-    assert tests == {"run": ".ci/run"} and os.access(ROOT / ".ci" / "run", os.X_OK)
-    assert submissions == {"run": ".venv/bin/python -m analysis.submissions --compare --fetch"}
+    assert PROJECT["requires-python"] == f">={job['strategy']['matrix']['python'][0]}"
+    assert {"run": ".ci/run"} in job["steps"] and os.access(ROOT / ".ci" / "run", os.X_OK)
     named = re.findall(r"\btests/\S+", (ROOT / ".ci" / "run").read_text())
     assert named and all(list(ROOT.glob(path)) for path in named)
 
