@@ -10,10 +10,31 @@ from test_exact import DEEP
 from resispec.audit.battery import KINDS, pair_of_laws
 from resispec.audit.enumerate import chain_law, tree_law
 from resispec.core import Draws, Tree
-from resispec.trees import chain, complete, root_only
+from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_rule, get_verifier
 from resispec.verifiers.pruning import _can_accept
 from resispec.verifiers.traversal import Traversal
+
+
+def test_accepted_tokens_by_hand():
+    """11/9 of two on a chain, where from the root down it is 10/9; fewer on an uneven tree.
+
+    There Traversal accepts more children, but all of them first ones, and only second ones have a subtree.
+    Token 1 is drafted with mass a = 1/2, below it 1 or 2 where only 2 is possible, and below 2 always 2. Of
+    the children of 1 the first is accepted with probability 1/2 and the second never; from the root down it
+    is 1/2 (1/2 + 1/4), and 1/8 twice below.
+    """
+    target = torch.tensor([[1 / 3, 2 / 3]] * 2, dtype=torch.float64)
+    uneven = (
+        torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 1.0]], dtype=torch.float64),
+        torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]], dtype=torch.float64),
+    )
+    for topology, rows, wanted in (
+        (chain(2), (target, target.flip(-1)), [11 / 9, 10 / 9]),
+        (from_child_counts([[1], [2], [0, 1], [1]]), uneven, [1, 1.125]),
+    ):
+        accepted = [accepted_tokens(get_verifier(name), topology, rows) for name in ("traversal", "standard")]
+        assert accepted == pytest.approx(wanted, abs=1e-12)
 
 
 def test_hsd_gains_what_it_is_biased_by_on_chains_of_two_and_more():

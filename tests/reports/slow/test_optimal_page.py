@@ -10,7 +10,7 @@ from accounts import accepted_tokens
 
 from resispec.audit.ceiling import ceiling
 from resispec.audit.row_checks import accepted
-from resispec.core import Draws
+from resispec.core import Draws, Tree
 from resispec.trees import chain, from_child_counts
 from resispec.verifiers import available, get_rule, get_verifier
 
