@@ -216,7 +216,7 @@ def bound_cell(root: Path, tree: str, ratio: float) -> ToyCell:
 
 
 def searched(root: Path, decoder: str, temperature: float) -> ToyCell:
-    """A cell whose map says: five levels are the fastest up to a cost ratio of 0.2, then three, four never."""
+    """A cell whose map says that five levels are the fastest below a cost ratio of 0.2, then three."""
     shape = {"expected_tokens": 2.0, "standard_error": 0.1, "s_per_token": 0.002}
     about = {"temperature": temperature, "verifier": "traversal", "device": "a machine", "draft_s": 0.001}
     about |= {"target_s": {"1": 1, "9": 0.02}, "fastest_up_to_ratio": {"5": 0.2, "3": None}}
