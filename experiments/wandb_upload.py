@@ -40,8 +40,8 @@ ANSWER_S, FINISH_S = 30.0, 60.0
 """Seconds that W&B may take to answer (WANDB_INIT_TIMEOUT changes them), and to take in a run."""
 LONG_S = 60.0
 """Seconds from which on a run has W&B's system metrics."""
-OF_ANOTHER_RUN = ("RUN_ID", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
-"""WANDB_... variables about a run of the process that started this one, which no argument overrides."""
+OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
+"""WANDB_... variables about a run of the process that started this one, which no argument of ours overrides."""
 
 
 @dataclass(frozen=True)

@@ -120,7 +120,7 @@ def test_all_that_a_run_holds_is_there(shown):
         live, path = runs[one.run_id]
         assert (live["job_type"], live["display_name"]) == (one.about["job_type"], one.about["name"])
         assert {**live["config"], "_wandb": None} == {**one.about["config"], "_wandb": None}
-        assert "notes" not in one.about or live["notes"] == one.about["notes"]
+        assert live.get("notes", "") == one.about.get("notes", "")
         assert live["run_group"] == "ours" and live["stats"] == 0
         assert set(live["tags"]) == {*one.about["tags"], "first", "second"}
         points = [point for point in live["history"] if "prompt_index" in point]
