@@ -87,6 +87,9 @@ def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
         for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
             drawn = logits[tokens[node], [tokens[child] for child in children]].tolist()
             assert drawn == sorted(drawn, reverse=True)
+        inner = [node for node, children in enumerate(grown.topology.children) if children]
+        expected = logits[torch.tensor(tokens)[inner]].softmax(-1)
+        assert grown.nodes.tolist() == inner and torch.allclose(torch.cat(growing.laws)[grown.rows], expected)
         assert grown.topology.num_nodes <= tree.largest.num_nodes
         assert grown.topology.num_levels <= tree.largest.num_levels
 
