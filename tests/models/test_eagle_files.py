@@ -34,10 +34,6 @@ CONFIG = {
     "use_cache": True, "vocab_size": 64,
 }  # fmt: skip
 SIZES = {"eagle": {}, "eagle3": {"draft_vocab_size": len(TOKENS)}}
-SAME = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "num_hidden_layers",
-    "vocab_size", "rms_norm_eps", "max_position_embeddings", "hidden_act", "model_type", "rope_scaling",
-)  # fmt: skip
 
 
 def published(kind, module=None):
@@ -140,16 +136,11 @@ def test_a_drafter_may_be_narrower_than_its_target_and_then_has_its_own_embeddin
         "hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1,
         "target_hidden_size": 32,
     }  # fmt: skip
-    embedded = weights | {"embed_tokens.weight": torch.ones(64, 16)}
-    write(tmp_path / "drafter", "eagle3", embedded, **changes)
+    write(tmp_path / "drafter", "eagle3", weights | {"embed_tokens.weight": torch.ones(64, 16)}, **changes)
     assert load().draft.module.fc.weight.shape == (16, 96)
-    for given, size, message in (
-        (weights, 32, 'Missing key.s. in state_dict: "embed_tokens.weight"'),
-        (embedded, 48, "has target_hidden_size 48; its target has 32"),
-    ):
-        write(tmp_path / "drafter", "eagle3", given, **changes | {"target_hidden_size": size})
-        with pytest.raises(InvalidInput, match=message):
-            load()
+    write(tmp_path / "drafter", "eagle3", weights, **changes)
+    with pytest.raises(InvalidInput, match='Missing key.s. in state_dict: "embed_tokens.weight"'):
+        load()
 
 
 def test_the_tapped_layers_are_the_configurations_and_a_mask_follows_from_the_map(load, tmp_path):
@@ -165,20 +156,17 @@ def test_the_tapped_layers_are_the_configurations_and_a_mask_follows_from_the_ma
 @pytest.mark.parametrize("kind", OFFICIAL)
 def test_a_saved_drafter_has_the_published_layout_and_comes_back(load, tmp_path, kind):
     write(tmp_path / "drafter", kind, **({TAPS: [0, 1, 3]} if kind == "eagle3" else {}))
-    pair = load()
-    save_eagle(pair.draft.module, tmp_path / "again")
-    assert sorted(path.name for path in (tmp_path / "again").iterdir()) == [
-        "config.json",
-        "model.safetensors",
-    ]
-    saved = json.loads((tmp_path / "again" / "config.json").read_text())
-    assert {key: saved[key] for key in SAME} == {key: CONFIG[key] for key in SAME}
-    assert saved["rope_theta"] == 10_000.0
+    pair, again = load(), tmp_path / "again"
+    save_eagle(pair.draft.module, again)
+    assert {path.name for path in again.iterdir()} == {"config.json", "model.safetensors"}
+    saved = json.loads((again / "config.json").read_text())
+    same = {key: CONFIG[key] for key in (saved.keys() & CONFIG.keys()) - {"architectures", "torch_dtype"}}
+    assert len(same) > 10 and saved | same == saved and saved["rope_theta"] == 10_000.0
     assert saved.get("bias") is (True if kind == "eagle" else None)
     assert saved.get("draft_vocab_size") == SIZES[kind].get("draft_vocab_size")
-    again = load_eagle(str(tmp_path / "again"), pair.target)
-    assert again.taps == ((0, 1, 3) if kind == "eagle3" else ())
-    found, expected = again.module.state_dict(), pair.draft.module.state_dict()
+    loaded = load_eagle(str(again), pair.target)
+    assert loaded.taps == pair.draft.taps
+    found, expected = loaded.module.state_dict(), pair.draft.module.state_dict()
     assert found.keys() == expected.keys() and all(torch.equal(found[name], expected[name]) for name in found)
 
 
@@ -197,12 +185,10 @@ WRONG_WEIGHTS = [
     ("eagle", updated(fc__weight=[1.0]), "is no EAGLE checkpoint; expected tensors by name"),
     ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
     ("eagle3", updated(d2t=torch.zeros(16)), r"d2t is \(16,\) torch.float32; allowed"),
-    ("eagle3", updated(d2t=torch.zeros(9, dtype=torch.int64)), r"d2t is \(9,\) torch.int64"),
     ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
     ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
     ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),
     ("eagle3", changed("t2d", 2, True), "t2d is not the mask of the tokens that d2t reaches"),
-    ("eagle3", updated(t2d=torch.ones(9)), "t2d is not the mask"),
 ]
 WRONG_CONFIG = [
     ("eagle", {"hidden_size": 64}, "has hidden_size 64; its target has 32"),
@@ -213,8 +199,8 @@ WRONG_CONFIG = [
     ("eagle", {"hidden_act": "nothing"}, "describes no Llama layer"),
     ("eagle3", {"draft_vocab_size": 65}, "draft_vocab_size 65; allowed: whole numbers from 1 to 64"),
     ("eagle3", {"draft_vocab_size": 8}, r"d2t is \(16,\) torch.int64; allowed: \(8,\) whole numbers"),
+    ("eagle3", {"target_hidden_size": 48}, "has target_hidden_size 48; its target has 32"),
     ("eagle3", {"norm_before_residual": True}, "has norm_before_residual True; allowed: false"),
-    ("eagle3", {TAPS: [0, 1]}, r"reads layers \[0, 1\] of a target with 4; allowed: 3 numbers"),
     ("eagle3", {TAPS: [0, 1, 4]}, "allowed: 3 numbers from 0 to 3"),
     ("eagle3", {TAPS: "all"}, "reads layers 'all' of a target with 4"),
     ("eagle3", {"eagle_config": {TAPS: [0, 1, 3]}}, "allowed: 3 numbers from -1 to 2"),
@@ -239,24 +225,19 @@ class Malicious:
         return (print, ("this must not run",))
 
 
-def test_damaged_or_missing_files_are_refused_in_one_line(load, target, tmp_path, capsys):
+def test_damaged_or_missing_files_are_refused_in_one_line(load, tmp_path, capsys):
     write(tmp_path / "drafter", "eagle")
     plain, pickled, config = (
         tmp_path / "drafter" / name for name in ("model.safetensors", "pytorch_model.bin", "config.json")
     )
-    damages = [
+    for damage, message in (
         (lambda: pickled.write_bytes(pickle.dumps(Malicious(), 2)), "cannot be read: .*none of it was run"),
         (lambda: plain.write_bytes(b"broken"), "model.safetensors cannot be read: ."),
         (lambda: [path.unlink() for path in (plain, pickled)], "has no weights; expected"),
         (lambda: config.write_text("{"), "config.json cannot be read"),
-        (lambda: config.unlink(), "config.json cannot be read"),
-        (lambda: (tmp_path / "drafter").rename(tmp_path / "moved"), "model folder .* does not exist"),
-    ]
-    for damage, message in damages:
+    ):
         damage()
         with pytest.raises(InvalidInput, match=message) as caught:
             load()
         assert "\n" not in str(caught.value)
-    with pytest.raises(InvalidInput, match="ways out"):
-        load_eagle_pair(target, "owner/unreachable")
     assert "must not run" not in capsys.readouterr().out

@@ -1,5 +1,7 @@
 """Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
 
+import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
@@ -14,13 +16,18 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import filter_repo_objects
 from toy_architectures import distance
-from toy_layouts import LAYOUTS, build, cached, write_eagle, write_layout
+from toy_layouts import LAYOUTS, build, cached, write_layout
 
+import resispec
 from resispec import hub
+from resispec.decode import Decoder, Sampling
+from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_eagle_pair, load_pair
+from resispec.trees import complete
+from resispec.verifiers import get_verifier
 
-COMMIT, DRAFT_COMMIT = "0" * 39 + "1", "f" * 40
+COMMIT = "0" * 39 + "1"
 TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]
 
 
@@ -53,28 +60,51 @@ def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
     assert pair.commits() == {"target": COMMIT, "draft": None} and pair.end_token_ids == {2}
 
 
-def test_a_pair_comes_by_hub_names_from_the_cache(cache):
-    target, draft = "meta-llama/Llama-2-7b-hf", "Jiayi-Pan/Tiny-Vicuna-1B"  # of which one has more rows
-    for name, commit in ((target, COMMIT), (draft, DRAFT_COMMIT)):
-        cached(cache, name, commit, lambda folder, name=name: write_layout(name, folder))
-    for revision in (None, DRAFT_COMMIT):
-        pair = load_pair(target, draft, draft_revision=revision)
-        assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
-        assert pair.draft.vocab_size == 64
-    with pytest.raises(InvalidInput, match=f"model {target} at revision {'a' * 40} is not cached"):
-        load_pair(target, draft, target_revision="a" * 40)
+@pytest.mark.parametrize("load", [load_pair, load_eagle_pair])
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_revision_that_is_not_cached_is_named(load, role, cache):
+    name = "JackFram/llama-68m"
+    cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
+    with pytest.raises(InvalidInput, match=f"model {name} at revision {'a' * 40} is not cached"):
+        load(name, name, **{f"{role}_revision": "a" * 40})
 
 
-def test_an_eagle_pair_comes_by_hub_names_from_the_cache(cache):
-    target, draft = "meta-llama/Llama-2-7b-chat-hf", "yuhuili/EAGLE-llama2-chat-7B"
-    cached(cache, target, COMMIT, lambda folder: write_layout(target, folder))
-    weights = {}
-    cached(cache, draft, DRAFT_COMMIT, lambda folder: weights.update(write_eagle(folder)))
-    pair = load_eagle_pair(target, draft)
-    assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
-    found = pair.draft.module.state_dict()
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(found[key], weights[key].float()) for key in weights)
+LLAMA_2_CHAT = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 1, "eos_token_id": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"),
+    [
+        ({"eos_token_id": 4}, {"eos_token_id": [7, 9]}, {7, 9}),
+        ({"eos_token_id": [4, 9, 11]}, {"do_sample": True}, {4, 9, 11}),
+        ({"eos_token_id": 4}, None, {4}),
+        ({"eos_token_id": None}, {}, {2}),  # the tokenizer's
+        ({}, LLAMA_2_CHAT, {2}),
+    ],
+)
+def test_the_files_name_the_tokens_that_end_a_text_and_do_not_sample_it(
+    tmp_path, config, generation, expected
+):
+    """With the defaults of Llama-2-chat every token would be the likeliest one."""
+    folder = tmp_path / "model"
+    write_layout("meta-llama/Llama-2-7b-chat-hf", folder)
+    plain = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(plain | config))
+    (folder / "generation_config.json").unlink()
+    if generation is not None:
+        (folder / "generation_config.json").write_text(json.dumps(generation))
+    pair = load_pair(str(folder), None)
+    assert pair.end_token_ids == expected
+    pair = replace(pair, draft=pair.target)
+    decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
+    options = {"tokenizer": pair.tokenizer, "temperature": 500.0, "max_new_tokens": 99}
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        found = decoder.generate(pair, [1, 5], Sampling(500.0, 99, 200), generator)
+        spoken = resispec.generate(pair.target, pair.draft, [1, 5], seed=seed, **options)
+        for one in (found, spoken):
+            assert expected.isdisjoint(one.tokens[:-1]) and len(set(one.tokens)) > len(one.tokens) / 3
+            assert (one.stop_reason == "eos") == (one.tokens[-1] in expected)
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from tokenizers.processors import TemplateProcessing
 from toys import save_tiny_pair
 from transformers import PreTrainedTokenizerFast
 
-from experiments.grid import cells_of
 from resispec.data import Prompt
 from resispec.errors import InvalidInput
 from resispec.models import TransformersTokenizer, load_pair
@@ -93,19 +92,3 @@ def test_a_character_that_the_cut_splits_is_left_out():
     tokenizer = TransformersTokenizer(PreTrainedTokenizerFast(tokenizer_object=inner))
     expected = ["a", "a", "aé", "aé{", "aé{b", "aé{b}"]
     assert [tokenizer.beginning("aé{b}", count) for count in range(1, 7)] == expected
-
-
-def test_the_chat_template_is_llama_2s():
-    [chat] = cells_of(["pair=llama2_7b_chat__eagle"])
-    template = chat.config["prompt_template"]
-    begin = (
-        "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as"
-    )
-    end = "please don't share false information.\n<</SYS>>\n\n{text} [/INST] "
-    assert template.startswith(begin) and template.endswith(end) and "<s>" not in template
-    assert cells_of(["pair=embedded_eagle"])[0].config["prompt_template"] is None
-    with pytest.raises(InvalidInput, match=r"needs \{text\} where the document stands; found 'gh'"):
-        cells_of(["pair=embedded_eagle", "prompt_template=gh"])
-    other = cells_of(["pair=llama2_7b_chat__eagle", "prompt_template='[INST] {text} [/INST]'"])[0]
-    assert other.cell_id != chat.cell_id and other.config["prompt_template"] == "[INST] {text} [/INST]"
-    assert "prompt_template" not in chat.config["pair"]

@@ -5,17 +5,13 @@ import json
 import pytest
 import torch
 from toy_architectures import LLAMA, build
-from toys import ToyTokenizer, save_tiny_pair, tiny_llama
+from toys import save_tiny_pair, tiny_llama
 
 import resispec
-from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
-from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
-from resispec.models import Pair, TransformersModel, features_of, load_pair
+from resispec.models import TransformersModel, features_of, load_pair
 from resispec.models.loading import MOST_PADDING
-from resispec.trees import complete
-from resispec.verifiers import get_verifier
 
 SIZE = 5
 
@@ -34,10 +30,6 @@ def bigram(rows, seed):
 def table(model):
     """The next token's law after every token of the pair, (SIZE, SIZE), at a temperature that mixes."""
     return torch.cat([probabilities(model.head(features_of(model, [token])), 40.0) for token in range(SIZE)])
-
-
-def pair_of(rows):
-    return Pair(bigram(SIZE, 0), bigram(rows, 1).in_vocabulary(SIZE), ToyTokenizer())
 
 
 def test_a_draft_law_is_one_over_the_target_s_tokens():
@@ -62,27 +54,6 @@ def test_a_draft_of_some_tokens_has_its_own_law_among_them():
     capped = TransformersModel(build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0}))
     with pytest.raises(InvalidInput, match="only a head that is one linear layer"):
         capped.drafting(torch.tensor([1]))
-
-
-@pytest.mark.parametrize("rows", [3, 8])
-def test_decoding_drafts_and_emits_by_these_laws(rows):
-    """Tokens that the draft lacks are never drafted, are emitted, and are read where they were."""
-    pair, steps = pair_of(rows), []
-    target, draft = table(pair.target), table(pair.draft)
-
-    def observe(step):
-        laws = step.draft.probs.clone(), step.target_probs.clone()
-        steps.append((step.draft.tree.tokens.clone(), *laws, step.verdict.tokens))
-
-    decoder, generator = Decoder(DraftModel(complete(3, 2)), get_verifier("standard")), torch.Generator()
-    decoder.generate(pair, [4, 0, 3], Sampling(40.0, 48, 56), generator.manual_seed(0), on_step=observe)
-    emitted = {token for *_, tokens in steps for token in tokens}
-    drafted = {token for tokens, *_ in steps for token in tokens[1:].tolist()}
-    assert emitted == set(range(SIZE)) and drafted == set(range(min(rows, SIZE)))
-    for tokens, draft_probs, target_probs, _ in steps:
-        assert torch.allclose(target_probs, target[tokens]) and torch.allclose(
-            draft_probs[:3], draft[tokens[:3]]
-        )
 
 
 @pytest.mark.parametrize(("target_rows", "draft_rows"), [(96, 70), (70, 96)])
@@ -114,16 +85,11 @@ def test_tokenizers_that_differ_are_refused_with_the_first_id_that_differs(tmp_p
     save_tiny_pair(tmp_path)
     file = tmp_path / "draft" / "tokenizer.json"
     content = json.loads(file.read_text())
-    token = next(token for token, index in content["model"]["vocab"].items() if index == 11)
-    vocabulary = {
-        "swapped" if one == token else one: index for one, index in content["model"]["vocab"].items()
-    }
-    merges = [merge for merge in content["model"]["merges"] if token not in ("".join(merge), *merge)]
-    model = content["model"] | {"vocab": vocabulary, "merges": merges}
-    file.write_text(json.dumps(content | {"model": model}))
+    content["model"]["vocab"] |= {"c": 4, "d": 3}
+    file.write_text(json.dumps(content))
     with pytest.raises(InvalidInput) as caught:
         load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
     assert str(caught.value) == (
         f"target {tmp_path}/target and draft {tmp_path}/draft have different tokenizers: "
-        f"token 11 is {token!r} in the one and 'swapped' in the other; allowed: models that share one"
+        "token 3 is 'c' in the one and 'd' in the other; allowed: models that share one"
     )

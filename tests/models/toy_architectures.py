@@ -38,26 +38,13 @@ SCALED = {
     "NanoChat": LLAMA | {"final_logit_softcapping": 0.3},
 }
 PLAIN = {
-    **dict.fromkeys(("Llama", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),  # Phi's last layer has a bias
+    # Phi's last layer has a bias.
+    **dict.fromkeys(("Llama", "GPT2", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),
     "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
-    "GPT2": {
-        "vocab_size": 64,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_positions": 64,
-        "eos_token_id": None,
-    },
     "OPT": LLAMA | {"word_embed_proj_dim": 16, "ffn_dim": 48},
-    "Mistral with images": {
-        "text_config": LLAMA | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
-        "vision_config": VISION | {"model_type": "pixtral"},
-        "image_token_index": 60,
-        "spatial_merge_size": 1,
-    },
 }
 SLIDING = {
     "Mistral 0.1": LLAMA | {"sliding_window": WINDOW},
@@ -71,7 +58,6 @@ SLIDING = {
 KINDS = SCALED | PLAIN | SLIDING
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
-    "Mistral with images": ("Mistral3Config", "Mistral3ForConditionalGeneration"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "Gemma 3 with images": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
 }
