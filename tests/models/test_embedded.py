@@ -12,11 +12,16 @@ import pytest
 import torch
 
 from resispec import embedded, kept
-from resispec.embedded import DRAFTS, NAMES, TARGETS, corpus, pairs, recipe, text, train
+from resispec.embedded import NAMES, corpus, pairs, recipe, text
 from resispec.embedded.corpus import build_corpus, paragraph_key, read_sources
 from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe, ModelRecipe, Sizes, TextRecipe
+from resispec.embedded.shapes import PAIR_SHAPES
 from resispec.errors import InvalidInput
 from resispec.files import cache_root
+from resispec.packages import Package
+from resispec.smollm2 import questions
+from resispec.smollm2 import recipe as smollm2_recipe
+from resispec.smollm2.questions import QuestionsRecipe
 from resispec.training import CHECKPOINT
 from resispec.training.muon import orthogonalise
 from resispec.training.recipe import EagleRecipe
@@ -35,49 +40,42 @@ DRAFT = dataclasses.replace(TARGET, sizes=Sizes(16, 32, 1, 2, 1), learning_rate=
 def plain(monkeypatch):
     """Keys of another source text and of other libraries, the same on every machine."""
     monkeypatch.setattr(kept, "_versions", lambda: {"python": "3", **dict.fromkeys(kept._LIBRARIES, "1")})
-    monkeypatch.setattr(recipe, "text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
+    for module in (recipe, questions):
+        monkeypatch.setattr(module, "text_key", lambda it: kept.make_key(it, {"a.py": b"text"}))
 
 
 @pytest.mark.usefixtures("plain")
 def test_keys_are_golden():
     """A changed key trains every pair of a user anew, and renames the cells that were measured on it."""
-    keys = TEXT_RECIPE.key(), TARGETS["2m"].key(), pairs.pair_fingerprint("2m", "80k")
-    assert keys == ("4a7a0450b3ee1124", "edfb0fc94f823660", "edfb0fc94f823660-5e49b0d4ae7fe5f1")
+    assert TEXT_RECIPE.key() == "4a7a0450b3ee1124" and smollm2_recipe.TARGET.key() == "32e3a822e8d28f1f"
+    found = [pairs.pair_fingerprint(*names) for names in (("2m", "80k"), ("800k", "420k"), ("2m", "180k"))]
+    assert [key for one in found for key in one.split("-")] == [
+        *("edfb0fc94f823660", "5e49b0d4ae7fe5f1", "d63d5e542323a85e", "dec59bb8090a166e"),
+        *("edfb0fc94f823660", "be64ab679ca8e8b2"),
+    ]
     drafters = [recipe.drafter_recipe("2m", count).key() for count in (None, 1024)]
     assert drafters == ["5f974b9d82ec787f", "6c083a73fc377114"]
-    assert pairs.inflated_fingerprint("cpu_74m__6m", "2m", "80k") == "02139606b0753f0c"
+    inflated = [pairs.inflated_fingerprint(shape, "2m", "80k") for shape in PAIR_SHAPES]
+    assert inflated == ["c45b9dd4a7986df7", "02139606b0753f0c"]
 
 
 @pytest.mark.usefixtures("plain")
 def test_a_key_depends_on_every_field_of_its_recipe():
     """With the version, which nobody gives, and all that the recipe builds on."""
     values = {"sizes": Sizes(64, 64, 2, 2, 1), "text": dataclasses.replace(TEXT, vocab_size=299)}
-    for one in (TEXT, DRAFT, DrafterRecipe(TARGET, EagleRecipe())):
+    values["package"] = Package("other-pack", "1.2", "other_pack/toy.txt", "0" * 64)
+    drafter = DrafterRecipe(TARGET, EagleRecipe())
+    for one in (TEXT, DRAFT, drafter, QuestionsRecipe(), smollm2_recipe.TARGET):
         keys = {one.key()}
         for field in dataclasses.fields(one):
             value, changed = getattr(one, field.name), copy.copy(one)
             is_recipe = field.name in ("teacher", "target", "training")
-            other = (
-                dataclasses.replace(value, seed=1) if is_recipe else values.get(field.name) or value * 2 or 1
-            )
-            object.__setattr__(changed, field.name, other)
+            other = dataclasses.replace(value, seed=1) if is_recipe else values.get(field.name)
+            object.__setattr__(changed, field.name, other or (value or 0) * 2 or 1)
             keys.add(changed.key())
         assert len(keys) == 1 + len(dataclasses.fields(one))
     sources = ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""})
     assert len({kept.make_key(TEXT, content) for content in sources}) == len(sources)
-
-
-def test_the_real_models_have_the_sizes_of_their_names_and_heads_of_32():
-    sizes = {name: recipe.sizes for name, recipe in TARGETS.items()} | DRAFTS
-    counts = {}
-    for name, one in sizes.items():
-        model = train.build_model(ModelRecipe(one, 1e-2), TEXT_RECIPE.vocab_size)
-        counts[name] = sum(weight.numel() for weight in model.parameters())
-        assert model.config.max_position_embeddings == 1024
-        assert one.hidden_size == 32 * one.num_attention_heads
-    named = {"2m": 2_000_000, "800k": 800_000, "420k": 420_000, "180k": 180_000, "80k": 80_000}
-    assert counts == pytest.approx(named, rel=0.03)
-    assert list(DRAFTS) == sorted(DRAFTS, key=lambda name: -counts[name])
 
 
 def test_unknown_names_and_other_models_than_expected_are_refused():
