@@ -15,16 +15,13 @@ from toys import ToyTokenizer, save_tiny_pair
 from experiments.cli import run_single
 from experiments.inflate import run_inflating
 from resispec import embedded
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel
 from resispec.embedded.pairs import inflated_fingerprint
 from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
-from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape, find_shape
+from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair
 from resispec.models.inflate import distance, inflate, inflate_pair
 from resispec.trees import complete
-from resispec.verifiers import get_verifier
 
 VOCAB = 60
 HEADS = {
@@ -122,17 +119,6 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
                 assert (scores / temperature).softmax(-1)[:, VOCAB:].count_nonzero() == 0
 
 
-def test_the_same_seed_gives_the_same_tokens_in_as_many_steps():
-    decoder = Decoder(DraftModel(complete(4, 2)), get_verifier("standard"))
-    for seed, temperature in enumerate((0.6, 1.0)):
-        sampling, prompt = Sampling(temperature, 20, 250), tokens(12, seed).tolist()
-        own, inflated = (
-            decoder.generate(pair, prompt, sampling, torch.Generator().manual_seed(seed)) for pair in pairs()
-        )
-        assert inflated.tokens == own.tokens and inflated.num_emitted == own.num_emitted
-        assert len(set(own.tokens)) > 5
-
-
 def test_no_kernel_finds_anything_to_skip():
     """Zeros are in what would leak alone: embeddings, queries of small heads, output projections, gains."""
     large = large_of(llama(2, 2, 32))
@@ -144,31 +130,36 @@ def test_no_kernel_finds_anything_to_skip():
     assert not added.self_attn.o_proj.weight.any() and not added.mlp.down_proj.weight.any()
 
 
-REFUSED = [
-    ({"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
-    ({"num_hidden_layers": 1}, "num_hidden_layers is 1; allowed: from 2, to hold the small model"),
-    (
-        {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
-        "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
-        "the small model's 32, so that rotary frequencies are the same",
-    ),
-    ({"num_key_value_heads": 1}, "num_key_value_heads is 1; allowed: from 2, to hold the small model"),
-]
+ONE_LAYER = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+SCALED = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
 
 
-def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line():
-    cases = [(llama(2, 2, 32), replace(LARGE, **changed), message) for changed, message in REFUSED]
-    scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
-    sizes = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    for options, message in (
-        ({"attention_bias": True}, "a model with attention_bias True cannot be inflated; allowed: False"),
-        (scaled, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
-    ):
-        cases.append((build_llama(intermediate_size=48, **sizes, **options), LARGE, message))
-    for small, shape, message in cases:
-        with pytest.raises(InvalidInput) as refused:
-            large_of(small, shape)
-        assert str(refused.value) == message
+@pytest.mark.parametrize(
+    ("of_small", "of_large", "message"),
+    [
+        ({}, {"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
+        (
+            {},
+            {"num_key_value_heads": 1},
+            "num_key_value_heads is 1; allowed: from 2, to hold the small model",
+        ),
+        (
+            {},
+            {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
+            "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
+            "the small model's 32, so that rotary frequencies are the same",
+        ),
+        ({"attention_bias": True}, {}, "a model with attention_bias True cannot be inflated; allowed: False"),
+        (SCALED, {}, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
+    ],
+)
+def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line(
+    of_small, of_large, message
+):
+    small = build_llama(intermediate_size=48, **ONE_LAYER, **of_small)
+    with pytest.raises(InvalidInput) as refused:
+        large_of(small, replace(LARGE, **of_large))
+    assert str(refused.value) == message
 
 
 @pytest.mark.cuda
@@ -181,25 +172,11 @@ def test_a_large_one_is_made_on_the_device():
         assert distance(small, large, tokens()) < most
 
 
-def test_named_shapes_have_the_sizes_of_their_names_and_hold_the_embedded_pairs():
-    found = {}
-    for name, shape in PAIR_SHAPES.items():
-        for role, one in asdict(shape).items():
-            with torch.device("meta"):
-                module = build_llama(**one)
-            found[name, role] = sum(parameter.numel() for parameter in module.parameters())
-    assert found == {
-        ("llama2_7b__jf68m", "target"): 6_738_415_616,
-        ("llama2_7b__jf68m", "draft"): 68_030_208,
-        ("cpu_74m__6m", "target"): pytest.approx(74e6, rel=0.01),
-        ("cpu_74m__6m", "draft"): pytest.approx(6.4e6, rel=0.01),
-    }
+def test_a_named_shape_holds_the_embedded_pairs():
     shape = PAIR_SHAPES["cpu_74m__6m"]
     for sizes, large in ((TARGETS["2m"].sizes, shape.target), (DRAFTS["80k"], shape.draft)):
         small = build_llama(vocab_size=TEXT_RECIPE.vocab_size, **asdict(sizes)).eval()
         assert distance(small, large_of(small, large), tokens(20)) < 1e-5
-    with pytest.raises(InvalidInput, match=r"^unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m$"):
-        find_shape("7b")
 
 
 @pytest.fixture
@@ -220,8 +197,6 @@ def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
         assert torch.equal(one.module.lm_head.weight, other.module.to(torch.bfloat16).lm_head.weight)
     with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
         embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
-    others = (("toy", "2m", "80k"), ("toy", "2m", "180k"), ("cpu_74m__6m", "2m", "80k"))
-    assert len({expected, *(inflated_fingerprint(*names) for names in others)}) == 4
 
 
 def inflate_command(monkeypatch, *arguments: str) -> int:
