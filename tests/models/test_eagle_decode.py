@@ -34,17 +34,6 @@ def llama_pair(vocab=64):
 PAIRS = {"eagle": llama_pair, "eagle3": eagle3_pair}
 
 
-def repeating_eagle(vocab):
-    """A drafter that predicts the feature it was given."""
-    module = tiny_eagle(vocab)
-    with torch.no_grad():
-        module.fc.weight.copy_(torch.cat((torch.zeros(32, 32), torch.eye(32)), 1))
-        layer = module.layers[0]
-        for silenced in (module.fc.bias, layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
-            silenced.zero_()
-    return module
-
-
 def bigram_pair(vocab=4, seed=5):
     """A target whose features are its logits, and a drafter on those: every law is known."""
     target = table_pair(vocab=vocab, seed=seed).target
@@ -68,17 +57,13 @@ def first_step(pair, drafter, verifier="standard", prompt=(0, 1), seed=0):
 @pytest.mark.parametrize("prompt", [(5,), (5, 6, 7, 8)])
 def test_a_vanishing_temperature_is_greedy(name, prompt):
     """Whatever is drafted; a prompt of one token has no feature to draft from at first."""
-    pair = Pair(tiny_llama(vocab=10), EagleModel(repeating_eagle(vocab=10)), ToyTokenizer())
-    for one in (pair, eagle3_pair(FEW, vocab=10)):
-        plain = Pair(TransformersModel(one.target.module), None, ToyTokenizer())
+    for pair in (llama_pair(vocab=10), eagle3_pair(FEW, vocab=10)):
+        plain = Pair(TransformersModel(pair.target.module), None, ToyTokenizer())
         expected, found = (
             generate(*drafting, Sampling(1e-5, 24, 128), prompt=prompt)
-            for drafting in ((plain, NoDraft()), (one, DRAFTERS[name]))
+            for drafting in ((plain, NoDraft()), (pair, DRAFTERS[name]))
         )
         assert found.tokens == expected.tokens and (found.num_emitted[0] == 1 or len(prompt) > 1)
-        if one is pair:  # an untrained target ends by repeating itself, and so does this drafter
-            levels, last = DRAFTERS[name].topology.num_levels, found.num_emitted[-1]
-            assert last == levels or (name.startswith("dynamic") and last > 1)
 
 
 @pytest.mark.parametrize("kind", PAIRS)

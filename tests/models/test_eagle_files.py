@@ -6,6 +6,7 @@ import pickle
 import pytest
 import torch
 from safetensors.torch import save_file
+from toy_layouts import LLAMA, OLD
 from toys import save_tiny_pair, tiny_eagle, tiny_eagle3
 
 from resispec.errors import InvalidInput
@@ -25,14 +26,7 @@ OFFICIAL = {
         *(f"midlayer.{name}" for name in LAYER | {"hidden_norm.weight", "input_layernorm.weight"}),
     },
 }
-CONFIG = {
-    "architectures": ["LlamaForCausalLM"], "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
-    "hidden_size": 32, "initializer_range": 0.02, "intermediate_size": 48, "max_position_embeddings": 256,
-    "model_type": "llama", "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 1,
-    "pad_token_id": 0, "pretraining_tp": 1, "rms_norm_eps": 1e-06, "rope_scaling": None,
-    "tie_word_embeddings": False, "torch_dtype": "float16", "transformers_version": "4.28.1",
-    "use_cache": True, "vocab_size": 64,
-}  # fmt: skip
+CONFIG = LLAMA | OLD | {"num_hidden_layers": 1}
 SIZES = {"eagle": {}, "eagle3": {"draft_vocab_size": len(TOKENS)}}
 
 

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from resispec import embedded, kept
 from resispec.embedded import NAMES, corpus, pairs, recipe, text
@@ -23,7 +22,6 @@ from resispec.smollm2 import questions
 from resispec.smollm2 import recipe as smollm2_recipe
 from resispec.smollm2.questions import QuestionsRecipe
 from resispec.training import CHECKPOINT
-from resispec.training.muon import orthogonalise
 from resispec.training.recipe import EagleRecipe
 
 TEXT = TextRecipe(vocab_size=300, max_chars=30_000, max_files=12, num_prompts=5, min_prompts=1)
@@ -139,15 +137,6 @@ def test_prompts_are_long_enough_in_a_fixed_order_and_not_too_few(splits):
         text.choose_prompts(NAMES[2], splits[NAMES[2]].held_out[:3], tokenizer, TEXT_RECIPE)
 
 
-def test_orthogonalise_keeps_directions_and_levels_singular_values():
-    matrices = torch.randn(3, 12, 5, generator=torch.Generator().manual_seed(0))
-    left, _, right = torch.linalg.svd(matrices, full_matrices=False)
-    inner = left.mT @ orthogonalise(matrices) @ right.mT
-    values = inner.diagonal(dim1=1, dim2=2)
-    assert torch.allclose(inner, torch.diag_embed(values), atol=1e-4)
-    assert values.min() > 0.5 and values.max() < 1.5
-
-
 # The cache
 
 
@@ -228,9 +217,7 @@ def test_damage_is_reported_in_one_line(cache):
     folder = toy.folder()
     for damage, problem in (
         (lambda: (folder / "model").write_text("who"), "model is not what was written"),
-        (lambda: (folder / "model").unlink(), r"model cannot be read \(.*No such file.*\)"),
         (lambda: (folder / kept.MANIFEST).write_text("{}"), "its list of files is missing"),
-        (lambda: (folder / kept.MANIFEST).write_text("{"), ".*manifest.json cannot be read as JSON .*"),
     ):
         damage()
         with pytest.raises(InvalidInput, match=rf"^{folder}, made at first .* damaged: {problem}; delete.*$"):

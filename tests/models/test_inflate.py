@@ -21,7 +21,6 @@ from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair
 from resispec.models.inflate import distance, inflate, inflate_pair
-from resispec.trees import complete
 
 VOCAB = 60
 HEADS = {
@@ -68,30 +67,11 @@ def pairs() -> tuple[Pair, Pair]:
     return small, inflate_pair(small, asdict(TOY.target), asdict(TOY.draft), "cpu", "float32")
 
 
-@torch.inference_mode()
-def tree_laws(module, topology, prompt: Tensor) -> Tensor:
-    """The law at every node of a tree of random tokens behind a prompt, by one forward under a mask."""
-    count, past = topology.num_nodes, len(prompt)
-    visible = torch.ones(past + count, past + count, dtype=torch.bool).tril()
-    visible[past:, past:] = topology.ancestors
-    positions = torch.cat((torch.arange(past), past + topology.depths))
-    ids = torch.cat((prompt, tokens(count, seed=2)))
-    logits = module(
-        input_ids=ids[None], position_ids=positions[None], attention_mask=visible[None, None], use_cache=False
-    ).logits[0, past:]
-    return logits.float().softmax(-1)
-
-
 @pytest.mark.parametrize("name", HEADS)
-def test_the_law_is_the_small_models_on_chains_and_trees(name):
+def test_the_law_is_the_small_models(name):
     heads, shape = HEADS[name]
     small = llama(*heads, tied=name == "32 in 64")
-    large = large_of(small, shape)
-    assert distance(small, large, tokens()) < 1e-5
-    laws = [tree_laws(module, complete(4, 3), tokens(20)) for module in (small, large)]
-    assert laws[0].amax() > 0.5  # laws that say something
-    assert (laws[0] - laws[1][:, :VOCAB]).abs().max() < 1e-5
-    assert (laws[1][:, VOCAB:] == 0).all()
+    assert distance(small, large_of(small, shape), tokens()) < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -103,10 +83,11 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
         large = large_of(small, shape, dtype)
         assert {parameter.dtype for parameter in large.parameters()} == {dtype}
         if dtype != torch.float32:
-            exact, own, inflated = (
-                tree_laws(module, complete(5, 3), tokens(30))[:, :VOCAB]
-                for module in (small, copy.deepcopy(small).to(dtype), large)
-            )
+            with torch.inference_mode():
+                exact, own, inflated = (
+                    module(input_ids=tokens(150)[None]).logits[0, :, :VOCAB].float().softmax(-1)
+                    for module in (small, copy.deepcopy(small).to(dtype), large)
+                )
             gaps = [(laws - exact).abs().sum(-1).mean() / 2 for laws in (own, inflated)]
             assert 0 < gaps[1] < 1.5 * gaps[0] < 0.03
         ids = torch.cat((tokens(200), torch.arange(VOCAB).roll(7)))[None]
@@ -137,7 +118,6 @@ SCALED = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta"
 @pytest.mark.parametrize(
     ("of_small", "of_large", "message"),
     [
-        ({}, {"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
         (
             {},
             {"num_key_value_heads": 1},
@@ -224,7 +204,6 @@ def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, c
     assert sorted(path.name for path in output.parent.iterdir()) == ["inflated"]  # and nothing half-written
     for wrong, message in (
         (arguments, f"output is '{output}', which exists; allowed: a new folder\n"),
-        (["output=x"], "shape must be given, like shape=SHAPE\n"),
         (["shape=cpu_74m__6m"], "output must be given, like output=OUTPUT\n"),
         (["shape=7b", "output=x"], "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n"),
         (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),

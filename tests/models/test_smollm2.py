@@ -151,14 +151,8 @@ def test_the_tokenizer_its_template_and_the_end_token_come_along(tmp_path, monke
     pair = toy_pair(tmp_path / "target")
     convert(write_quantised(pair, tmp_path / "toy.gguf", monkeypatch), tmp_path / "converted")
     found = load_pair(str(tmp_path / "converted"), None)
-    texts = [
-        TEXT,
-        "12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600",
-        "<|im_start|>user\nhi<|im_end|>",
-        " <|im_end|> x <file_sep>",
-        "",
-    ]
-    for text in texts:
+    texts = ["12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600", " <|im_start|>user\nhi<|im_end|> x <file_sep>"]
+    for text in (TEXT, *texts, ""):
         ids = pair.tokenizer.encode(text)
         assert found.tokenizer.encode(text) == ids and found.tokenizer.decode(ids) == text
     chat = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"

@@ -136,16 +136,6 @@ def check_trees(name):
     _check_paths(model, module, PROMPT, tokens, torch.cat(features))
 
 
-def check_window_is_felt(name):
-    """Without the window the model's own logits are others, so what is compared above depends on it."""
-    module = made(name)
-    narrow = own_logits(module, PROMPT)
-    for part in module.modules():
-        if getattr(getattr(part, "config", None), "sliding_window", None):
-            part.config.sliding_window = 64
-    assert distance(own_logits(module, PROMPT)[-1], narrow[-1]) > 0.05
-
-
 def _tokens(seed):
     return torch.randint(60, (TOPOLOGY.num_nodes,), generator=torch.Generator().manual_seed(seed))
 

@@ -72,6 +72,8 @@ def write_layout(name: str, folder: Path, seed: int = 0) -> dict[str, torch.Tens
     state = {key: value.to(dtype).clone() for key, value in build(config, seed).state_dict().items()}
     if config["tie_word_embeddings"]:
         state.pop("lm_head.weight")
+    if kind == "bin":  # old checkpoints hold what follows from the configuration, too
+        state["model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
     folder.mkdir(parents=True)
     _write_json(folder / "config.json", config)
     eos = {"bos_token_id": 1, "eos_token_id": 2, "transformers_version": "4.31.0.dev0"}

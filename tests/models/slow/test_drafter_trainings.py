@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from test_eagle_training import EAGLE, EAGLE3, training
+from test_eagle_training import DISTILLED, EAGLE, EAGLE3, training
 from toys import save_tiny_pair
 
 from experiments import train_eagle
@@ -18,22 +18,28 @@ from resispec.models import load_eagle_pair
 from resispec.trees import chain
 from resispec.verifiers import get_verifier
 
+LONGER = {"steps": 40, "warmup_steps": 5}
+DEEP = dataclasses.replace(EAGLE3, depth=3, **LONGER)
+LAST = [start % 5 for start in range(30)]  # from where sequences are learnt
+
 
 @pytest.mark.parametrize(
-    ("recipe", "losses"),
+    ("recipe", "learnt_from", "losses"),
     [
-        (dataclasses.replace(EAGLE, steps=60, warmup_steps=5), (1, 0.6461, 4.3102, 0.4221, 4.1684)),
-        (dataclasses.replace(EAGLE3, steps=40, warmup_steps=5, depth=3), (2, 3.5471, 3.5733, 3.0988, 3.1570)),
+        (dataclasses.replace(EAGLE, steps=60, warmup_steps=5), None, (1, 0.6461, 4.3102, 0.4221, 4.1684)),
+        (DEEP, None, (2, 3.5471, 3.5733, 3.0988, 3.1570)),
+        (dataclasses.replace(DISTILLED, **LONGER), LAST, (2, 1.1450, 0.3401, 1.1682, 0.3645)),
     ],
 )
-def test_the_results_of_a_recipe_change_with_its_version_and_the_rest_stays_as_it_is(recipe, losses):
+def test_a_recipe_s_losses_change_with_its_version_and_the_target_stays(recipe, learnt_from, losses):
     """Whatever changes these losses changes what is trained, and takes a new version of the recipe."""
-    under_way, random_state = training(recipe), torch.get_rng_state()
+    under_way, random_state = training(recipe, learnt_from=learnt_from), torch.get_rng_state()
     before = {name: weight.clone() for name, weight in under_way._target.state_dict().items()}
     history = [under_way.step() for _ in range(8)]
     assert (recipe.version, *history[0], *history[-1]) == pytest.approx(losses, abs=2e-3)
     assert all(torch.equal(weight, before[name]) for name, weight in under_way._target.state_dict().items())
-    assert torch.equal(under_way.module.embed_tokens.weight, before["model.embed_tokens.weight"])
+    embeddings = getattr(under_way.module, "model", under_way.module).embed_tokens.weight
+    assert torch.equal(embeddings, before["model.embed_tokens.weight"])
     assert torch.equal(torch.get_rng_state(), random_state)
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_embedded import DRAFT, TARGET, TEXT
+from test_embedded import DRAFT, TARGET
 
-from resispec import kept
-from resispec.embedded import NAMES, EmbeddedDataset, text, train
+from resispec.embedded import NAMES, text, train
 from resispec.embedded.corpus import build_corpus, read_sources
 from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe
-from resispec.models import load_eagle_pair, load_pair
+from resispec.models import load_eagle_pair
 from resispec.training import checkpoints
 from resispec.training.recipe import Eagle3Recipe, EagleRecipe
 
@@ -31,32 +30,12 @@ def cache(tmp_path_factory):
         yield DRAFT.folder().parent
 
 
-def test_a_recipe_gives_the_same_bytes_and_leaves_the_callers_state_alone(cache, tmp_path, monkeypatch):
+def test_a_training_leaves_the_callers_state_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
     random_state, threads = torch.get_rng_state(), torch.get_num_threads()
     with torch.inference_mode():  # as in an audit that is the first to ask for a pair
         DRAFT.folder()
     assert torch.equal(torch.get_rng_state(), random_state) and torch.get_num_threads() == threads
-    files = [
-        path.relative_to(tmp_path)
-        for path in tmp_path.rglob("*")
-        if path.is_file() and path.name != kept.MANIFEST and path.suffix != ".lock"
-    ]
-    assert len(files) >= 13  # the text's, and those of two models
-    for name in files:
-        assert (cache / name).read_bytes() == (tmp_path / name).read_bytes(), name
-
-
-def test_models_are_cached_apart_and_open_as_a_pair(cache):
-    weights = cache / TARGET.key() / "model.safetensors"
-    before = weights.stat().st_mtime_ns
-    dataclasses.replace(DRAFT, steps=3).folder()
-    assert weights.stat().st_mtime_ns == before  # a draft leaves its teacher alone
-    pair = load_pair(*(str(cache / recipe.key()) for recipe in (TARGET, DRAFT)))
-    assert pair.tokenizer.eos_token_id == text.EOS_ID
-    for name in NAMES:
-        [prompt] = EmbeddedDataset(name, str(TEXT.folder() / f"{name}.jsonl")).prompts(1)
-        assert pair.tokenizer.decode(pair.tokenizer.encode(prompt.text)) == prompt.text
 
 
 def test_every_real_data_set_has_200_prompts():
@@ -141,4 +120,4 @@ def test_killed_trainings_go_on_and_end_with_the_same_bytes(tmp_path, monkeypatc
 @pytest.mark.usefixtures("cache")
 def test_an_embedded_drafter_of_eagle3_is_trained():
     pair = load_eagle_pair(str(DEEP.folder()), str(DRAFTER3.folder()))
-    assert pair.draft.num_draftable == 100
+    assert pair.draft.num_draftable == 100 and pair.tokenizer.eos_token_id == text.EOS_ID
