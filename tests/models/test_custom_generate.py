@@ -95,10 +95,8 @@ def test_lengths_ends_and_criteria_stop_within_a_step(target):
         ({"past_key_values": DynamicCache()}, r"past_key_values \(DynamicCache\)"),
         ({"attention_mask": torch.tensor([[0, 1, 1]])}, r"attention_mask \(Tensor\)"),
         ({"return_dict_in_generate": True, "output_scores": True}, "output_scores"),
-        ({"repetition_penalty": 1.2}, "logits processor RepetitionPenaltyLogitsProcessor"),
         ({"guidance_scale": 1.5}, "UnbatchedClassifierFreeGuidanceLogitsProcessor {'guidance_scale': 1.5} c"),
         ({"assistant_model": tiny_llama(seed=1).module}, "assistant_model cannot be used; allowed: none; sp"),
-        ({"bad_words_ids": [[5]]}, "logits processor NoBadWordsLogitsProcessor|SequenceBias"),
         ({"min_new_tokens": 3, "eos_token_id": 5}, "logits processor MinNewTokensLength|MinLength"),
     ],
 )

@@ -168,17 +168,17 @@ def changed(name, place, value):
     return lambda weights: weights[name].__setitem__(place, value)
 
 
-def updated(**tensors):
-    return lambda weights: weights.update({name.replace("__", "."): value for name, value in tensors.items()})
-
-
 WRONG_WEIGHTS = [
     ("eagle", lambda w: w.pop("fc.weight"), 'Missing key.s. in state_dict: "fc.weight"'),
-    ("eagle", updated(lm_head__weight=torch.ones(64, 32)), "Unexpected .* .lm_head.weight"),
-    ("eagle", updated(fc__weight=torch.ones(32, 32)), "mismatch for fc.weight: .*32, 32.*32, 64"),
-    ("eagle", updated(fc__weight=[1.0]), "is no EAGLE checkpoint; expected tensors by name"),
+    ("eagle", lambda w: w.update({"lm_head.weight": torch.ones(64, 32)}), "Unexpected .* .lm_head.weight"),
+    (
+        "eagle",
+        lambda w: w.update({"fc.weight": torch.ones(32, 32)}),
+        "mismatch for fc.weight: .*32, 32.*32, 64",
+    ),
+    ("eagle", lambda w: w.update({"fc.weight": [1.0]}), "is no EAGLE checkpoint; expected tensors by name"),
     ("eagle3", lambda w: w.pop("d2t"), r"d2t is \(0,\) torch.float32; allowed: \(16,\) whole"),
-    ("eagle3", updated(d2t=torch.zeros(16)), r"d2t is \(16,\) torch.float32; allowed"),
+    ("eagle3", lambda w: w.update({"d2t": torch.zeros(16)}), r"d2t is \(16,\) torch.float32; allowed"),
     ("eagle3", changed("d2t", 3, 61), "d2t maps its tokens to 1 to 64, .*; allowed: .* from 0 to 63"),
     ("eagle3", changed("d2t", 3, -4), "d2t maps its tokens to -1 to 61"),
     ("eagle3", changed("d2t", 3, 2), "15 of 16 different; allowed: different ones"),

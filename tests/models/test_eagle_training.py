@@ -15,15 +15,7 @@ from resispec.embedded.recipe import ModelRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.training import CHECKPOINT, checkpoints, drafters
-from resispec.training.drafters import (
-    Sequences,
-    eagle3_losses,
-    frequent_tokens,
-    new_draft,
-    new_eagle,
-    new_eagle3,
-    new_training,
-)
+from resispec.training.drafters import Sequences
 from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
@@ -34,24 +26,19 @@ TOKENS = [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start 
 
 def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
     sequences = Sequences(tokens, torch.ones(len(tokens)), learnt_from)
-    return new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
+    return drafters.new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
 
 
 # Losses
-
-
-def rows():
-    """Two rows of six tokens, of which the second has two of padding."""
-    generator = torch.Generator().manual_seed(1)
-    tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)
-    return generator, tokens, lengths, torch.arange(6) < torch.tensor(lengths)[:, None]
 
 
 @torch.inference_mode()
 def test_the_loss_of_eagle3_is_the_papers():
     """Row by row: after s tokens on its own outputs the law of the token behind them; unlikely ones apart."""
     module = tiny_eagle3(tuple(range(0, 64, 2)))
-    generator, tokens, lengths, is_real = rows()
+    generator = torch.Generator().manual_seed(1)
+    tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)  # two of padding
+    is_real = torch.arange(6) < torch.tensor(lengths)[:, None]
     features = torch.randn(2, 6, 96, generator=generator)
     logits = 3 * torch.randn(2, 6, 64, generator=generator)
     expected = [[], [], []]
@@ -69,7 +56,7 @@ def test_the_loss_of_eagle3_is_the_papers():
                     fused = torch.cat((fused, out))
     assert [len(of_step) > 1 for of_step in expected] == [True] * 3
     counts = is_real & (logits.argmax(-1) % 2 == 0)
-    losses = eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
+    losses = drafters.eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
     for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
@@ -90,28 +77,28 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(monkeypatch):
 def test_a_draft_of_all_layers_begins_as_its_target():
     target, tokens = tiny_llama(layers=3).module, torch.arange(12)[None]
     whole = dataclasses.replace(DISTILLED, layers=(0, 1, 2), num_draftable=64)
-    same = new_draft(target, Sequences(TOKENS, torch.ones(30)), whole)
+    same = drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), whole)
     assert torch.allclose(same(tokens).logits, target(tokens).logits, atol=1e-5)
     with pytest.raises(InvalidInput, match=r"layers \(0, 3\) were asked for; the target has 0 to 2"):
-        new_draft(target, Sequences(TOKENS, torch.ones(30)), DISTILLED)
+        drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), DISTILLED)
 
 
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
     tokens = [[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]]
     sequences, alike = Sequences(tokens, torch.tensor([3.0, 1.0])), Sequences(tokens, torch.ones(2))
-    assert frequent_tokens(sequences, 8, 2).tolist() == [2, 5]  # drawn 6 times each; 7 only 5 times
-    assert frequent_tokens(alike, 8, 1).tolist() == [7]
+    assert drafters.frequent_tokens(sequences, 8, 2).tolist() == [2, 5]  # drawn 6 times each; 7 only 5 times
+    assert drafters.frequent_tokens(alike, 8, 1).tolist() == [7]
     with pytest.raises(InvalidInput, match="a drafter of 9 tokens was asked for; its target has 8"):
-        frequent_tokens(sequences, 8, 9)
+        drafters.frequent_tokens(sequences, 8, 9)
 
 
 def test_targets_and_text_that_teach_nothing_are_refused():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
-        new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+        drafters.new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
-        new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
+        drafters.new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):
         with pytest.raises(InvalidInput, match="at least three tokens"):
             Sequences(tokens, torch.ones(len(tokens)))

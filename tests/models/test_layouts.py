@@ -1,31 +1,19 @@
 """Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
 
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import httpx
 import pytest
 import torch
-from huggingface_hub import HfApi, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.utils import filter_repo_objects
 from toy_architectures import distance
 from toy_layouts import LAYOUTS, build, cached, write_layout
 
-import resispec
 from resispec import hub
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_eagle_pair, load_pair
-from resispec.trees import complete
-from resispec.verifiers import get_verifier
 
 COMMIT = "0" * 39 + "1"
 TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]
@@ -69,39 +57,21 @@ def test_a_revision_that_is_not_cached_is_named(load, role, cache):
         load(name, name, **{f"{role}_revision": "a" * 40})
 
 
-LLAMA_2_CHAT = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "top_k": 1, "eos_token_id": 2}
-
-
 @pytest.mark.parametrize(
     ("config", "generation", "expected"),
     [
         ({"eos_token_id": 4}, {"eos_token_id": [7, 9]}, {7, 9}),
         ({"eos_token_id": [4, 9, 11]}, {"do_sample": True}, {4, 9, 11}),
         ({"eos_token_id": None}, {}, {2}),  # the tokenizer's
-        ({}, LLAMA_2_CHAT, {2}),
     ],
 )
-def test_the_files_name_the_tokens_that_end_a_text_and_do_not_sample_it(
-    tmp_path, config, generation, expected
-):
-    """With the defaults of Llama-2-chat every token would be the likeliest one."""
+def test_the_files_name_the_tokens_that_end_a_text(tmp_path, config, generation, expected):
     folder = tmp_path / "model"
     write_layout("meta-llama/Llama-2-7b-chat-hf", folder)
     plain = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(plain | config))
     (folder / "generation_config.json").write_text(json.dumps(generation))
-    pair = load_pair(str(folder), None)
-    assert pair.end_token_ids == expected
-    pair = replace(pair, draft=pair.target)
-    decoder = Decoder(DraftModel(complete(3, 2)), get_verifier("standard"))
-    options = {"tokenizer": pair.tokenizer, "temperature": 500.0, "max_new_tokens": 99}
-    for seed in range(3):
-        generator = torch.Generator().manual_seed(seed)
-        found = decoder.generate(pair, [1, 5], Sampling(500.0, 99, 200), generator)
-        spoken = resispec.generate(pair.target, pair.draft, [1, 5], seed=seed, **options)
-        for one in (found, spoken):
-            assert expected.isdisjoint(one.tokens[:-1]) and len(set(one.tokens)) > len(one.tokens) / 3
-            assert (one.stop_reason == "eos") == (one.tokens[-1] in expected)
+    assert load_pair(str(folder), None).end_token_ids == expected
 
 
 @pytest.fixture
@@ -118,10 +88,10 @@ def answer(monkeypatch):
 
 
 REFUSALS = {
-    "it is gated; ask for access at https://huggingface.co/o/m and log in": (GatedRepoError, 403),
-    "there is no such repository, or it is private; check": (RepositoryNotFoundError, 404),
-    "it has no revision v2": (RevisionNotFoundError, 404),
-    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (HfHubHTTPError, 401),
+    "it is gated; ask for access at https://huggingface.co/o/m and log in": (errors.GatedRepoError, 403),
+    "there is no such repository, or it is private; check": (errors.RepositoryNotFoundError, 404),
+    "it has no revision v2": (errors.RevisionNotFoundError, 404),
+    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (errors.HfHubHTTPError, 401),
 }
 
 

@@ -29,11 +29,7 @@ def cache(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
     monkeypatch.delenv(WHEELS, raising=False)
-    for name, value in {
-        "RESISPEC_CACHE": tmp_path / "cache",
-        "PIP_NO_INDEX": 1,
-        "PIP_FIND_LINKS": "",
-    }.items():
+    for name, value in (("RESISPEC_CACHE", tmp_path / "cache"), ("PIP_NO_INDEX", 1), ("PIP_FIND_LINKS", "")):
         monkeypatch.setenv(name, str(value))
     return tmp_path / "cache"
 

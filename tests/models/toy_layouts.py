@@ -48,7 +48,6 @@ LAYOUTS = {
     "meta-llama/Llama-2-7b-chat-hf": (LLAMA | OLD, "safetensors", SHARDS, SAMPLED, "both"),
     "JackFram/llama-68m": (LLAMA | {"torch_dtype": "float32"}, "bin", ONE, {}, "both"),
     "lmsys/vicuna-7b-v1.3": (LLAMA, "bin", SHARDS, {"temperature": 0.9, "top_p": 0.6}, "both"),
-    "Jiayi-Pan/Tiny-Vicuna-1B": (LLAMA | {"vocab_size": 72}, "bin", ONE, {"max_length": 2048}, "both"),
     "meta-llama/Llama-3.2-1B-Instruct": (
         LLAMA | LLAMA3 | {"tie_word_embeddings": True}, "safetensors", ONE, SAMPLED, "json",
     ),

@@ -48,14 +48,6 @@ def test_every_real_data_set_has_200_prompts():
         assert 200 <= len(chosen) <= recipe.num_prompts
 
 
-class Stubborn(torch.nn.Module):
-    """A model whose law is one token everywhere."""
-
-    def forward(self, input_ids, **_):
-        self.logits = torch.zeros(*input_ids.shape, 300).index_fill(-1, torch.tensor([5]), 50.0)
-        return self
-
-
 def trained(recipe, teacher=None):
     """The training of a model on text of seven tokens in turn, done."""
     streams = [torch.arange(600) % 7 for _ in NAMES]
@@ -66,17 +58,12 @@ def trained(recipe, teacher=None):
     return training
 
 
-def test_a_draft_follows_its_teacher():
-    """One that says "token 5" whatever it reads: the text's own next tokens do not count."""
-    draft = trained(dataclasses.replace(DRAFT, steps=60), Stubborn()).module
-    assert draft(input_ids=torch.arange(7)[None]).logits.argmax(-1).unique().tolist() == [5]
-
-
 def test_the_results_of_a_recipe_change_with_its_version():
     """Whatever changes these losses changes what is trained, and takes a new version of the recipe."""
-    recipe = dataclasses.replace(TARGET, steps=8)
-    losses = trained(recipe).history
-    assert (recipe.version, losses[0][0], losses[-1][0]) == pytest.approx((1, 5.712, 4.189), abs=2e-3)
+    target = trained(dataclasses.replace(TARGET, steps=8))
+    draft = trained(dataclasses.replace(DRAFT, steps=20), target.module)
+    losses = [history[place][0] for history in (target.history, draft.history) for place in (0, -1)]
+    assert (TARGET.version, *losses) == pytest.approx((1, 5.712, 4.189, 5.739, 4.122), abs=2e-3)
 
 
 DIES_AT_THE_THIRD_STEP = """
