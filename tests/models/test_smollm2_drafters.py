@@ -70,13 +70,27 @@ def test_answers_are_the_targets_own_and_end_where_it_ends_them():
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_answers_follow_the_law_at_their_temperature(temperature):
     pair = load_pair(str(TARGET.folder()), None)
-    questions = [pair.tokenizer.encode_chat("a"), pair.tokenizer.encode_chat("hhhh gh" * 9)] * 400
+    questions = [pair.tokenizer.encode_chat("a"), pair.tokenizer.encode_chat("hhhh gh")] * 400
     drawn = answers.answered(pair, questions, temperature, 1, seed=0)
     for place in (0, 1):  # beside a longer question, and without padding
         logits = pair.target.module(torch.tensor([questions[place]])).logits[0, -1]
         law = (logits / temperature).softmax(-1)
         counts = torch.bincount(torch.cat(drawn[place::2]), minlength=64)
         assert (counts / 400 - law).abs().max() < 4 * (0.25 / 400) ** 0.5
+
+
+def test_questions_of_one_batch_end_at_one_place_behind_padding_that_nobody_sees(monkeypatch):
+    pair, given = load_pair(str(TARGET.folder()), None), {}
+
+    def generate(**options):
+        given.update(options)
+        return torch.cat((options["input_ids"], torch.tensor([[8], [9]])), 1)
+
+    monkeypatch.setattr(pair.target.module, "generate", generate)
+    drawn = answers.answered(pair, [[4], [5, 6, 7]], 1.0, 1, seed=0)
+    assert [answer.tolist() for answer in drawn] == [[8], [9]]
+    assert given["input_ids"][0, -1] == 4 and given["input_ids"][1].tolist() == [5, 6, 7]
+    assert given["attention_mask"].tolist() == [[0, 0, 1], [1, 1, 1]]
 
 
 def test_answers_that_were_stopped_go_on_behind_their_last_batch(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut, pairs of different numbers of rows."""
+"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut, pairs of unlike numbers of rows."""
 
 import json
 import random
