@@ -9,7 +9,7 @@ from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
 from resispec.drafters import DynamicTree, Eagle, NoDraft, Reading
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, EagleSession, Pair, TransformersModel, features_of
+from resispec.models import EagleModel, Pair, TransformersModel, features_of
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
@@ -64,29 +64,6 @@ def test_a_vanishing_temperature_is_greedy(name, prompt):
             for drafting in ((plain, NoDraft()), (pair, DRAFTERS[name]))
         )
         assert found.tokens == expected.tokens and (found.num_emitted[0] == 1 or len(prompt) > 1)
-
-
-@pytest.mark.parametrize("kind", PAIRS)
-@pytest.mark.parametrize("name", ["fixed", "dynamic"])
-def test_the_cache_holds_true_features_shifted_by_one_token(kind, name, monkeypatch):
-    """Row t pairs the target's feature of position t with the token of position t + 1.
-
-    What was speculated leaves no row.
-    """
-    pair, known, extend = PAIRS[kind](), [], EagleSession.extend
-
-    def observed(session, tokens, features):
-        known.extend(zip(tokens.tolist(), features, strict=True))
-        return extend(session, tokens, features)
-
-    monkeypatch.setattr(EagleSession, "extend", observed)
-    prompt = [1, 2, 3, 4, 5]
-    found = generate(pair, DRAFTERS[name], Sampling(1.0, 40, 128), prompt=prompt)
-    sequence = [*prompt, *found.tokens]
-    assert len(known) > 30 and [token for token, _ in known] == sequence[1 : len(known) + 1]
-    assert kind == "eagle3" or max(found.num_emitted) > 1
-    features = torch.stack([feature for _, feature in known])
-    assert torch.allclose(features, features_of(pair.target, sequence)[: len(known)], atol=1e-3)
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -161,10 +138,9 @@ def test_the_papers_reading_is_not_exact_with_any_rule(tree, verifier):
     [
         (llama_pair, complete(2, 70), "70 candidates of one parent; .* has 64 tokens"),
         (eagle3_pair, DynamicTree(60, 1, 23), "23 candidates of one parent; the vocabulary has 22 tokens"),
-        (llama_pair, DynamicTree(600, 15, 10), "a tree of 17 levels cannot fit max_length 16; .* from 20$"),
     ],
 )
-def test_trees_that_the_drafter_or_the_cache_cannot_hold_are_refused_in_one_line(make_pair, tree, message):
+def test_trees_that_the_drafter_cannot_fill_are_refused_in_one_line(make_pair, tree, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$") as caught:
         generate(make_pair(), Eagle(tree), Sampling(1.0, 4, 16))
     assert "\n" not in str(caught.value)

@@ -190,7 +190,6 @@ def test_a_recipes_file_has_its_defaults(name, kind):
     ("line", "message"),
     [
         ("output=???", "output must be given"),
-        ("dataset=jsonl", "dataset.path must be given"),
         ("~pair", "pair must be given"),
         ("documents=0", "documents is 0; allowed: from 1"),
         ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
