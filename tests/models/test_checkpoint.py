@@ -78,10 +78,7 @@ MODEL_FAULTS = {
         edited("tokenizer_config.json", auto_map={"AutoTokenizer": ["own.T", None]}),
         NEVER_RUN.format("tokenizer_config"),
     ),
-    "no tokenizer": (
-        without("tokenizer.json", "tokenizer_config.json"),
-        "there is none; .* tokenizer.json",
-    ),
+    "no tokenizer": (without("tokenizer.json", "tokenizer_config.json"), "there is none; .* tokenizer.json"),
     "half a tokenizer": (truncated("tokenizer.json", 100), "tokenizer of model .* cannot be loaded: .+"),
     "sentencepiece alone": (
         lambda folder: [(folder / "tokenizer.json").unlink(), (folder / "tokenizer.model").touch()],

@@ -107,34 +107,29 @@ def test_targets_and_text_that_teach_nothing_are_refused():
 # Checkpoints
 
 
-def stopped_at(number, recipe):
-    """A training whose user stops it instead of letting it make a step."""
-    under_way = training(recipe)
-    step = under_way.step
-
-    def interrupted():
-        if under_way.done == number:
-            raise KeyboardInterrupt
-        return step()
-
-    under_way.step = interrupted
-    return under_way
-
-
 @pytest.mark.parametrize("recipe", [EAGLE, dataclasses.replace(EAGLE3, optimizer="muon")])
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, monkeypatch):
     whole = training(recipe)
     train_eagle.train(whole, tmp_path / "whole")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    step = checkpoints.Training.step
+
+    def stopped(under_way):
+        if under_way.done in (2, 4):
+            raise KeyboardInterrupt
+        return step(under_way)
+
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "_SAVE_EVERY_S", 0.0)
         patch.setattr(checkpoints, "_SAVING_SHARE", 1e9)
-        train_eagle.train(stopped_at(2, recipe), tmp_path / "stopped")
+        patch.setattr(checkpoints.Training, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train_eagle.train(training(recipe), tmp_path / "stopped")
+        train_eagle.train(training(recipe), tmp_path / "whole")  # nothing is left to do
     again = training(recipe)
     train_eagle.train(again, tmp_path / "stopped")
     assert again.history == whole.history and len(whole.history) == 4
     written = [tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped")]
     assert written[0].read_bytes() == written[1].read_bytes()
-    train_eagle.train(stopped_at(0, recipe), tmp_path / "whole")  # nothing is left to do
 
 
 def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(tmp_path):

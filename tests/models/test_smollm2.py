@@ -127,26 +127,26 @@ def test_an_interpreter_without_pip_is_told_so(monkeypatch, tmp_path):
 # Conversion
 
 
+def converted(folder, monkeypatch, is_tied=True):
+    """A pair, the pair of the file that was written from it, and the facts about that."""
+    pair = toy_pair(folder / "target", is_tied)
+    facts = convert(write_quantised(pair, folder / "toy.gguf", monkeypatch), folder / "converted")
+    return pair, load_pair(str(folder / "converted"), None), facts
+
+
 @pytest.mark.parametrize("is_tied", [True, False])
 def test_a_quantised_file_becomes_the_model_that_it_was_written_from(is_tied, tmp_path, monkeypatch):
-    pair = toy_pair(tmp_path / "target", is_tied)
-    facts = convert(write_quantised(pair, tmp_path / "toy.gguf", monkeypatch), tmp_path / "converted")
-    found = load_pair(str(tmp_path / "converted"), None)
+    pair, found, facts = converted(tmp_path, monkeypatch, is_tied)
     expected, weights = pair.target.module.state_dict(), found.target.module.state_dict()
     assert expected.keys() == weights.keys()
     assert all(torch.equal(weight, weights[name]) for name, weight in expected.items())
-    tokens = torch.tensor([pair.tokenizer.encode_chat(TEXT)])
-    with torch.inference_mode():
-        assert torch.equal(pair.target.module(tokens).logits, found.target.module(tokens).logits)
     config = found.target.module.config
     assert config.tie_word_embeddings is is_tied and config.rope_parameters["rope_theta"] == 100_000
     assert facts["parameters"] == pair.target.module.num_parameters()
 
 
 def test_the_tokenizer_its_template_and_the_end_token_come_along(tmp_path, monkeypatch):
-    pair = toy_pair(tmp_path / "target")
-    convert(write_quantised(pair, tmp_path / "toy.gguf", monkeypatch), tmp_path / "converted")
-    found = load_pair(str(tmp_path / "converted"), None)
+    pair, found, _ = converted(tmp_path, monkeypatch)
     texts = ["12345 and  3.14\n\n\tx\u00e9\u4e2d\U0001f600", " <|im_start|>user\nhi<|im_end|> x <file_sep>"]
     for text in (TEXT, *texts, ""):
         ids = pair.tokenizer.encode(text)

@@ -105,12 +105,6 @@ def check_logits_are_own(name, dtype, rounding):
     features, expected = features_of(model, PROMPT), own_logits(module, PROMPT)
     assert model.head(features).dtype == expected.dtype
     assert distance(model.head(features), expected) < rounding
-    with torch.inference_mode():
-        alone = distance(module.get_output_embeddings()(features), expected)
-    if name in SCALED:
-        assert alone > 0.5
-    elif name in PLAIN:
-        assert alone < rounding
 
 
 def check_trees(name):
