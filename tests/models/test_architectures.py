@@ -11,15 +11,13 @@ from toy_architectures import (
     build,
     check_logits_are_own,
     check_trees,
-    check_window_is_felt,
-    distance,
     made,
     own_logits,
 )
-from toys import save_tiny_pair, tiny_llama
+from toys import tiny_llama
 
 from resispec.errors import InvalidInput
-from resispec.models import TransformersModel, features_of, load_pair
+from resispec.models import TransformersModel, features_of
 from resispec.models.checkpoint import DTYPES
 
 # A plain one, a scale behind the head, a projection before it, a wide head, windows everywhere and in turn.
@@ -30,8 +28,6 @@ SIX = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
 def test_logits_are_the_model_s_own_in_chains_and_trees(name):
     check_logits_are_own(name, torch.float32, 1e-5)
     check_trees(name)
-    if name in ("Mistral 0.1", "Gemma 3"):
-        check_window_is_felt(name)
 
 
 @pytest.mark.parametrize("name", ["Llama", "GPT2", "OPT"])
@@ -42,16 +38,6 @@ def test_where_the_last_layer_is_all_it_is_called_directly(name):
     module.register_forward_hook(lambda *_: calls.append(1))
     model.head(features_of(model, [1, 2]))
     assert not calls
-
-
-def test_a_soft_cap_that_these_logits_hardly_feel_is_not_left_out():
-    module = build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0})
-    model = TransformersModel(module)
-    features = features_of(model, [1, 2, 3])
-    with torch.inference_mode():
-        alone = module.lm_head(features)
-    assert alone.abs().max() < 3 and distance(alone, model.head(features)) < 0.02
-    assert 14.9 < model.head(1000 * features).abs().max() <= 15
 
 
 def test_the_module_stays_as_it_is():
@@ -163,36 +149,20 @@ def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
     assert module.config.sliding_window == WINDOW  # and it is as it was
 
 
-FEW = {"hidden_size": 32, "num_hidden_layers": 2, "vocab_size": 64, "num_attention_heads": 4}
 REFUSED = {
     "biased by distance": lambda: build("Falcon", LLAMA | {"alibi": True}),
-    "not causal": lambda: build("Bert", FEW | {"intermediate_size": 48}, base=transformers.BertLMHeadModel),
     "recurrent": lambda: build("Rwkv", {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2}),
-    "in chunks": lambda: transformers.Llama4ForCausalLM(
-        transformers.Llama4TextConfig(**LLAMA | {"head_dim": 8, "num_local_experts": 2})
-    ),
     "linear": lambda: transformers.Qwen3NextForCausalLM(
         transformers.Qwen3NextConfig(**LLAMA | {"head_dim": 8})
     ),
 }
-LAYERS = {"in chunks": "chunked_attention, full_attention", "linear": "full_attention, linear_attention"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_kinds_that_cannot_be_verified_in_a_tree_are_refused_in_one_line(name):
     module = REFUSED[name]()
-    found = f"found layers of {LAYERS[name]}, .*; allowed: full_" if name in LAYERS else ""
+    layers = "full_attention, linear_attention"
+    found = f"found layers of {layers}, .*; allowed: full_" if name == "linear" else ""
     with pytest.raises(InvalidInput, match=f"^{type(module).__name__}: {found}") as caught:
         TransformersModel(module)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
-
-
-def test_a_pair_from_folders_is_checked(tmp_path):
-    save_tiny_pair(tmp_path)
-    made("Cohere").save_pretrained(tmp_path / "target")
-    build("Falcon", LLAMA | {"alibi": True}).save_pretrained(tmp_path / "draft")
-    target, draft = (str(tmp_path / name) for name in ("target", "draft"))
-    model = load_pair(target, None).target
-    assert distance(model.head(features_of(model, [1, 2])), own_logits(model.module, [1, 2])) < 1e-5
-    with pytest.raises(InvalidInput, match=f"^{draft}: .*(differ from the model's own|cannot be forwarded)"):
-        load_pair(target, draft)

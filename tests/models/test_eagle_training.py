@@ -4,29 +4,18 @@ import dataclasses
 
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from torch.nn import functional
-from toys import save_tiny_pair, tiny_eagle, tiny_eagle3, tiny_llama
+from toys import save_tiny_pair, tiny_eagle3, tiny_llama
 
 from experiments import train_eagle
-from experiments.schema import CONF
-from resispec import embedded
-from resispec.embedded.pairs import pair_fingerprint
+from experiments.cell import build
+from experiments.schema import CONF, unlabelled
 from resispec.embedded.recipe import ModelRecipe
 from resispec.errors import InvalidInput
 from resispec.files import locked
 from resispec.training import CHECKPOINT, checkpoints, drafters
-from resispec.training.drafters import (
-    Sequences,
-    eagle3_losses,
-    eagle_losses,
-    frequent_tokens,
-    new_draft,
-    new_eagle,
-    new_eagle3,
-    new_training,
-)
-from resispec.training.muon import Muon
+from resispec.training.drafters import Sequences
 from resispec.training.recipe import DistillationRecipe, Eagle3Recipe, EagleRecipe
 
 EAGLE = EagleRecipe(steps=4, batch_size=4, learning_rate=2e-2, warmup_steps=1)
@@ -35,45 +24,21 @@ DISTILLED = DistillationRecipe((0, 3), 24, steps=4, batch_size=4, learning_rate=
 TOKENS = [[start, *((start * 7 + 3 * step) % 64 for step in range(1, 14 + start % 3))] for start in range(30)]
 
 
-def training(recipe=EAGLE, seed=0, tokens=TOKENS):
-    sequences = Sequences(tokens, torch.ones(len(tokens)))
-    return new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
+def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
+    sequences = Sequences(tokens, torch.ones(len(tokens)), learnt_from)
+    return drafters.new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
 
 
 # Losses
-
-
-def rows():
-    """Two rows of six tokens, of which the second has two of padding."""
-    generator = torch.Generator().manual_seed(1)
-    tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)
-    return generator, tokens, lengths, torch.arange(6) < torch.tensor(lengths)[:, None]
-
-
-def test_the_loss_of_eagle_is_the_papers():
-    """Row by row: feature t and token t + 1 in, feature t + 1 and the law of token t + 2 out; no padding."""
-    module, head = tiny_eagle(), torch.randn(64, 32, generator=torch.Generator().manual_seed(0)) / 5
-    generator, tokens, lengths, is_real = rows()
-    true, noisy = (torch.randn(2, 6, 32, generator=generator) for _ in range(2))
-    regressions, laws = [], []
-    for row, length in enumerate(lengths):
-        places = torch.arange(length - 1)
-        [predicted] = module(tokens[row, 1:length][None], noisy[row, : length - 1][None], places[None])
-        for place in places.tolist():
-            wanted = true[row, place + 1]
-            regressions.append(functional.smooth_l1_loss(predicted[place], wanted))
-            target, draft = torch.softmax(head @ wanted, 0), torch.log_softmax(head @ predicted[place], 0)
-            laws.append(-(target * draft).sum())
-    regression, law = eagle_losses(module, head, tokens, (true, noisy), is_real)
-    assert torch.allclose(regression, torch.stack(regressions).mean(), rtol=1e-4)
-    assert torch.allclose(law, torch.stack(laws).mean(), rtol=1e-4)
 
 
 @torch.inference_mode()
 def test_the_loss_of_eagle3_is_the_papers():
     """Row by row: after s tokens on its own outputs the law of the token behind them; unlikely ones apart."""
     module = tiny_eagle3(tuple(range(0, 64, 2)))
-    generator, tokens, lengths, is_real = rows()
+    generator = torch.Generator().manual_seed(1)
+    tokens, lengths = torch.randint(64, (2, 6), generator=generator), (6, 4)  # two of padding
+    is_real = torch.arange(6) < torch.tensor(lengths)[:, None]
     features = torch.randn(2, 6, 96, generator=generator)
     logits = 3 * torch.randn(2, 6, 64, generator=generator)
     expected = [[], [], []]
@@ -91,59 +56,16 @@ def test_the_loss_of_eagle3_is_the_papers():
                     fused = torch.cat((fused, out))
     assert [len(of_step) > 1 for of_step in expected] == [True] * 3
     counts = is_real & (logits.argmax(-1) % 2 == 0)
-    losses = eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
+    losses = drafters.eagle3_losses(module, tokens, features, logits[counts][:, ::2].softmax(-1), counts, 3)
     for of_step, loss in zip(expected, losses, strict=True):
         assert torch.allclose(torch.stack(of_step).mean(), loss, rtol=1e-4)
 
 
-@torch.no_grad()
-def test_the_loss_of_a_distilled_draft_is_of_the_targets_whole_law_where_it_is_learnt():
-    """Row by row, behind the places that are learnt alone: cross-entropy and overlap among drafted tokens."""
-    sequences = Sequences(TOKENS, torch.ones(30), [start % 5 for start in range(30)])
-    target = tiny_llama(layers=4).module
-    under_way = new_training(target, sequences, DISTILLED)
-    places = sequences.draw(3, torch.Generator().manual_seed(1))
-    tokens, is_learnt = sequences.padded(places)
-    losses, overlaps, draft = [], [], under_way.module
-    for row, learnt in zip(tokens, is_learnt, strict=True):
-        first = sequences.learnt_from[[sequence[0] for sequence in TOKENS].index(int(row[0]))]
-        length = len(TOKENS[int(row[0])])
-        assert learnt.nonzero().flatten().tolist() == list(range(first, length))
-        wanted = target(row[None, :length]).logits[0, first:].softmax(-1)[:, draft.token_ids]
-        law = draft(row[None, :length]).logits[0, first:].softmax(-1)
-        losses += (-(wanted * law.log()).sum(-1)).tolist()
-        overlaps += torch.minimum(wanted, law).sum(-1).tolist()
-    loss, measured = under_way._losses(places)
-    assert measured[0] == loss
-    expected = torch.tensor([sum(losses), sum(overlaps)]) / len(losses)
-    assert torch.allclose(torch.stack(measured), expected, rtol=1e-4)
-
-
-@torch.no_grad()
-def test_an_eagle3_drafter_learns_from_what_enters_its_targets_layers():
-    """Where the text is learnt and the likeliest token can be drafted; a sequence is as without a batch."""
-    sequences = Sequences(TOKENS, torch.ones(30), [start % 5 for start in range(30)])
-    target = tiny_llama(layers=4).module
-    under_way = new_training(target, sequences, EAGLE3)
-    module, places = under_way.module, [3, 9, 7]
-    tokens, counts = sequences.padded(places)
-    states = target(tokens, output_hidden_states=True)
-    counts &= module.t2d[states.logits.argmax(-1)]
-    wanted = states.logits[counts][:, module.token_ids].softmax(-1)
-    taps = torch.cat([states.hidden_states[layer] for layer in module.taps], -1)
-    steps = eagle3_losses(module, tokens, taps, wanted, counts, 2)
-    loss, measured = under_way._losses(places)
-    assert 0 < len(wanted) < int(sequences.padded(places)[1].sum())
-    assert torch.allclose(torch.stack(measured), torch.stack(steps), rtol=1e-4)
-    assert torch.isclose(loss, steps[0] + EAGLE3.decay * steps[1])
-
-
-@pytest.mark.parametrize("recipe", [EAGLE3, DISTILLED])
-def test_the_target_reads_a_sequence_once_while_there_is_room(recipe, monkeypatch):
+def test_the_target_reads_a_sequence_once_while_there_is_room(monkeypatch):
     read = []
     for room in (1 << 20, 0):
         monkeypatch.setattr(drafters, "_REMEMBERED_BYTES", room)
-        under_way = training(recipe)
+        under_way = training(EAGLE3)
         hook = under_way._target.base_model.register_forward_hook(lambda *_: read.append(room))  # noqa: B023
         losses = [under_way._losses([4, 2, 4])[0] for _ in range(2)]
         assert torch.equal(*losses)
@@ -151,55 +73,32 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(recipe, monkeypatc
     assert [read.count(room) for room in (1 << 20, 0)] == [2, 6]
 
 
-@pytest.mark.parametrize("recipe", [dataclasses.replace(EAGLE3, optimizer="muon"), DISTILLED])
-def test_muon_trains_every_matrix_but_the_heads(recipe):
-    under_way = training(recipe)
-    names = {id(weight): name for name, weight in under_way.module.named_parameters()}
-    of = {
-        type(optimizer): {names[id(weight)] for weight in optimizer.param_groups[0]["params"]}
-        for optimizer in under_way._optimizers
-    }
-    assert len(of[Muon]) > 6 and all(name.endswith(("proj.weight", "fc.weight")) for name in of[Muon])
-    assert "lm_head.weight" in of[torch.optim.AdamW]
-    trained = {name: weight for name, weight in under_way.module.named_parameters() if weight.requires_grad}
-    assert of[Muon] | of[torch.optim.AdamW] == set(trained) and not of[Muon] & of[torch.optim.AdamW]
-    before = {name: weight.detach().clone() for name, weight in trained.items()}
-    under_way.step()
-    assert not any(torch.equal(weight, before[name]) for name, weight in trained.items())
-
-
 @torch.no_grad()
-def test_a_draft_begins_as_layers_of_its_target():
-    target = tiny_llama(layers=3).module
-    sequences = Sequences(TOKENS, torch.ones(30))
+def test_a_draft_of_all_layers_begins_as_its_target():
+    target, tokens = tiny_llama(layers=3).module, torch.arange(12)[None]
     whole = dataclasses.replace(DISTILLED, layers=(0, 1, 2), num_draftable=64)
-    tokens, same = torch.arange(12)[None], new_draft(target, sequences, whole)
+    same = drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), whole)
     assert torch.allclose(same(tokens).logits, target(tokens).logits, atol=1e-5)
-    part = new_draft(target, sequences, dataclasses.replace(whole, layers=(2, 0), num_draftable=5))
-    layers = [target.model.layers[number].state_dict() for number in (2, 0)]
-    for layer, expected in zip(part.model.layers, layers, strict=True):
-        assert all(torch.equal(weight, expected[name]) for name, weight in layer.state_dict().items())
-    assert torch.equal(part.lm_head.weight, target.lm_head.weight[frequent_tokens(sequences, 64, 5)])
     with pytest.raises(InvalidInput, match=r"layers \(0, 3\) were asked for; the target has 0 to 2"):
-        new_draft(target, sequences, DISTILLED)
+        drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), DISTILLED)
 
 
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
     tokens = [[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]]
     sequences, alike = Sequences(tokens, torch.tensor([3.0, 1.0])), Sequences(tokens, torch.ones(2))
-    assert frequent_tokens(sequences, 8, 2).tolist() == [2, 5]  # drawn 6 times each; 7 only 5 times
-    assert frequent_tokens(alike, 8, 1).tolist() == [7]
+    assert drafters.frequent_tokens(sequences, 8, 2).tolist() == [2, 5]  # drawn 6 times each; 7 only 5 times
+    assert drafters.frequent_tokens(alike, 8, 1).tolist() == [7]
     with pytest.raises(InvalidInput, match="a drafter of 9 tokens was asked for; its target has 8"):
-        frequent_tokens(sequences, 8, 9)
+        drafters.frequent_tokens(sequences, 8, 9)
 
 
 def test_targets_and_text_that_teach_nothing_are_refused():
     from transformers import GPT2Config, GPT2LMHeadModel
 
     with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
-        new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+        drafters.new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
-        new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
+        drafters.new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):
         with pytest.raises(InvalidInput, match="at least three tokens"):
             Sequences(tokens, torch.ones(len(tokens)))
@@ -208,34 +107,29 @@ def test_targets_and_text_that_teach_nothing_are_refused():
 # Checkpoints
 
 
-def stopped_at(number, recipe):
-    """A training whose user stops it instead of letting it make a step."""
-    under_way = training(recipe)
-    step = under_way.step
-
-    def interrupted():
-        if under_way.done == number:
-            raise KeyboardInterrupt
-        return step()
-
-    under_way.step = interrupted
-    return under_way
-
-
-@pytest.mark.parametrize("recipe", [EAGLE, EAGLE3, dataclasses.replace(EAGLE3, optimizer="muon")])
+@pytest.mark.parametrize("recipe", [EAGLE, dataclasses.replace(EAGLE3, optimizer="muon")])
 def test_a_training_that_was_stopped_ends_as_one_that_was_not(recipe, tmp_path, monkeypatch):
     whole = training(recipe)
     train_eagle.train(whole, tmp_path / "whole")
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    step = checkpoints.Training.step
+
+    def stopped(under_way):
+        if under_way.done in (2, 4):
+            raise KeyboardInterrupt
+        return step(under_way)
+
+    with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "_SAVE_EVERY_S", 0.0)
         patch.setattr(checkpoints, "_SAVING_SHARE", 1e9)
-        train_eagle.train(stopped_at(2, recipe), tmp_path / "stopped")
+        patch.setattr(checkpoints.Training, "step", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            train_eagle.train(training(recipe), tmp_path / "stopped")
+        train_eagle.train(training(recipe), tmp_path / "whole")  # nothing is left to do
     again = training(recipe)
     train_eagle.train(again, tmp_path / "stopped")
     assert again.history == whole.history and len(whole.history) == 4
     written = [tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped")]
     assert written[0].read_bytes() == written[1].read_bytes()
-    train_eagle.train(stopped_at(0, recipe), tmp_path / "whole")  # nothing is left to do
 
 
 def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(tmp_path):
@@ -263,64 +157,45 @@ def test_another_trainings_checkpoint_a_damaged_one_and_one_in_use_are_refused(t
 # The checks of the command before it loads a model
 
 
-def config(**changed):
-    composed = OmegaConf.to_container(OmegaConf.load(CONF / "train_eagle.yaml"))
-    run = {
-        "temperature": 1.0, "sampling": {"max_new_tokens": 8, "max_length": 16}, "prompt_tokens": 8,
-        "first_prompt": 0, "num_prompts": 1, "first_tuning_prompt": 0, "warmup_prompts": 0,
-        "seed": 0, "num_threads": None, "jobs": 1, "wandb": {"mode": "disabled", "project": "resispec"},
-        "compiled": False, "device": "cpu", "dtype": "float32", "prompt_template": None,
-        "output": "drafter", "pair": {"target": "me/t", "draft": "d"}, "dataset": {"_target_": "data"},
-    }  # fmt: skip
-    counts = {name: composed[name] for name in ("documents", "document_tokens")}
-    return run | counts | {"recipe": recipe("eagle")} | changed
-
-
-def recipe(name, **changed):
-    return OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / f"{name}.yaml")) | changed
+def composed(line):
+    """The configuration of a command line of the embedded profile."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        config = compose("train_eagle", line.split())
+        unlabelled(config)
+        return OmegaConf.to_container(config, resolve=True)
 
 
 def test_a_target_is_taken_from_an_embedded_pair_without_its_draft(tmp_path, monkeypatch):
-    save_tiny_pair(tmp_path)
-    folder_of = {True: tmp_path / "target", False: tmp_path / "draft"}
+    save_tiny_pair(tmp_path, ("target",))
+    folder_of = {True: tmp_path / "target"}  # of a draft there is none
     monkeypatch.setattr(ModelRecipe, "folder", lambda it: folder_of[it.teacher is None])
-    node = {"target": "2m", "draft": "80k", "fingerprint": pair_fingerprint("2m", "80k")}
-    given = config(pair=dict(node))
-    train_eagle.checked(given)
-    pair = embedded.load_pair(**given["pair"])
-    assert pair.draft is None and pair.target.vocab_size == 64
-    assert embedded.load_pair(**node).draft is not None
-    with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
-        embedded.load_pair(**(node | {"draft": None}))
+    config = composed("pair=embedded output=x")
+    train_eagle.checked(config)
+    assert build(config["pair"]).draft is None
 
 
 @pytest.mark.parametrize(("name", "kind"), [("eagle", EagleRecipe), ("eagle3", Eagle3Recipe)])
 def test_a_recipes_file_has_its_defaults(name, kind):
-    assert train_eagle.checked(config(recipe=recipe(name))) == kind()
-    fields = {field.name for field in dataclasses.fields(kind) if field.init}
-    assert set(recipe(name)) - {"_target_"} == fields
+    values = OmegaConf.to_container(OmegaConf.load(CONF / "recipe" / f"{name}.yaml"))
+    values.pop("_target_")
+    assert values == {name: value for name, value in vars(kind()).items() if name != "version"}
 
 
 @pytest.mark.parametrize(
-    ("changed", "message"),
+    ("line", "message"),
     [
-        ({"output": "???"}, "output must be given"),
-        ({"dataset": {"path": "???"}}, "dataset.path must be given"),
-        ({"pair": {}}, "pair must be given"),
-        ({"documents": 0}, "documents is 0; allowed: from 1"),
-        ({"document_tokens": 2}, "document_tokens is 2; allowed: from 3"),
-        ({"recipe": recipe("eagle", steps="many")}, "recipe.steps: .* found 'many'"),
-        ({"recipe": recipe("eagle3", depth=0)}, "depth is 0; allowed: positive and finite"),
-        ({"recipe": recipe("eagle", learning_rate=float("nan"))}, "learning_rate is nan; allowed: positive"),
-        ({"recipe": recipe("eagle", noise=float("inf"))}, "noise is inf; allowed: not negative and finite"),
-        (
-            {"recipe": recipe("eagle3", optimizer="sgd")},
-            "recipe.optimizer: .* 'adamw' or 'muon'; found 'sgd'",
-        ),
-        ({"recipe": {"_target_": "os.system"}}, "recipe is a os.system; allowed: .*EagleRecipe, .*Eagle3Rec"),
-        ({"device": "abacus"}, "device is 'abacus'"),
+        ("output=???", "output must be given"),
+        ("~pair", "pair must be given"),
+        ("documents=0", "documents is 0; allowed: from 1"),
+        ("document_tokens=2", "document_tokens is 2; allowed: from 3"),
+        ("recipe.steps=many", "recipe.steps: .* found 'many'"),
+        ("recipe=eagle3 recipe.depth=0", "depth is 0; allowed: positive and finite"),
+        ("recipe.noise=inf", "noise is inf; allowed: not negative and finite"),
+        ("recipe=eagle3 recipe.optimizer=sgd", "recipe.optimizer: .* 'adamw' or 'muon'; found 'sgd'"),
+        ("recipe._target_=os.system", "recipe is a os.system; allowed: .*EagleRecipe, .*Eagle3Rec"),
+        ("device=abacus", "device is 'abacus'"),
     ],
 )
-def test_wrong_values_are_refused_in_one_line(changed, message):
+def test_wrong_values_are_refused_in_one_line(line, message):
     with pytest.raises(InvalidInput, match=f"{message}.*$"):
-        train_eagle.checked(config(**changed))
+        train_eagle.checked(composed(f"output=x {'pair=embedded ' * ('pair' not in line)}{line}"))

@@ -1,12 +1,10 @@
-"""How EAGLE's trees grow, against trees drawn by hand and the published algorithm written out over paths."""
+"""How EAGLE's trees grow, against EAGLE-1's ranks and EAGLE-2's algorithm written out over paths."""
 
 import itertools
 
 import pytest
 import torch
 
-from experiments.cell import build
-from experiments.grid import cells_of
 from resispec.drafters import DraftModel, DynamicTree, Eagle, Reading
 from resispec.drafters.eagle_trees import FixedTree, Growth
 from resispec.errors import InvalidInput
@@ -56,41 +54,6 @@ def paths(grown):
     return [path_of(grown, node) for node in range(1, grown.topology.num_nodes)]
 
 
-def log_laws(rows):
-    return torch.tensor(rows).log()
-
-
-HAND = log_laws([[0.01, 0.6, 0.3, 0.09], [0.1, 0.2, 0.2, 0.5], [0.05, 0.05, 0.7, 0.2], [0.4, 0.3, 0.2, 0.1]])
-
-
-def test_the_dynamic_tree_drawn_by_hand():
-    """Two candidates a node, two forwards of the beam, six nodes below the root.
-
-    level 1: 1 (.6), 2 (.3)                                   beam 1, 2
-    level 2: 13 (.3), 11 or 12 (.12); 22 (.21), 23 (.06)      beam 13, 22
-    level 3: 130 (.12), 131 (.09); 222 (.147), 223 (.042)
-    kept: 1 .6, 2 .3, 13 .3, 22 .21, 222 .147, and of the two of .12 the one of the earlier level
-    """
-    drafter, growing = growth(HAND + torch.tensor([0, 1e-4, 0, 0]))  # 11 before 12
-    grown = grow(DynamicTree(total_token=7, depth=2, top_k=2), growing)
-    assert paths(grown) == [(1,), (2,), (1, 3), (1, 1), (2, 2), (2, 2, 2)]
-    assert grown.topology.parents == (-1, 0, 0, 1, 1, 2, 5)
-    assert drafter.forwarded == [[1, 2], [3, 2]]
-    # 13 was forwarded and has no child left
-    assert grown.nodes.tolist() == [0, 1, 2, 5] and grown.rows.tolist() == [0, 1, 2, 4]
-    assert torch.allclose(torch.cat(growing.laws)[grown.rows], HAND.softmax(-1)[[0, 1, 2, 2]], atol=1e-4)
-
-
-def test_depth_counts_forwards_of_the_beam():
-    _, growing = growth(HAND)
-    grown = grow(DynamicTree(total_token=100, depth=0, top_k=3), growing)
-    assert paths(grown) == [(1,), (2,), (3,)] and grown.nodes.tolist() == [0]
-    drafter, growing = growth(HAND)
-    grown = grow(DynamicTree(total_token=100, depth=4, top_k=1), growing)
-    assert paths(grown) == [(1,), (1, 3), (1, 3, 0), (1, 3, 0, 1), (1, 3, 0, 1, 3)]
-    assert sum(drafter.forwarded, []) == [1, 3, 0, 1]
-
-
 def published(logits, tree):
     """EAGLE-2's algorithm over paths: (path, score) of the nodes that stay, best first."""
     laws = torch.log_softmax(logits, -1)
@@ -108,30 +71,33 @@ def published(logits, tree):
     return sorted(pool.items(), key=lambda item: -item[1])[: tree.total_token - 1]
 
 
-@pytest.mark.parametrize("sizes", [(60, 5, 10), (8, 3, 2), (500, 2, 3), (2, 5, 3)])
+@pytest.mark.parametrize("sizes", [(60, 5, 10), (8, 3, 2), (500, 2, 3), (2, 5, 3), (100, 0, 3), (100, 4, 1)])
 def test_the_dynamic_tree_equals_the_published_algorithm(sizes):
     tree = DynamicTree(*sizes)
     for seed in range(4):
         logits = 3 * torch.randn(20, 20, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-        _, growing = growth(logits)
+        drafter, growing = growth(logits)
         grown = grow(tree, growing)
+        assert len(drafter.forwarded) == tree.depth
         assert sorted(paths(grown)) == sorted(path for path, _ in published(logits, tree))
         assert len(set(paths(grown))) == grown.topology.num_nodes - 1
         tokens = [0, *grown.tokens.tolist()]
         for node, children in enumerate(grown.topology.children):  # siblings from the likeliest down
             drawn = logits[tokens[node], [tokens[child] for child in children]].tolist()
             assert drawn == sorted(drawn, reverse=True)
+        inner = [node for node, children in enumerate(grown.topology.children) if children]
+        expected = logits[torch.tensor(tokens)[inner]].softmax(-1)
+        assert grown.nodes.tolist() == inner and torch.allclose(torch.cat(growing.laws)[grown.rows], expected)
         assert grown.topology.num_nodes <= tree.largest.num_nodes
         assert grown.topology.num_levels <= tree.largest.num_levels
 
 
-@pytest.mark.parametrize("kind", ["certain", "uniform", "two", "half"])
+@pytest.mark.parametrize("kind", ["certain", "uniform", "half"])
 def test_ties_at_the_cut_do_not_break_the_tree(kind):
     """A certain token has log-probability exactly 0, so that its node ties with its parent."""
     logits = {
         "certain": torch.eye(6).roll(1, 1) * 1e4,
         "uniform": torch.zeros(6, 6),
-        "two": torch.zeros(6, 6).index_fill(1, torch.tensor([1, 2]), 200.0),
         "half": (torch.eye(6).roll(1, 1) * 30).half(),
     }[kind]
     for total_token in range(2, 14):
@@ -139,8 +105,6 @@ def test_ties_at_the_cut_do_not_break_the_tree(kind):
         kept = set(paths(grown))
         assert len(kept) == total_token - 1 == grown.topology.num_nodes - 1
         assert all(path[:-1] in kept or len(path) == 1 for path in kept)
-        if kind == "certain":
-            assert {(1,), (1, 2), (1, 2, 3), (1, 2, 3, 4)} >= kept or len(kept) > 4
 
 
 def test_a_law_of_nan_is_not_a_tree():
@@ -152,11 +116,6 @@ def test_a_law_of_nan_is_not_a_tree():
 
 def test_the_fixed_tree_is_eagle_1s():
     ranks = "0 1 2 3 00 01 02 10 11 20 21 30 000 001 002 010 011 020 021 100 0000 0001 0002 00000 00001"
-    plain, sampled = (
-        build(cells_of(["pair=embedded_eagle", f"decoder={name}", "tree=eagle1"])[0].config["decoder"])
-        for name in ("eagle", "eagle_sampled")
-    )
-    assert plain.drafter.topology == EAGLE1 == sampled.drafter.tree
     logits = torch.randn(30, 30, generator=torch.Generator().manual_seed(0))
     drafter, growing = growth(logits)
     grown = grow(FixedTree(EAGLE1, Reading.POINT_MASS), growing)
@@ -169,20 +128,17 @@ def test_the_fixed_tree_is_eagle_1s():
     assert torch.allclose(torch.cat(growing.laws), logits[tokens[grown.nodes]].softmax(-1))
 
 
-def test_what_gives_no_tree_is_refused():
-    whole = "allowed: whole numbers up to 16384"
-    tree = DynamicTree(60, 5, 10)
-    for make, message in (
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
         (lambda: DynamicTree(1, 5, 10), "total_token >= 2, depth >= 0 and top_k >= 1; found DynamicTree"),
-        (lambda: DynamicTree("60", 5, 10), f"total_token='60', .*; {whole}"),
-        (lambda: DynamicTree(60, 5, True), f"top_k=True.; {whole}"),
-        (lambda: DynamicTree(10**9, 5, 10), f"total_token=1000000000, .*; {whole}"),
-        (lambda: Eagle(tree, "sampled"), "sampled candidates need a tree of fixed shape"),
-        (
-            lambda: Eagle(chain(3), "greedy"),
-            "unknown reading 'greedy'; allowed: point_mass, softmax",
-        ),
-        (lambda: DraftModel(tree), "fills a tree of fixed shape; found DynamicTree"),
-    ):
-        with pytest.raises(InvalidInput, match=message):
-            make()
+        (lambda: DynamicTree(60, 5, True), "top_k=True.; allowed: whole numbers up to 16384"),
+        (lambda: DynamicTree(10**9, 5, 10), "total_token=1000000000, .*; allowed: whole numbers up to 16384"),
+        (lambda: Eagle(DynamicTree(60, 5, 10), "sampled"), "sampled candidates need a tree of fixed shape"),
+        (lambda: Eagle(chain(3), "greedy"), "unknown reading 'greedy'; allowed: point_mass, softmax"),
+        (lambda: DraftModel(DynamicTree(60, 5, 10)), "fills a tree of fixed shape; found DynamicTree"),
+    ],
+)
+def test_what_gives_no_tree_is_refused(make, message):
+    with pytest.raises(InvalidInput, match=message):
+        make()

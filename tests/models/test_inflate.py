@@ -15,16 +15,12 @@ from toys import ToyTokenizer, save_tiny_pair
 from experiments.cli import run_single
 from experiments.inflate import run_inflating
 from resispec import embedded
-from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel
 from resispec.embedded.pairs import inflated_fingerprint
 from resispec.embedded.recipe import DRAFTS, TARGETS, TEXT_RECIPE
-from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape, find_shape
+from resispec.embedded.shapes import PAIR_SHAPES, PairShape, Shape
 from resispec.errors import InvalidInput
 from resispec.models import Pair, TransformersModel, build_llama, load_pair
-from resispec.models.inflate import distance, inflate, inflate_pair
-from resispec.trees import complete
-from resispec.verifiers import get_verifier
+from resispec.models.inflate import distance, inflate
 
 VOCAB = 60
 HEADS = {
@@ -64,37 +60,11 @@ def tokens(count: int = 100, seed: int = 1) -> Tensor:
     return torch.randint(VOCAB, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-def pairs() -> tuple[Pair, Pair]:
-    """A small pair in float32, and the same inflated."""
-    models = llama(2, 1, 32, seed=3), llama(1, 1, 32, seed=4)
-    small = Pair(*map(TransformersModel, models), ToyTokenizer())
-    return small, inflate_pair(small, asdict(TOY.target), asdict(TOY.draft), "cpu", "float32")
-
-
-@torch.inference_mode()
-def tree_laws(module, topology, prompt: Tensor) -> Tensor:
-    """The law at every node of a tree of random tokens behind a prompt, by one forward under a mask."""
-    count, past = topology.num_nodes, len(prompt)
-    visible = torch.ones(past + count, past + count, dtype=torch.bool).tril()
-    visible[past:, past:] = topology.ancestors
-    positions = torch.cat((torch.arange(past), past + topology.depths))
-    ids = torch.cat((prompt, tokens(count, seed=2)))
-    logits = module(
-        input_ids=ids[None], position_ids=positions[None], attention_mask=visible[None, None], use_cache=False
-    ).logits[0, past:]
-    return logits.float().softmax(-1)
-
-
 @pytest.mark.parametrize("name", HEADS)
-def test_the_law_is_the_small_models_on_chains_and_trees(name):
+def test_the_law_is_the_small_models(name):
     heads, shape = HEADS[name]
     small = llama(*heads, tied=name == "32 in 64")
-    large = large_of(small, shape)
-    assert distance(small, large, tokens()) < 1e-5
-    laws = [tree_laws(module, complete(4, 3), tokens(20)) for module in (small, large)]
-    assert laws[0].amax() > 0.5  # laws that say something
-    assert (laws[0] - laws[1][:, :VOCAB]).abs().max() < 1e-5
-    assert (laws[1][:, VOCAB:] == 0).all()
+    assert distance(small, large_of(small, shape), tokens()) < 1e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
@@ -106,10 +76,11 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
         large = large_of(small, shape, dtype)
         assert {parameter.dtype for parameter in large.parameters()} == {dtype}
         if dtype != torch.float32:
-            exact, own, inflated = (
-                tree_laws(module, complete(5, 3), tokens(30))[:, :VOCAB]
-                for module in (small, copy.deepcopy(small).to(dtype), large)
-            )
+            with torch.inference_mode():
+                exact, own, inflated = (
+                    module(input_ids=tokens(150)[None]).logits[0, :, :VOCAB].float().softmax(-1)
+                    for module in (small, copy.deepcopy(small).to(dtype), large)
+                )
             gaps = [(laws - exact).abs().sum(-1).mean() / 2 for laws in (own, inflated)]
             assert 0 < gaps[1] < 1.5 * gaps[0] < 0.03
         ids = torch.cat((tokens(200), torch.arange(VOCAB).roll(7)))[None]
@@ -120,17 +91,6 @@ def test_every_precision_is_as_near_as_a_copy_and_padded_tokens_have_no_mass(dty
         for temperature in (0.1, 1.0, 5.0):
             for scores in (logits, logits.double()):
                 assert (scores / temperature).softmax(-1)[:, VOCAB:].count_nonzero() == 0
-
-
-def test_the_same_seed_gives_the_same_tokens_in_as_many_steps():
-    decoder = Decoder(DraftModel(complete(4, 2)), get_verifier("standard"))
-    for seed, temperature in enumerate((0.6, 1.0)):
-        sampling, prompt = Sampling(temperature, 20, 250), tokens(12, seed).tolist()
-        own, inflated = (
-            decoder.generate(pair, prompt, sampling, torch.Generator().manual_seed(seed)) for pair in pairs()
-        )
-        assert inflated.tokens == own.tokens and inflated.num_emitted == own.num_emitted
-        assert len(set(own.tokens)) > 5
 
 
 def test_no_kernel_finds_anything_to_skip():
@@ -144,31 +104,33 @@ def test_no_kernel_finds_anything_to_skip():
     assert not added.self_attn.o_proj.weight.any() and not added.mlp.down_proj.weight.any()
 
 
-REFUSED = [
-    ({"hidden_size": 60}, "hidden_size is 60; allowed: from 65, to hold the small model"),
-    ({"num_hidden_layers": 1}, "num_hidden_layers is 1; allowed: from 2, to hold the small model"),
-    (
-        {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
-        "hidden_size 192 over num_attention_heads 4 makes heads of 48 dimensions; allowed: a multiple of "
-        "the small model's 32, so that rotary frequencies are the same",
-    ),
-    ({"num_key_value_heads": 1}, "num_key_value_heads is 1; allowed: from 2, to hold the small model"),
-]
+ONE_LAYER = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+SCALED = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
 
 
-def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line():
-    cases = [(llama(2, 2, 32), replace(LARGE, **changed), message) for changed, message in REFUSED]
-    scaled = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}
-    sizes = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    for options, message in (
-        ({"attention_bias": True}, "a model with attention_bias True cannot be inflated; allowed: False"),
-        (scaled, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
-    ):
-        cases.append((build_llama(intermediate_size=48, **sizes, **options), LARGE, message))
-    for small, shape, message in cases:
-        with pytest.raises(InvalidInput) as refused:
-            large_of(small, shape)
-        assert str(refused.value) == message
+@pytest.mark.parametrize(
+    ("of_small", "of_large", "message"),
+    [
+        (
+            {},
+            {"num_key_value_heads": 1},
+            "num_key_value_heads is 1; allowed: from 2, to hold the small model",
+        ),
+        (
+            {},
+            {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
+            "heads of 48 dimensions; allowed: a multiple of the small model's 32",
+        ),
+        ({"attention_bias": True}, {}, "a model with attention_bias True cannot be inflated; allowed: False"),
+        (SCALED, {}, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
+    ],
+)
+def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line(
+    of_small, of_large, message
+):
+    small = build_llama(intermediate_size=48, **ONE_LAYER, **of_small)
+    with pytest.raises(InvalidInput, match=message):
+        large_of(small, replace(LARGE, **of_large))
 
 
 @pytest.mark.cuda
@@ -181,25 +143,11 @@ def test_a_large_one_is_made_on_the_device():
         assert distance(small, large, tokens()) < most
 
 
-def test_named_shapes_have_the_sizes_of_their_names_and_hold_the_embedded_pairs():
-    found = {}
-    for name, shape in PAIR_SHAPES.items():
-        for role, one in asdict(shape).items():
-            with torch.device("meta"):
-                module = build_llama(**one)
-            found[name, role] = sum(parameter.numel() for parameter in module.parameters())
-    assert found == {
-        ("llama2_7b__jf68m", "target"): 6_738_415_616,
-        ("llama2_7b__jf68m", "draft"): 68_030_208,
-        ("cpu_74m__6m", "target"): pytest.approx(74e6, rel=0.01),
-        ("cpu_74m__6m", "draft"): pytest.approx(6.4e6, rel=0.01),
-    }
+def test_a_named_shape_holds_the_embedded_pairs():
     shape = PAIR_SHAPES["cpu_74m__6m"]
     for sizes, large in ((TARGETS["2m"].sizes, shape.target), (DRAFTS["80k"], shape.draft)):
         small = build_llama(vocab_size=TEXT_RECIPE.vocab_size, **asdict(sizes)).eval()
         assert distance(small, large_of(small, large), tokens(20)) < 1e-5
-    with pytest.raises(InvalidInput, match=r"^unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m$"):
-        find_shape("7b")
 
 
 @pytest.fixture
@@ -209,19 +157,17 @@ def toy_shape(monkeypatch):
 
 @pytest.mark.usefixtures("toy_shape")
 def test_an_embedded_pair_is_inflated_in_memory(monkeypatch):
-    small, large = pairs()
+    small = Pair(*(TransformersModel(llama(heads, 1, 32)) for heads in (2, 1)), ToyTokenizer())
     asked = []
     monkeypatch.setattr("resispec.embedded.pairs.load_pair", lambda *names: asked.append(names) or small)
     expected = inflated_fingerprint("toy", "800k", "80k")
     found = embedded.load_inflated_pair("toy", "800k", "80k", "cpu", "bfloat16", expected)
     assert asked == [("800k", "80k")] and found.tokenizer is small.tokenizer
-    for one, other in ((found.target, large.target), (found.draft, large.draft)):
+    for one, own in ((found.target, small.target), (found.draft, small.draft)):
         assert one.module.dtype == torch.bfloat16 and one.vocab_size == 200 and one.context == 256
-        assert torch.equal(one.module.lm_head.weight, other.module.to(torch.bfloat16).lm_head.weight)
+        assert distance(own.module, one.module, tokens()) < 0.1
     with pytest.raises(InvalidInput, match="were asked for; this installation makes"):
         embedded.load_inflated_pair("toy", "2m", "80k", fingerprint=expected)
-    others = (("toy", "2m", "80k"), ("toy", "2m", "180k"), ("cpu_74m__6m", "2m", "80k"))
-    assert len({expected, *(inflated_fingerprint(*names) for names in others)}) == 4
 
 
 def inflate_command(monkeypatch, *arguments: str) -> int:
@@ -249,7 +195,6 @@ def test_the_command_writes_folders_that_load_as_a_pair(tmp_path, monkeypatch, c
     assert sorted(path.name for path in output.parent.iterdir()) == ["inflated"]  # and nothing half-written
     for wrong, message in (
         (arguments, f"output is '{output}', which exists; allowed: a new folder\n"),
-        (["output=x"], "shape must be given, like shape=SHAPE\n"),
         (["shape=cpu_74m__6m"], "output must be given, like output=OUTPUT\n"),
         (["shape=7b", "output=x"], "unknown shape '7b'; allowed: llama2_7b__jf68m, cpu_74m__6m, toy\n"),
         (["shape=cpu_74m__6m", "output=x", "dtype=int8"], "dtype is 'int8'; allowed: "),

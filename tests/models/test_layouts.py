@@ -1,26 +1,21 @@
 """Published checkpoints, file by file: folders and the hub's cache, and what the hub may answer."""
 
+import json
 from types import SimpleNamespace
 
 import httpx
 import pytest
 import torch
-from huggingface_hub import HfApi, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub import HfApi, constants, errors
 from huggingface_hub.utils import filter_repo_objects
 from toy_architectures import distance
-from toy_layouts import LAYOUTS, build, cached, write_eagle, write_layout
+from toy_layouts import LAYOUTS, build, cached, write_layout
 
 from resispec import hub
 from resispec.errors import InvalidInput
 from resispec.models import features_of, load_eagle_pair, load_pair
 
-COMMIT, DRAFT_COMMIT = "0" * 39 + "1", "f" * 40
+COMMIT = "0" * 39 + "1"
 TOKENS = [1, 5, 9, 3, 14, 2, 7, 11, 6, 4, 12, 13]
 
 
@@ -53,28 +48,30 @@ def test_every_weight_and_law_is_the_checkpoint_s_own(name, cache):
     assert pair.commits() == {"target": COMMIT, "draft": None} and pair.end_token_ids == {2}
 
 
-def test_a_pair_comes_by_hub_names_from_the_cache(cache):
-    target, draft = "meta-llama/Llama-2-7b-hf", "Jiayi-Pan/Tiny-Vicuna-1B"  # of which one has more rows
-    for name, commit in ((target, COMMIT), (draft, DRAFT_COMMIT)):
-        cached(cache, name, commit, lambda folder, name=name: write_layout(name, folder))
-    for revision in (None, DRAFT_COMMIT):
-        pair = load_pair(target, draft, draft_revision=revision)
-        assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
-        assert pair.draft.vocab_size == 64
-    with pytest.raises(InvalidInput, match=f"model {target} at revision {'a' * 40} is not cached"):
-        load_pair(target, draft, target_revision="a" * 40)
+@pytest.mark.parametrize("load", [load_pair, load_eagle_pair])
+@pytest.mark.parametrize("role", ["target", "draft"])
+def test_a_revision_that_is_not_cached_is_named(load, role, cache):
+    name = "JackFram/llama-68m"
+    cached(cache, name, COMMIT, lambda folder: write_layout(name, folder))
+    with pytest.raises(InvalidInput, match=f"model {name} at revision {'a' * 40} is not cached"):
+        load(name, name, **{f"{role}_revision": "a" * 40})
 
 
-def test_an_eagle_pair_comes_by_hub_names_from_the_cache(cache):
-    target, draft = "meta-llama/Llama-2-7b-chat-hf", "yuhuili/EAGLE-llama2-chat-7B"
-    cached(cache, target, COMMIT, lambda folder: write_layout(target, folder))
-    weights = {}
-    cached(cache, draft, DRAFT_COMMIT, lambda folder: weights.update(write_eagle(folder)))
-    pair = load_eagle_pair(target, draft)
-    assert pair.commits() == {"target": COMMIT, "draft": DRAFT_COMMIT}
-    found = pair.draft.module.state_dict()
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(found[key], weights[key].float()) for key in weights)
+@pytest.mark.parametrize(
+    ("config", "generation", "expected"),
+    [
+        ({"eos_token_id": 4}, {"eos_token_id": [7, 9]}, {7, 9}),
+        ({"eos_token_id": [4, 9, 11]}, {"do_sample": True}, {4, 9, 11}),
+        ({"eos_token_id": None}, {}, {2}),  # the tokenizer's
+    ],
+)
+def test_the_files_name_the_tokens_that_end_a_text(tmp_path, config, generation, expected):
+    folder = tmp_path / "model"
+    write_layout("meta-llama/Llama-2-7b-chat-hf", folder)
+    plain = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(plain | config))
+    (folder / "generation_config.json").write_text(json.dumps(generation))
+    assert load_pair(str(folder), None).end_token_ids == expected
 
 
 @pytest.fixture
@@ -91,10 +88,10 @@ def answer(monkeypatch):
 
 
 REFUSALS = {
-    "it is gated; ask for access at https://huggingface.co/o/m and log in": (GatedRepoError, 403),
-    "there is no such repository, or it is private; check": (RepositoryNotFoundError, 404),
-    "it has no revision v2": (RevisionNotFoundError, 404),
-    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (HfHubHTTPError, 401),
+    "it is gated; ask for access at https://huggingface.co/o/m and log in": (errors.GatedRepoError, 403),
+    "there is no such repository, or it is private; check": (errors.RepositoryNotFoundError, 404),
+    "it has no revision v2": (errors.RevisionNotFoundError, 404),
+    "the token is not valid; log in with `hf auth login` or set HF_TOKEN": (errors.HfHubHTTPError, 401),
 }
 
 
@@ -140,7 +137,7 @@ def test_only_files_that_loading_takes_are_downloaded(answer):
         "consolidated.safetensors",
         "x.gguf",
         "README.md",
-        "sub/model.safetensors",
+        "a/model.safetensors",
     ]
     shards = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     pickles = [f"pytorch_model-0000{n}-of-00002.bin" for n in (1, 2)]

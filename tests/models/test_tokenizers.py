@@ -1,21 +1,24 @@
-"""Tokenizers: the ids of sentencepiece's models, texts cut to their first tokens, templates around them."""
+"""Tokenizers and vocabularies: ids of sentencepiece, texts that are cut, pairs of unlike numbers of rows."""
 
 import json
 import random
-from functools import partial
 
 import pytest
 import sentencepiece
+import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
-from toys import save_tiny_pair
+from toy_architectures import LLAMA, build
+from toys import save_tiny_pair, tiny_llama
 from transformers import PreTrainedTokenizerFast
 
-from experiments.grid import cells_of
+import resispec
 from resispec.data import Prompt
+from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.models import TransformersTokenizer, load_pair
+from resispec.models import TransformersModel, TransformersTokenizer, features_of, load_pair
 from resispec.models.checkpoint import read_tokenizer
+from resispec.models.loading import MOST_PADDING
 
 WORDS = ["speculative", "decoding", "drafts", "a", "tree", "of", "tokens", "12", "or", "121", "at", "once\n"]
 CLASS = {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True, "add_eos_token": False}
@@ -60,29 +63,24 @@ def test_every_text_has_the_ids_of_sentencepiece(tmp_path, model):
         assert found.decode(own.encode(text)) == text
 
 
-@pytest.mark.parametrize("tokenizer_config", [None, {"add_bos_token": True}])
-def test_a_conversion_that_gives_other_ids_is_refused(tmp_path, model, tokenizer_config):
+def test_a_conversion_that_gives_other_ids_is_refused(tmp_path, model):
     with pytest.raises(InvalidInput, match="where sentencepiece has .*; give it a tokenizer.json") as caught:
-        read_tokenizer(checkpoint(tmp_path, model, tokenizer_config))
+        read_tokenizer(checkpoint(tmp_path, model, None))
     assert "\n" not in str(caught.value)
 
 
 def test_a_template_wraps_the_cut_document_and_begins_once(tmp_path):
     save_tiny_pair(tmp_path)
     tokenizer = load_pair(str(tmp_path / "target"), None).tokenizer
-    inner = tokenizer.inner
-    inner.backend_tokenizer.post_processor = TemplateProcessing(
+    tokenizer.inner.backend_tokenizer.post_processor = TemplateProcessing(
         single="<eos> $A", special_tokens=[("<eos>", 0)]
     )
-    text = "abc def gh " * 20
-    plain = tokenizer.encode_prompt(Prompt("p", text), 12, None)
-    assert len(plain) == 12 and plain.count(0) == 1
-    wrapped = tokenizer.encode_prompt(Prompt("p", text), 12, "gh {text} cde")
-    assert wrapped[0] == 0 and wrapped.count(0) == 1  # one beginning of a sequence
-    body, ids = tokenizer.beginning(text, 12), partial(inner.encode, add_special_tokens=False)
-    assert text.startswith(body) and ids(body) == ids(text)[:12]
-    assert inner.decode(wrapped, skip_special_tokens=True) == f"gh {body} cde"
-    assert tokenizer.encode_prompt(Prompt("p", "abc"), 12, "gh {text} cde")[1:] == ids("gh abc cde")
+    document = Prompt("p", "abc def gh " * 20)
+    [begin, *tokens] = tokenizer.encode_prompt(document, 12, None)
+    assert begin == 0 and len(tokens) == 11
+    body = tokenizer.decode([*tokens, tokenizer.encode(document.text)[12]])
+    [begin, *tokens] = tokenizer.encode_prompt(document, 12, "gh {text} cde")
+    assert begin == 0 and tokenizer.decode(tokens) == f"gh {body} cde"
 
 
 def test_a_character_that_the_cut_splits_is_left_out():
@@ -95,17 +93,86 @@ def test_a_character_that_the_cut_splits_is_left_out():
     assert [tokenizer.beginning("aé{b}", count) for count in range(1, 7)] == expected
 
 
-def test_the_chat_template_is_llama_2s():
-    [chat] = cells_of(["pair=llama2_7b_chat__eagle"])
-    template = chat.config["prompt_template"]
-    begin = (
-        "[INST] <<SYS>>\nYou are a helpful, respectful and honest assistant. Always answer as helpfully as"
+# Target and draft of different numbers of rows
+
+
+SIZE = 5
+
+
+def bigram(rows, seed):
+    """A Llama whose attention adds nothing, so that the next token's law is a row of a table."""
+    module = build(
+        "Llama", LLAMA | {"vocab_size": rows, "pad_token_id": None, "num_hidden_layers": 2}, seed
+    ).double()
+    with torch.no_grad():
+        for layer in module.model.layers:
+            layer.self_attn.o_proj.weight.zero_()
+    return TransformersModel(module)
+
+
+def table(model):
+    """The next token's law after every token of the pair, (SIZE, SIZE), at a temperature that mixes."""
+    return torch.cat([probabilities(model.head(features_of(model, [token])), 40.0) for token in range(SIZE)])
+
+
+def test_a_draft_law_is_one_over_the_target_s_tokens():
+    fewer, more, whole = (table(bigram(rows, 1).in_vocabulary(SIZE)) for rows in (3, 8, SIZE))
+    assert fewer.shape == more.shape == (SIZE, SIZE)
+    assert (fewer[:, 3:] == 0).all() and (fewer[:, :3] > 0).all()
+    assert torch.equal(fewer[3], fewer[2]) and torch.equal(fewer[4], fewer[2])  # read as its last token
+    own = bigram(8, 1)
+    law = torch.cat([probabilities(own.head(features_of(own, [token])), 40.0) for token in range(SIZE)])
+    assert (law[:, SIZE:].sum(-1) > 0.01).all()
+    assert torch.allclose(more, law[:, :SIZE] / law[:, :SIZE].sum(-1, keepdim=True))
+    assert torch.equal(whole, table(bigram(SIZE, 1)))
+
+
+def test_a_draft_of_some_tokens_has_its_own_law_among_them():
+    whole, some = tiny_llama(), tiny_llama().drafting(torch.tensor([3, 17, 40]))
+    features = features_of(whole, [1, 2, 3])
+    law, own = (probabilities(model.head(features), 0.7) for model in (some, whole))
+    assert law.shape == own.shape and torch.equal(law[0].nonzero().flatten(), torch.tensor([3, 17, 40]))
+    left = own[:, [3, 17, 40]]
+    assert torch.allclose(law[:, [3, 17, 40]], left / left.sum(-1, keepdim=True))
+    capped = TransformersModel(build("NanoChat", LLAMA | {"final_logit_softcapping": 15.0}))
+    with pytest.raises(InvalidInput, match="only a head that is one linear layer"):
+        capped.drafting(torch.tensor([1]))
+
+
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(96, 70), (70, 96)])
+def test_modules_padded_to_different_sizes_make_the_pair_that_names_make(tmp_path, target_rows, draft_rows):
+    save_tiny_pair(tmp_path)
+    for role, rows in (("target", target_rows), ("draft", draft_rows)):
+        tiny_llama(rows, seed=3).module.save_pretrained(tmp_path / role)  # the tokenizer knows the first 64
+    pair = load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+    target, draft = tiny_llama(target_rows, seed=3).module, tiny_llama(draft_rows, seed=3).module
+    options = {"tree": "d3b2", "seed": 1, "max_new_tokens": 24, "eos_token_ids": ()}
+    found = [
+        resispec.generate(*models, [1, 2, 3], **options)
+        for models in ((target, draft), (str(tmp_path / "target"), draft), (pair.target, pair.draft))
+    ]
+    assert found[0].tokens == found[1].tokens == found[2].tokens and len(set(found[0].tokens)) > 6
+    ids, most = torch.tensor([[1, 2, 3]]), {"max_new_tokens": 12, "do_sample": False}
+    speculating = resispec.transformers.speculative(draft, "d3b2")
+    plain, ours = (target.generate(ids, **most, **by) for by in ({}, {"custom_generate": speculating}))
+    assert torch.equal(plain, ours)
+
+
+def test_modules_whose_sizes_no_padding_explains_are_refused():
+    models = tiny_llama(64).module, tiny_llama(64 + MOST_PADDING + 1).module
+    with pytest.raises(InvalidInput, match="target has 64 tokens and draft 1089; allowed: models that share"):
+        resispec.generate(*models, [1, 2])
+
+
+def test_tokenizers_that_differ_are_refused_with_the_first_id_that_differs(tmp_path):
+    save_tiny_pair(tmp_path)
+    file = tmp_path / "draft" / "tokenizer.json"
+    content = json.loads(file.read_text())
+    content["model"]["vocab"] |= {"c": 4, "d": 3}
+    file.write_text(json.dumps(content))
+    with pytest.raises(InvalidInput) as caught:
+        load_pair(str(tmp_path / "target"), str(tmp_path / "draft"))
+    assert str(caught.value) == (
+        f"target {tmp_path}/target and draft {tmp_path}/draft have different tokenizers: "
+        "token 3 is 'c' in the one and 'd' in the other; allowed: models that share one"
     )
-    end = "please don't share false information.\n<</SYS>>\n\n{text} [/INST] "
-    assert template.startswith(begin) and template.endswith(end) and "<s>" not in template
-    assert cells_of(["pair=embedded_eagle"])[0].config["prompt_template"] is None
-    with pytest.raises(InvalidInput, match=r"needs \{text\} where the document stands; found 'gh'"):
-        cells_of(["pair=embedded_eagle", "prompt_template=gh"])
-    other = cells_of(["pair=llama2_7b_chat__eagle", "prompt_template='[INST] {text} [/INST]'"])[0]
-    assert other.cell_id != chat.cell_id and other.config["prompt_template"] == "[INST] {text} [/INST]"
-    assert "prompt_template" not in chat.config["pair"]

@@ -38,26 +38,13 @@ SCALED = {
     "NanoChat": LLAMA | {"final_logit_softcapping": 0.3},
 }
 PLAIN = {
-    **dict.fromkeys(("Llama", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),  # Phi's last layer has a bias
+    # Phi's last layer has a bias.
+    **dict.fromkeys(("Llama", "GPT2", "Qwen2", "Phi", "GPTNeoX", "Falcon"), LLAMA),
     "Llama 3.1": LLAMA | {"rope_parameters": ROPE, "tie_word_embeddings": True},
     "Mistral": LLAMA | {"sliding_window": None, "head_dim": 16},
     "Mixtral": EXPERTS,
     "Qwen3": LLAMA | {"head_dim": 16},
-    "GPT2": {
-        "vocab_size": 64,
-        "n_embd": 32,
-        "n_layer": 2,
-        "n_head": 4,
-        "n_positions": 64,
-        "eos_token_id": None,
-    },
     "OPT": LLAMA | {"word_embed_proj_dim": 16, "ffn_dim": 48},
-    "Mistral with images": {
-        "text_config": LLAMA | {"model_type": "mistral", "head_dim": 8, "sliding_window": None},
-        "vision_config": VISION | {"model_type": "pixtral"},
-        "image_token_index": 60,
-        "spatial_merge_size": 1,
-    },
 }
 SLIDING = {
     "Mistral 0.1": LLAMA | {"sliding_window": WINDOW},
@@ -71,7 +58,6 @@ SLIDING = {
 KINDS = SCALED | PLAIN | SLIDING
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
-    "Mistral with images": ("Mistral3Config", "Mistral3ForConditionalGeneration"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),
     "Gemma 3 with images": ("Gemma3Config", "Gemma3ForConditionalGeneration"),
 }
@@ -119,12 +105,6 @@ def check_logits_are_own(name, dtype, rounding):
     features, expected = features_of(model, PROMPT), own_logits(module, PROMPT)
     assert model.head(features).dtype == expected.dtype
     assert distance(model.head(features), expected) < rounding
-    with torch.inference_mode():
-        alone = distance(module.get_output_embeddings()(features), expected)
-    if name in SCALED:
-        assert alone > 0.5
-    elif name in PLAIN:
-        assert alone < rounding
 
 
 def check_trees(name):
@@ -148,16 +128,6 @@ def check_trees(name):
         seen = TOPOLOGY.ancestors[nodes][:, : nodes[-1] + 1]
         features.append(session.forward(tokens[nodes], TOPOLOGY.depths[nodes], seen))
     _check_paths(model, module, PROMPT, tokens, torch.cat(features))
-
-
-def check_window_is_felt(name):
-    """Without the window the model's own logits are others, so what is compared above depends on it."""
-    module = made(name)
-    narrow = own_logits(module, PROMPT)
-    for part in module.modules():
-        if getattr(getattr(part, "config", None), "sliding_window", None):
-            part.config.sliding_window = 64
-    assert distance(own_logits(module, PROMPT)[-1], narrow[-1]) > 0.05
 
 
 def _tokens(seed):

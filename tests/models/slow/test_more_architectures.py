@@ -2,15 +2,7 @@
 
 import pytest
 import torch
-from toy_architectures import (
-    KINDS,
-    PLAIN,
-    SCALED,
-    SLIDING,
-    check_logits_are_own,
-    check_trees,
-    check_window_is_felt,
-)
+from toy_architectures import KINDS, PLAIN, SCALED, check_logits_are_own, check_trees
 
 
 @pytest.mark.parametrize("name", SCALED | PLAIN)
@@ -22,8 +14,3 @@ def test_the_logits_are_the_model_s_own(name, dtype, rounding):
 @pytest.mark.parametrize("name", KINDS)
 def test_a_tree_is_many_sequences_and_a_cached_step_a_fresh_one(name):
     check_trees(name)
-
-
-@pytest.mark.parametrize("name", SLIDING)
-def test_these_prompts_and_trees_feel_the_window(name):
-    check_window_is_felt(name)

@@ -1,20 +1,27 @@
-"""The real SmolLM2-135M-Instruct, converted, beside llama.cpp on the very file that it was converted from.
+"""The real SmolLM2-135M-Instruct, beside llama.cpp on the file that it was converted from, and its questions.
 
-It is skipped where neither the cache nor RESISPEC_WHEELS has the file.
+The model's tests are skipped where neither the cache nor RESISPEC_WHEELS has the file.
 """
 
 import builtins
 import inspect
 import os
 import textwrap
+from itertools import chain
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from experiments.cell import build
+from experiments.schema import CONF
 from resispec import smollm2
+from resispec.embedded.corpus import content_keys, paragraph_key, read_sources
+from resispec.errors import InvalidInput
 from resispec.files import cache_root
 from resispec.packages import WHEELS, fetched
 from resispec.sampling import Sampling
+from resispec.smollm2.questions import QUESTIONS_RECIPE, make_questions
 from resispec.smollm2.recipe import SMOLLM2, TARGET
 
 NAMES = sorted(name for name in vars(builtins) if name.islower())[5:65:3]
@@ -89,12 +96,39 @@ def test_texts_are_cut_into_llama_cpps_tokens(pair, engine):
         assert pair.tokenizer.decode(tokens) == text
 
 
-def test_the_model_is_the_published_one(pair):
-    config, module = pair.target.module.config, pair.target.module
-    sizes = (config.num_hidden_layers, config.hidden_size, config.num_attention_heads, config.vocab_size)
-    assert sizes == (30, 576, 9, 49_152) and module.num_parameters() == 134_515_008
-    assert module.lm_head.weight is module.model.embed_tokens.weight
-    assert pair.target.context == 8192 and pair.end_token_ids == {2}
-    chat = pair.tokenizer.decode(pair.tokenizer.encode_chat("hi"))
-    assert chat.startswith("<|im_start|>system\nYou are a helpful AI assistant named SmolLM")
-    assert chat.endswith("<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+# The questions that this installation gives
+
+
+@pytest.fixture(scope="module")
+def made():
+    return make_questions(QUESTIONS_RECIPE, read_sources())
+
+
+def test_no_training_question_holds_a_measured_paragraph_or_document(made):
+    training = [paragraph_key(prompt.text) for prompt in made["training"]]
+    assert len(set(training)) == len({prompt.id for prompt in made["training"]}) == len(training) == 6144
+    held_out = [prompt.text for name in ("explain", "summarise") for prompt in made[name]]
+    assert len(set(held_out)) == len(held_out) == 384
+    inner = [text.partition("\n\n")[2].removeprefix("```python\n").removesuffix("\n```") for text in held_out]
+    hidden = set(chain.from_iterable(map(content_keys, inner)))
+    everything = "\n".join(training)
+    assert len(hidden) > 600 and not [key for key in hidden if key in everything]
+    ids = {prompt.id for name in ("explain", "summarise") for prompt in made[name]}
+    assert not ids & {prompt.id for prompt in made["training"]}
+
+
+def problems_of_humaneval():
+    node = OmegaConf.to_container(OmegaConf.load(CONF / "dataset" / "humaneval.yaml"))
+    node.pop("label")
+    return build(node).prompts(164)
+
+
+def test_no_training_question_holds_anything_of_humaneval(made):
+    try:
+        problems = problems_of_humaneval()
+    except InvalidInput as error:
+        pytest.skip(str(error))
+    everything = "\n".join(paragraph_key(prompt.text) for prompt in made["training"])
+    for problem in problems:
+        keys = content_keys(problem.text) | {paragraph_key(problem.text)}
+        assert not [key for key in keys if key in everything], problem.id
