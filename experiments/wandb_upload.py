@@ -41,7 +41,7 @@ ANSWER_S, FINISH_S = 30.0, 60.0
 LONG_S = 60.0
 """Seconds from which on a run has W&B's system metrics."""
 OF_ANOTHER_RUN = ("RUN_ID", "NOTES", "RESUME_FROM", "FORK_FROM", "SWEEP_ID", "SWEEP_PARAM_PATH", "SERVICE")
-"""WANDB_... variables about a run of the process that started this one, which no argument of ours overrides."""
+"""WANDB_... variables about a single run, which belong to the process that started this one."""
 
 
 @dataclass(frozen=True)
