@@ -98,9 +98,7 @@ def good_folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", MODEL_FAULTS)
-def test_what_is_wrong_with_a_model_folder_is_said_in_one_line(
-    good_folder, tmp_path, name, monkeypatch, capfd
-):
+def test_what_is_wrong_with_a_folder_is_said_in_one_line(good_folder, tmp_path, name, monkeypatch, capfd):
     """Nothing is asked, nothing that the folder brings is run, and no table is printed beside the line."""
     change, message = MODEL_FAULTS[name]
     folder = tmp_path / "model"
