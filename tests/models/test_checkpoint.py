@@ -91,9 +91,8 @@ MODEL_FAULTS = {
 def good_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     save_tiny_pair(folder)
-    (folder / "target" / "own.py").write_text(
-        "import os, pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
-    )
+    own_code = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+    (folder / "target" / "own.py").write_text(own_code)
     return folder / "target"
 
 

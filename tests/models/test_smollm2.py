@@ -172,12 +172,9 @@ GPT_2_WORDS = type("Gpt2Words", (QuantisingWriter,), GPT_2)
 UNTOLD = type("Untold", (QuantisingWriter,), {"add_chat_template": lambda *_: None})
 TRANSPOSED = with_tensors(lambda name, tensor: {name: tensor.T if name == "blk.1.attn_k.weight" else tensor})
 SHORT = with_tensors(lambda name, tensor: {} if name == "blk.1.ffn_norm.weight" else {name: tensor})
+BIAS = "blk.0.attn_q.bias"
 BIASED = with_tensors(
-    lambda name, tensor: (
-        {name: tensor, name.replace("q.weight", "q.bias"): tensor[..., 0]}
-        if name == "blk.0.attn_q.weight"
-        else {name: tensor}
-    )
+    lambda name, it: {name: it} | ({BIAS: it[:, 0]} if name == "blk.0.attn_q.weight" else {})
 )
 
 
