@@ -3,17 +3,7 @@
 import pytest
 import torch
 import transformers
-from toy_architectures import (
-    LLAMA,
-    PROMPT,
-    TOPOLOGY,
-    WINDOW,
-    build,
-    check_logits_are_own,
-    check_trees,
-    made,
-    own_logits,
-)
+from toy_architectures import LLAMA, PROMPT, TOPOLOGY, build, check_logits, check_trees, made, own_logits
 from toys import tiny_llama
 
 from resispec.errors import InvalidInput
@@ -26,7 +16,7 @@ SIX = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
 
 @pytest.mark.parametrize("name", SIX)
 def test_logits_are_the_model_s_own_in_chains_and_trees(name):
-    check_logits_are_own(name, torch.float32, 1e-5)
+    check_logits(name, torch.float32, 1e-5)
     check_trees(name)
 
 
@@ -131,7 +121,7 @@ def test_a_body_that_cannot_read_a_tree_is_refused(ignored):
 def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
     """Only the second look at a tree can tell: four tokens fit a window of three."""
     module = made("Mistral 0.1")
-    own = module.model.forward
+    own, window = module.model.forward, module.config.sliding_window
     config = type(module.config)(**module.config.to_dict() | {"sliding_window": 2})
     config._attn_implementation = "sdpa"
 
@@ -146,7 +136,7 @@ def test_a_model_that_takes_its_window_from_elsewhere_is_refused():
     module.model.forward = forward
     with pytest.raises(InvalidInput, match="logits in a tree differ from the model's own"):
         TransformersModel(module)
-    assert module.config.sliding_window == WINDOW  # and it is as it was
+    assert module.config.sliding_window == window  # and it is as it was
 
 
 REFUSED = {

@@ -91,16 +91,13 @@ MODEL_FAULTS = {
 def good_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     save_tiny_pair(folder)
-    (folder / "target" / "own.py").write_text(
-        "import os, pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
-    )
+    own_code = "import pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+    (folder / "target" / "own.py").write_text(own_code)
     return folder / "target"
 
 
 @pytest.mark.parametrize("name", MODEL_FAULTS)
-def test_what_is_wrong_with_a_model_folder_is_said_in_one_line(
-    good_folder, tmp_path, name, monkeypatch, capfd
-):
+def test_what_is_wrong_with_a_folder_is_said_in_one_line(good_folder, tmp_path, name, monkeypatch, capfd):
     """Nothing is asked, nothing that the folder brings is run, and no table is printed beside the line."""
     change, message = MODEL_FAULTS[name]
     folder = tmp_path / "model"

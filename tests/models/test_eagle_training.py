@@ -29,9 +29,6 @@ def training(recipe=EAGLE, seed=0, tokens=TOKENS, learnt_from=None):
     return drafters.new_training(tiny_llama(layers=4, seed=seed).module, sequences, recipe)
 
 
-# Losses
-
-
 @torch.inference_mode()
 def test_the_loss_of_eagle3_is_the_papers():
     """Row by row: after s tokens on its own outputs the law of the token behind them; unlikely ones apart."""
@@ -73,16 +70,6 @@ def test_the_target_reads_a_sequence_once_while_there_is_room(monkeypatch):
     assert [read.count(room) for room in (1 << 20, 0)] == [2, 6]
 
 
-@torch.no_grad()
-def test_a_draft_of_all_layers_begins_as_its_target():
-    target, tokens = tiny_llama(layers=3).module, torch.arange(12)[None]
-    whole = dataclasses.replace(DISTILLED, layers=(0, 1, 2), num_draftable=64)
-    same = drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), whole)
-    assert torch.allclose(same(tokens).logits, target(tokens).logits, atol=1e-5)
-    with pytest.raises(InvalidInput, match=r"layers \(0, 3\) were asked for; the target has 0 to 2"):
-        drafters.new_draft(target, Sequences(TOKENS, torch.ones(30)), DISTILLED)
-
-
 def test_the_vocabulary_of_eagle3_is_the_most_frequent_tokens():
     tokens = [[5, 5, 2, 2], [7, 7, 7, 7, 7, 1]]
     sequences, alike = Sequences(tokens, torch.tensor([3.0, 1.0])), Sequences(tokens, torch.ones(2))
@@ -97,6 +84,8 @@ def test_targets_and_text_that_teach_nothing_are_refused():
 
     with pytest.raises(InvalidInput, match="made for Llama targets; found 'gpt2'"):
         drafters.new_eagle(GPT2LMHeadModel(GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)), 0)
+    with pytest.raises(InvalidInput, match=r"layers \(0, 3\) were asked for; the target has 0 to 2"):
+        drafters.new_draft(tiny_llama(layers=3).module, Sequences(TOKENS, torch.ones(30)), DISTILLED)
     with pytest.raises(InvalidInput, match="read 3 layers of their target; found 2"):
         drafters.new_eagle3(tiny_llama(layers=2).module, Sequences(TOKENS, torch.ones(30)), EAGLE3)
     for tokens in ([], [[1, 2, 3], [1, 2]]):

@@ -82,10 +82,7 @@ def test_unknown_names_and_other_models_than_expected_are_refused():
         (lambda: embedded.load_pair(draft="68m"), "unknown embedded draft '68m'; allowed: 420k, 180k, 80k"),
         (lambda: embedded.load_pair(fingerprint="0123"), expected),
         (lambda: embedded.load_eagle_pair(fingerprint="0123"), expected),
-        (
-            lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1),
-            f"the prompts of {NAMES[0]} 0123 were asked for; this installation makes",
-        ),
+        (lambda: embedded.EmbeddedDataset(NAMES[0], fingerprint="0123").prompts(1), "the prompts of "),
         (lambda: embedded.EmbeddedDataset("poems"), "unknown data set 'poems'; allowed: embedded_"),
     ):
         with pytest.raises(InvalidInput, match=f"^{message}"):

@@ -118,16 +118,14 @@ SCALED = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta"
         ),
         (
             {},
-            {"hidden_size": 192, "num_attention_heads": 4, "num_key_value_heads": 4},
-            "heads of 48 dimensions; allowed: a multiple of the small model's 32",
+            {"num_attention_heads": 8, "num_key_value_heads": 8},
+            "makes heads of 48 dimensions; allowed: a mul",
         ),
         ({"attention_bias": True}, {}, "a model with attention_bias True cannot be inflated; allowed: False"),
         (SCALED, {}, "a model with rope_type 'linear' cannot be inflated; allowed: 'default'"),
     ],
 )
-def test_what_cannot_hold_the_small_model_or_is_no_plain_llama_is_refused_in_one_line(
-    of_small, of_large, message
-):
+def test_what_cannot_be_inflated_is_refused(of_small, of_large, message):
     small = build_llama(intermediate_size=48, **ONE_LAYER, **of_small)
     with pytest.raises(InvalidInput, match=message):
         large_of(small, replace(LARGE, **of_large))

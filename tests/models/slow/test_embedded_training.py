@@ -13,13 +13,10 @@ from test_embedded import DRAFT, TARGET
 from resispec.embedded import NAMES, text, train
 from resispec.embedded.corpus import build_corpus, read_sources
 from resispec.embedded.recipe import TEXT_RECIPE, DrafterRecipe
-from resispec.models import load_eagle_pair
 from resispec.training import checkpoints
-from resispec.training.recipe import Eagle3Recipe, EagleRecipe
+from resispec.training.recipe import EagleRecipe
 
 DRAFTER = DrafterRecipe(TARGET, EagleRecipe(steps=4, batch_size=2, learning_rate=1e-3, warmup_steps=1))
-DEEP = dataclasses.replace(TARGET, sizes=dataclasses.replace(TARGET.sizes, num_hidden_layers=4))
-DRAFTER3 = DrafterRecipe(DEEP, Eagle3Recipe(100, depth=2, steps=3, batch_size=2, warmup_steps=1))
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +99,3 @@ def test_killed_trainings_go_on_and_end_with_the_same_bytes(tmp_path, monkeypatc
         assert {path.name for path in folder.iterdir()} == {path.name for path in resumed.iterdir()}
         assert (folder / "model.safetensors").read_bytes() == (resumed / "model.safetensors").read_bytes()
     assert not list(tmp_path.glob(".*.partial"))
-
-
-@pytest.mark.usefixtures("cache")
-def test_an_embedded_drafter_of_eagle3_is_trained():
-    pair = load_eagle_pair(str(DEEP.folder()), str(DRAFTER3.folder()))
-    assert pair.draft.num_draftable == 100 and pair.tokenizer.eos_token_id == text.EOS_ID

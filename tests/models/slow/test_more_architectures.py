@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from toy_architectures import KINDS, PLAIN, SCALED, check_logits_are_own, check_trees
+from toy_architectures import KINDS, PLAIN, SCALED, check_logits, check_trees
 
 
 @pytest.mark.parametrize("name", SCALED | PLAIN)
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 1e-5), (torch.bfloat16, 0.03)])
 def test_the_logits_are_the_model_s_own(name, dtype, rounding):
-    check_logits_are_own(name, dtype, rounding)
+    check_logits(name, dtype, rounding)
 
 
 @pytest.mark.parametrize("name", KINDS)
