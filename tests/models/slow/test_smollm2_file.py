@@ -30,7 +30,9 @@ NUM_TOKENS = 48
 MARKS = (
     "", " ", "\n\n\t \r\n", "a  b   c", "a   12   3", "don't I'LL we've", "3.14159 2026-11-23 1e-9 x86_64",
     "\u0663\u06f4\u0967 \u00bd\u00b2\u2167", "caf\u00e9 cafe\u0301 na\u00efve \u00c5ngstr\u00f6m",
-    "\u4e2d\u6587\u5206\u8bcd, \u65e5\u672c\u8a9e\u306e\u6587", "\u0395\u03bb\u03bb \u05e2\u05d1\u05e8",
+    "\u4e2d\u6587\u5206\u8bcd, \u65e5\u672c\u8a9e\u306e\u6587", "\u0395\u03bb\u03bb\u03b7 \u0440\u0443\u0441",
+    "\u05e2\u05d1\u05e8 \u0627\u0644\u0639", "\u0e20\u0e32\u0e29 \ud55c\uad6d",
+    "\u0939\u093f\u0928\u094d\u0926\u0940",
     "\U0001f600\U0001f468\u200d\U0001f469 \u00a0\u2009\ufeff\u200b",
     "#include <x>\n\tint main(){return 0x1F;}",
     "<|im_start|>user\nhi<|im_end|>\n", "<|endoftext|><file_sep>a <|im_end|>b", "a < b | c > d <|im_en|>",
