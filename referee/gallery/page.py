@@ -25,6 +25,8 @@ from resispec.errors import InvalidInput, first_line, in_one_line
 from resispec.files import replacing, write_atomically
 
 ABSENT = "–"
+TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
+"""Columns of words."""
 # Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
 GREY = "#7A7A7A"
 SIZE = 8.5
@@ -36,7 +38,8 @@ EXACT = ("o", "s", "D", "^", "v")
 FAULTS = (
     ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
     ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
-    ("#882255", ">", "--"), ("#332288", "h", "-"),
+    ("#882255", ">", "--"), ("#332288", "h", "-"), ("#D55E00", "o", ":"), ("#0072B2", "P", "--"),
+    ("#009E73", "s", ":"), ("#7A7A7A", "X", "-"),
 )  # fmt: skip
 """Colours, markers and dashes of the others, in the order of the file."""
 TICKS_X = (50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000)
@@ -66,7 +69,8 @@ CONTROL_NOTE = (
     "Every engine has its own default filters, in its own order, at the temperature T. Control: the verdict "
     "on the difference from an arm without speculation under the same settings: of drafting engines from the "
     "plain ones, of llama.cpp's plain one from the target alone. Edges: tokens that a filter leaves out, and "
-    "would not if logits were a little off; rounding decides there, so they are counted and not judged."
+    "would not if logits were a little off; rounding decides there, so they are counted and not judged. A "
+    "single token that a filter leaves out by more than that is a bias, whatever z says."
 )
 
 
@@ -75,9 +79,8 @@ def read(path: Path) -> pd.DataFrame:
     if not path.is_file():
         raise InvalidInput(f"{path} is missing; `make gallery` makes it")
     try:
-        frame = pd.read_csv(path)
-        texts = ["thread", "status", "verdict", "reason", "device", "git_commit"]
-        texts += [name for name in ("against_control",) if name in frame]
+        frame = pd.read_csv(path, dtype=dict.fromkeys((*TEXTS, "against_control"), str))
+        texts = [*TEXTS, *("against_control",) * ("against_control" in frame)]
         return frame.assign(**{name: frame[name].fillna("") for name in texts})
     except (ValueError, KeyError) as error:
         raise InvalidInput(f"{path} is no gallery ({first_line(error)}); `make gallery` makes one") from error
@@ -181,7 +184,9 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
     caught, wrong = faults.count("biased"), exact.count("biased")
     tokens = max((row["tokens"] for row in done), default=0)
     if not faults:
-        return f"{wrong or 'none'} of {len(exact)} engines are called biased within {tokens:,.0f} tokens"
+        inside = wrong and all(row["normal_z"] <= row["allowed_z"] for row in done)
+        why = ",\nfor tokens that filters leave out" if inside else ""
+        return f"{wrong or 'none'} of {len(exact)} engines are called biased within {tokens:,.0f} tokens{why}"
     return (
         f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
         f"and {wrong or 'none'} of {len(exact)} exact engines"
@@ -247,6 +252,7 @@ def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: 
     places = isotonic_regression(np.array([end[1] for end in ordered]) - offsets).x + offsets
     for (x, y, name, colour), place in zip(ordered, places, strict=True):
         leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+        leader["relpos"] = (0, 0.5)  # from the beginning of the name
         spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
         align = {"ha": "left", "va": "center", "annotation_clip": False}
         dark = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))  # light colours are hard to read

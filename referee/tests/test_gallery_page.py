@@ -98,6 +98,22 @@ def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
     assert axes.get_xscale() == "log"
 
 
+def test_a_gallery_without_faults_says_why_engines_are_biased_that_no_z_shows():
+    def engine(verdict, normal_z=2.0):
+        about = {"status": "done", "thread": "", "tokens": 300.0, "allowed_z": 4.0}
+        return about | {"verdict": verdict, "normal_z": normal_z}
+
+    for second, said in (
+        (engine("no bias seen"), "none of 2 engines are called biased within 300 tokens"),
+        (
+            engine("biased"),
+            "1 of 2 engines are called biased within 300 tokens,\nfor tokens that filters leave out",
+        ),
+        (engine("biased", 5.0), "1 of 2 engines are called biased within 300 tokens"),
+    ):
+        assert gallery.message([engine("no bias seen"), second]) == said
+
+
 def test_what_is_missing_or_no_gallery_is_one_line(tmp_path, capsys):
     assert gallery.main(["--results", str(tmp_path)]) == 1
     assert "gallery.csv is missing; `make gallery` makes it" in capsys.readouterr().err
