@@ -39,7 +39,7 @@ def test_exact_kernels_pass(sampler, options):
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array])
 def test_laws_may_be_given(kind):
-    """As tensors or arrays, and so is whatever the sampler gets."""
+    """Laws are tensors or arrays, and so is whatever the sampler gets."""
     p, q, seen = kind([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]), kind([[0.2, 0.4, 0.4]]), set()
 
     def sampler(p, q, drafted, generator):
