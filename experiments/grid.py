@@ -369,8 +369,8 @@ def cell_of(
     }
     unlabelled(config)
     if isinstance(path := _content(config.tree).get("path"), str):
-        for name in GROUPS[:3]:  # a searched tree's file is named by the labels, too
-            path = path.replace(f"{{{name}}}", file_name(labels[name]))
+        for name, label in labels.items():  # a searched tree's file is named by the labels, too
+            path = path.replace(f"{{{name}}}", file_name(label))
         config.tree.path = path
     with flag_override(config, ["struct", "readonly"], False):
         for name in ("part", "sweep", "parts"):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from resispec.trees import Topology
+from resispec.trees import Topology, from_widths
 from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
@@ -30,12 +30,14 @@ class Value(NamedTuple):
 Found = Mapping[Topology, Value]
 
 
-def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
+def regular(
+    num_nodes: int, most_levels: int, per_level: int, is_defined: Callable[[Topology], bool]
+) -> list[Widths]:
     """Shapes of so many nodes whose branching does not increase from level to level, then chains.
 
     num_nodes, most_levels: the root counted. The last level, which holds the rest, has at least a quarter of
     the nodes above. Of more than `per_level` shapes with as many levels some are taken, evenly over the list
-    of them by widths.
+    of them by widths. is_defined: which trees count at all.
     """
 
     def branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
@@ -47,7 +49,11 @@ def regular(num_nodes: int, most_levels: int, per_level: int) -> list[Widths]:
             yield from branched(widths, left - widths[-1], branching)
 
     shapes = {filled(widths, num_nodes - 1) for widths in branched((), num_nodes - 1, num_nodes - 1)}
-    kept = [shape for shape in shapes if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2]]
+    kept = [
+        shape
+        for shape in shapes
+        if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2] and is_defined(from_widths(shape))
+    ]
     by_depth = itertools.groupby(sorted(kept, key=lambda shape: (len(shape), shape)), key=len)
     return [shape for _, of_depth in by_depth for shape in spread(list(of_depth), per_level)]
 

@@ -5,6 +5,7 @@
     python -m experiments.run tree=best_121 verifier=traversal_optimal temperature=0.6
     python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal         # without replacement
     python -m experiments.run tree=best_121 verifier=traversal_optimal search.by=time  # the fastest here
+    python -m experiments.run tree=own_121 verifier=level_optimal                      # for this verifier
 
 A run whose tree file is missing calls its search. Every measurement is a cell of its own, kept and resumed
 like any other, on documents that no table reads. Nothing imports torch before something is measured, so that
@@ -15,14 +16,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments.cell import Cell, Report, file_name
+from experiments.cell import Cell, Report, build, file_name
 from experiments.costs import CostModel, costs_of, rounded
 from experiments.search import candidates
 from experiments.search.candidates import Found, Value
@@ -31,7 +33,10 @@ from resispec.files import write_atomically
 from resispec.trees import Topology, from_widths, grow_map
 from resispec.trees.search import Times, choose, search
 
-NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured
+if TYPE_CHECKING:
+    from resispec.draws import Draws
+
+NUM_SIBLINGS = 32  # the most children of a node whose acceptance is measured, if the draws allow as many
 ROOT = {"_target_": "resispec.trees.root_only"}
 STANDARD = {"_target_": "resispec.verifiers.Standard"}
 COMPARING = {
@@ -158,10 +163,12 @@ class TreeSearch(ABC):
         self.measured += [cell.cell_id for cell in cells]
         return means(rows, name)
 
-    def acceptance(self, draws: str, decoder: Any, labels: Mapping[str, str]) -> list[Value]:
+    def acceptance(
+        self, draws: Any, decoder: Any, labels: Mapping[str, str], num_siblings: int = NUM_SIBLINGS
+    ) -> list[Value]:
         """How often each place in draw order is the accepted one: the first stage."""
         target = "experiments.tasks.acceptance.Acceptance"
-        task = {"_target_": target, "num_siblings": NUM_SIBLINGS, "draws": draws}
+        task = {"_target_": target, "num_siblings": num_siblings, "draws": draws}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
         return self.values(cells, f"acceptance of siblings, {draws}", "selected")
 
@@ -295,11 +302,11 @@ class BestShapeSearch(TreeSearch):
 
     It computes the expected tokens of candidates from laws, all candidates on the same drafted trees, over
     all data sets of the cells that name the file. The decoder's draws say which verifier counts (VERIFIERS)
-    and which trees are candidates. Independent draws: first regular trees are compared, then, in rounds, the
-    best of every number of levels and the neighbours of those that are the fastest at some ratio of the two
-    models' times. Draws that have an order: the trees of Sequoia's search. More prefixes decide between the
-    best two of every number of levels, and the winners are measured again on documents that no choice has
-    seen, which is what the file says of them.
+    and which trees are candidates, of those that it is defined on. Independent draws: first regular trees are
+    compared, then, in rounds, the best of every number of levels and the neighbours of those that are the
+    fastest at some ratio of the two models' times. Draws that have an order: the trees of Sequoia's search.
+    More prefixes decide between the best two of every number of levels, and the winners are measured again on
+    documents that no choice has seen, which is what the file says of them.
 
     by: "tokens" for most tokens a step, "time" for the fewest seconds a token.
     """
@@ -325,21 +332,33 @@ class BestShapeSearch(TreeSearch):
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
         super().check(path, cells)
-        num_nodes, draws = cells[0].config["tree"].get("num_nodes"), _draws(cells[0])
+        num_nodes = cells[0].config["tree"].get("num_nodes")
         if num_nodes is None:
             given = "tree.num_nodes must be given, like tree.num_nodes=121"
             raise InvalidInput(f"{given}: shapes of one size are compared")
         if num_nodes < FEWEST_NODES:
             raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: from {FEWEST_NODES}")
-        if draws not in VERIFIERS:
-            decoder = cells[0].labels["decoder"]
+        self.counted(cells[0])
+
+    def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
+        """The verifier whose tokens count for a cell, and its configuration.
+
+        Raises InvalidInput where none is known for the cell's draws.
+        """
+        if (draws := str(_draws(cell))) not in VERIFIERS:
+            decoder = cell.labels["decoder"]
             raise InvalidInput(
-                f"shapes are searched for draws {', '.join(VERIFIERS)}; decoder={decoder} has {draws}"
+                f"shapes are searched for draws {', '.join(VERIFIERS)}; decoder={decoder} has {draws}; for "
+                "the cell's own verifier there is tree=own_121"
             )
+        return VERIFIERS[draws]
 
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
-        num_nodes, draws = self.cells[0].config["tree"]["num_nodes"], _draws(self.cells[0])
+        from resispec.draws import Draws  # imports torch
+
+        num_nodes, node = self.cells[0].config["tree"]["num_nodes"], _draws(self.cells[0])
+        draws = Draws(node) if isinstance(node, str) else build(node)
         decided = candidates.leaders(self.compare(DECISION, self.candidates(num_nodes, draws)))
         times = self.costs.times((num_nodes,), self.length)
 
@@ -364,8 +383,8 @@ class BestShapeSearch(TreeSearch):
         about = self.origin(
             made_from=[self.by, *self.measured[: len(self.cells)]],
             datasets=[str(cell.labels["dataset"]) for cell in self.cells],
-            draws=draws,
-            verifier=VERIFIERS[draws][0],
+            draws=draws.name,
+            verifier=self.counted(self.cells[0])[0],
             num_levels=best.num_levels,
             **facts(best),
             frontier={str(shape.num_levels): facts(shape) for shape in final},
@@ -378,37 +397,67 @@ class BestShapeSearch(TreeSearch):
         )
         grow_map.save(best, path, about)
 
-    def candidates(self, num_nodes: int, draws: str) -> list[Topology]:
-        """The topologies between which is decided."""
-        if draws != "iid":
-            vector = self.acceptance(draws, *_method(self.cells[0]))
-            levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
-            return candidates.ordered([place.tokens for place in vector], num_nodes, levels)
-        shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL)
-        found = self.compare(0, list(map(from_widths, shapes)))
+    def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
+        """The topologies between which is decided. Raises InvalidInput where the verifier is defined on none."""
+        from resispec.verifiers.rehearsal import is_defined_on  # imports torch
+
+        is_defined = partial(is_defined_on, build(self.counted(self.cells[0])[1]), draws)
+        if draws.are_independent:
+            return self._near_the_fastest(num_nodes, is_defined)
+        count = min(NUM_SIBLINGS, draws.most_siblings)
+        vector = self.acceptance(_draws(self.cells[0]), *self._method(), count)
+        levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
+        shapes = candidates.ordered([place.tokens for place in vector], num_nodes, levels)
+        return self._some(filter(is_defined, shapes))
+
+    def _near_the_fastest(self, num_nodes: int, is_defined: Callable[[Topology], bool]) -> list[Topology]:
+        """The best two of every number of levels among regular shapes and neighbours of the fastest."""
+        shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL, is_defined)
+        found = self.compare(0, self._some(map(from_widths, shapes)))
         for stage, share in ROUNDS.items():
             near = [
                 from_widths(changed)
                 for topology in candidates.spread(list(candidates.fastest(found)), NEAR)
                 for changed in candidates.neighbours(candidates.widths_of(topology), share, self.num_levels)
             ]
-            found = self.compare(stage, list(dict.fromkeys([*candidates.leaders(found), *near])))
+            tried = [*candidates.leaders(found), *filter(is_defined, near)]
+            found = self.compare(stage, list(dict.fromkeys(tried)))
         return list(candidates.leaders(found, 2))
+
+    def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
+        """The shapes. Raises InvalidInput where there is none."""
+        if not (found := list(shapes)):
+            labels, num_nodes = self.cells[0].labels, self.cells[0].config["tree"]["num_nodes"]
+            raise InvalidInput(
+                f"verifier={labels['verifier']} is defined on no tree of {num_nodes} nodes that was thought of, "
+                f"in up to {self.num_levels} levels; allowed: other tree.num_nodes or search.num_levels"
+            )
+        return found
 
     def compare(self, stage: int, topologies: Sequence[Topology]) -> dict[Topology, Value]:
         """The value of every topology."""
         trees = {topology: list(topology.parents) for topology in topologies}
-        return self.compared(stage, "topologies", trees, *_method(self.cells[0]))
+        return self.compared(stage, "topologies", trees, *self._method())
 
 
-def _draws(cell: Cell) -> str:
-    """How a cell's decoder draws siblings."""
-    return str(cell.config["decoder"].get("drafter", {}).get("draws"))
+    def _method(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The cells' decoder with the verifier that counts, and its labels."""
+        (verifier, node), decoder = self.counted(self.cells[0]), self.cells[0].config["decoder"]
+        changed = decoder | {"drafter": decoder["drafter"] | {"topology": ROOT}, "verifier": node}
+        return changed, {"decoder": self.cells[0].labels["decoder"], "verifier": verifier}
 
 
-def _method(cell: Cell) -> tuple[dict[str, Any], dict[str, str]]:
-    """A cell's decoder with the verifier that counts for its draws, and its labels."""
-    verifier, node = VERIFIERS[_draws(cell)]
-    decoder = cell.config["decoder"]
-    changed = decoder | {"drafter": decoder["drafter"] | {"topology": ROOT}, "verifier": node}
-    return changed, {"decoder": cell.labels["decoder"], "verifier": verifier}
+@dataclass
+class OwnShapeSearch(BestShapeSearch):
+    """The same search for the verifier of the cells that name the file, whatever their draws."""
+
+    AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
+
+    def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
+        """The cell's own verifier."""
+        return str(cell.labels["verifier"]), cell.config["decoder"]["verifier"]
+
+
+def _draws(cell: Cell) -> Any:
+    """How a cell's decoder draws siblings: a name, or a configuration."""
+    return cell.config["decoder"].get("drafter", {}).get("draws")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,8 @@ def compare(
 ) -> tuple[list[float], list[list[list[float]]], list[list[float]]]:
     """Measurements of methods after each prefix, where those of the same draws see parts of one drafted tree.
 
+    Draws that cannot be cut have a tree for every topology.
+
     rollouts: paths of the target a prefix, as deep as the first method's tree; without any, only the first
     result is measured. Returns
     - of each method the expected tokens of a step given the drafted trees, summed over prefixes,
@@ -42,20 +45,24 @@ def compare(
     Ratios with a zero probability are plus or minus INFINITE.
     """
     emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
-    kinds = dict.fromkeys(draws for draws, *_ in methods)
-    wholes = {draws: union([shape for own, shape, _ in methods if own == draws]) for draws in kinds}
+    shapes = defaultdict[tuple[Draws, Topology | None], list[int]](list)
+    for place, (draws, topology, _) in enumerate(methods):
+        shapes[draws, None if draws.can_be_cut else topology].append(place)
+    wholes = [
+        (draws, union([methods[place][1] for place in places]), places)
+        for (draws, _), places in shapes.items()
+    ]
     for prefix in prefixes:
         root = Root(workload.pair, prefix, workload.sampling.warp)
-        for draws, whole in wholes.items():
+        for draws, whole, places in wholes:
             drafted = root.draft(whole, generator, draws)
             laws = root.laws(workload.pair.target, drafted.tree)
-            for place, (own, topology, verifier) in enumerate(methods):
-                if own == draws:
-                    draft, target_probs = part(drafted, laws, topology)
-                    emitted[place] += expected_emitted(verifier, draft, target_probs)
-                    if rollouts:
-                        ratios = tree_log_ratios(draft.tree, target_probs, draft.probs)
-                        trees[place].append(_finite(ratios))
+            for place in places:
+                _, topology, verifier = methods[place]
+                draft, target_probs = part(drafted, laws, topology)
+                emitted[place] += expected_emitted(verifier, draft, target_probs)
+                if rollouts:
+                    trees[place].append(_finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
         if rollouts:
             chains = parallel_chains(rollouts, methods[0][1].num_levels - 1)
             paths += _finite(root.target_path_ratios(chains, generator))
@@ -123,8 +130,8 @@ class Root:
 def part(draft: Draft, target_probs: Tensor, topology: Topology) -> tuple[Draft, Tensor]:
     """The part of a drafted tree that has this topology, first siblings first, and its target laws.
 
-    Its law is that of what the draft model would have drafted for this topology, unless draws are greedy,
-    where the last sibling is special. target_probs: (N, V), of the whole tree. Raises IndexError when the
+    Its law is that of what the draft model would have drafted for this topology, if the draws can be cut or
+    it is the whole. target_probs: (N, V), of the whole tree. Raises IndexError when the
     topology does not fit.
     """
     nodes = [0] * topology.num_nodes

@@ -1,7 +1,7 @@
 """Expected tokens a step of what searches compare, from laws of drafted trees.
 
-All that is compared with the same draws is a part of one drafted tree a prefix, so differences are paired,
-and no acceptance is drawn.
+All that is compared with the same draws is a part of one drafted tree a prefix where draws can be cut, so
+differences are paired, and no acceptance is drawn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
 from resispec.draws import Draws
-from resispec.errors import InvalidInput
 from resispec.trees import Topology
 
 
@@ -60,11 +59,8 @@ class Shapes(ComparisonTask):
     topologies: Sequence[Sequence[int]]
 
     def methods(self, workload: Workload) -> list[Method]:
-        """A method for every topology. Raises InvalidInput for draws that cannot be cut."""
+        """A method for every topology."""
         draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
-        if not draws.can_be_cut:
-            allowed = ", ".join(kind for kind in Draws if kind.can_be_cut)
-            raise InvalidInput(f"shapes are compared for draws {allowed}; found {draws}")
         return [(draws, Topology(tuple(map(int, parents))), verifier) for parents in self.topologies]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.errors import InvalidInput
+from resispec.trees import MAX_NODES
 
 _KNOWN: dict[str, Draws] = {}
 
@@ -48,6 +49,7 @@ class Draws(str, metaclass=_Kinds):
     are_independent: siblings are independent draws from q, so that n tuples of B are one long draw of n B.
     are_distinct: no token is drawn twice, so there are at most V siblings.
     can_be_cut: the first siblings of many follow the law of fewer siblings.
+    most_siblings: the most that have a meaning.
     """
 
     name: ClassVar[str]
@@ -55,6 +57,7 @@ class Draws(str, metaclass=_Kinds):
     are_independent: ClassVar[bool] = False
     are_distinct: ClassVar[bool] = True
     can_be_cut: ClassVar[bool] = True
+    most_siblings: ClassVar[int] = MAX_NODES
 
     def __new__(cls, *_: Any, **__: Any) -> Draws:
         """An object of a subclass, as a string its name."""

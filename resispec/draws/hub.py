@@ -21,10 +21,11 @@ class Hub(Draws):
     """
 
     name = "hub"
+    most_siblings = 2
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """See `Draws.draw`. Raises InvalidInput for more than two siblings."""
-        if count > 2:
+        if count > self.most_siblings:
             raise InvalidInput(f"hub draws: {count} siblings; allowed: 1 or 2")
         first = draw(draft_probs, 1, generator)
         if count == 1:

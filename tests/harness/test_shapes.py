@@ -88,7 +88,7 @@ def test_shapes_are_filled_at_the_bottom_and_spread_with_their_ends():
 
 @pytest.mark.parametrize(("num_nodes", "known"), [(16, (4, 4, 4, 3)), (121, (8, *[16] * 7))])
 def test_regular_shapes_fill_the_budget(num_nodes, known):
-    found = regular(num_nodes, 12, 6)
+    found = regular(num_nodes, 12, 6, lambda _: True)
     assert known in found
     assert len(set(found)) == len(found) and all(sum(shape) + 1 == num_nodes for shape in found)
     depths = Counter(map(len, found))
