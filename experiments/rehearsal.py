@@ -29,8 +29,8 @@ LIMIT_S = 60.0
 """Seconds that the process may be silent, which imports torch first."""
 FASTEST = "experiments.configurations.load"
 """The target of a tree that says itself how it is drafted and verified."""
-STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
-"""A tree in the place of one that is searched for, which branches, too."""
+STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
+"""A tree in the place of one that is searched for; it branches at the root, where all methods can."""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from resispec.trees import Topology, from_widths
+from resispec.trees import Topology, from_child_counts, from_widths
 from resispec.trees.search import IMPOSSIBLE, search, winners
 
 Widths = tuple[int, ...]
@@ -56,6 +56,30 @@ def regular(
     ]
     by_depth = itertools.groupby(sorted(kept, key=lambda shape: (len(shape), shape)), key=len)
     return [shape for _, of_depth in by_depth for shape in spread(list(of_depth), per_level)]
+
+
+def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
+    """Trees of so many nodes in which those of a level have equally many children, or none.
+
+    num_nodes, most_levels, per_level: see `regular`. Branching does not increase from level to level; what is
+    left for the last one goes to the first nodes above it, at least a quarter of them.
+    """
+
+    def grown(counts: list[list[int]], width: int, left: int, limit: int) -> Iterator[list[list[int]]]:
+        """Every way to go on below `counts`, whose last level has `width` nodes, with `left` nodes."""
+        if not left:
+            yield counts
+        elif len(counts) < most_levels - 1:
+            for branching in range(1, min(limit, left) + 1):
+                inner = min(width, left // branching)
+                if inner == width or (4 * inner >= width and inner * branching == left):
+                    level = [branching] * inner + [0] * (width - inner)
+                    yield from grown([*counts, level], inner * branching, left - inner * branching, branching)
+
+    shapes = [from_child_counts(counts) for counts in grown([], 1, num_nodes - 1, num_nodes - 1)]
+    ranked = sorted(shapes, key=lambda shape: (shape.num_levels, shape.parents))
+    by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
+    return [shape for levels, same in by_depth if levels > 2 for shape in spread(list(same), per_level)]
 
 
 def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:

@@ -305,8 +305,9 @@ class BestShapeSearch(TreeSearch):
     and which trees are candidates, of those that it is defined on. Independent draws: first regular trees are
     compared, then, in rounds, the best of every number of levels and the neighbours of those that are the
     fastest at some ratio of the two models' times. Draws that have an order: the trees of Sequoia's search.
-    More prefixes decide between the best two of every number of levels, and the winners are measured again on
-    documents that no choice has seen, which is what the file says of them.
+    Draws that cannot be cut: trees of even levels. More prefixes decide between the best two of every number
+    of levels, and the winners are measured again on documents that no choice has seen, which is what the file
+    says of them.
 
     by: "tokens" for most tokens a step, "time" for the fewest seconds a token.
     """
@@ -398,12 +399,17 @@ class BestShapeSearch(TreeSearch):
         grow_map.save(best, path, about)
 
     def candidates(self, num_nodes: int, draws: Draws) -> list[Topology]:
-        """The topologies between which is decided. Raises InvalidInput where the verifier is defined on none."""
-        from resispec.verifiers.rehearsal import is_defined_on  # imports torch
+        """The topologies between which is decided. Raises InvalidInput for a verifier defined on none."""
+        from resispec.verifiers import as_verifier  # imports torch
+        from resispec.verifiers.rehearsal import is_defined_on
 
-        is_defined = partial(is_defined_on, build(self.counted(self.cells[0])[1]), draws)
+        verifier = as_verifier(build(self.counted(self.cells[0])[1]))
+        is_defined = partial(is_defined_on, verifier, draws)
         if draws.are_independent:
             return self._near_the_fastest(num_nodes, is_defined)
+        if not draws.can_be_cut:
+            shapes = candidates.even(num_nodes, self.num_levels, PER_LEVEL)
+            return list(candidates.leaders(self.compare(0, self._some(filter(is_defined, shapes))), 2))
         count = min(NUM_SIBLINGS, draws.most_siblings)
         vector = self.acceptance(_draws(self.cells[0]), *self._method(), count)
         levels = range(self.FEWEST_LEVELS, self.num_levels + 1)
@@ -429,8 +435,8 @@ class BestShapeSearch(TreeSearch):
         if not (found := list(shapes)):
             labels, num_nodes = self.cells[0].labels, self.cells[0].config["tree"]["num_nodes"]
             raise InvalidInput(
-                f"verifier={labels['verifier']} is defined on no tree of {num_nodes} nodes that was thought of, "
-                f"in up to {self.num_levels} levels; allowed: other tree.num_nodes or search.num_levels"
+                f"verifier={labels['verifier']} is defined on none of the trees of {num_nodes} nodes that "
+                f"are compared, in up to {self.num_levels} levels; allowed: another tree.num_nodes"
             )
         return found
 
@@ -438,7 +444,6 @@ class BestShapeSearch(TreeSearch):
         """The value of every topology."""
         trees = {topology: list(topology.parents) for topology in topologies}
         return self.compared(stage, "topologies", trees, *self._method())
-
 
     def _method(self) -> tuple[dict[str, Any], dict[str, str]]:
         """The cells' decoder with the verifier that counts, and its labels."""
