@@ -6,23 +6,28 @@ import sys
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis import figures, labels, metrics
 from analysis.artefact import Artefact, command, footer, texts
+from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
 from analysis.table import Picture
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
-COLUMNS = (metrics.ACCEPTED_LENGTH, metrics.GAIN, metrics.TOKENS_PER_S, metrics.SPEEDUP)
-METHOD = ["decoder", "verifier", "tree"]
+COLUMNS = (metrics.ACCEPTED_LENGTH, CEILING, metrics.GAIN, metrics.TOKENS_PER_S, metrics.SPEEDUP)
+METHOD = ["decoder", "verifier"]
+OWN = "the tree that was searched for with it"
+MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*", 60)}
+"""A tree by its name, or OWN -> its marker and its size in the figure."""
 
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the figure of their gains."""
-    results = load(plan, metrics.fields())
-    frame = measure(results, specinfer_on_d5b3)
+    results = load(plan.only(lambda one: not is_bound(one.part)), metrics.fields())
+    frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     picture = Picture(TEXTS["picture"], "field.png")
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), picture)
     caption = TEXTS["caption"].format(profile=plan.profile)
@@ -30,26 +35,44 @@ def make(plan: Plan) -> Artefact:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """A panel for every temperature, a bar for every method, the longest on top. frame: the table's."""
+    """A panel for every temperature, a row for every method, a mark for every tree. frame: the table's."""
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
-    methods = list(gains.groupby(METHOD, sort=False).value.mean().sort_values().index)
-    names = [labels.method_on_tree(*method) for method in methods]
+    names = pd.Series([labels.method(*row) for row in gains[METHOD].itertuples(index=False)], gains.index)
+    gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))
+    highest = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
+    methods = list(highest.sort_values().index)
+    biased = set(gains.method[gains.verdict == Finding.BIASED])
     panels = list(gains.groupby("temperature", sort=False))
-    figure = Figure(figsize=(3.4 + 2.6 * len(panels), 0.9 + 0.27 * len(methods)), layout="constrained")
-    grid = figure.subplots(1, max(1, len(panels)), sharey=True, squeeze=False)
+    figure = Figure(figsize=(3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods)), layout="constrained")
+    grid = figure.subplots(1, max(1, len(panels)), sharex=True, sharey=True, squeeze=False)
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
-        found = group.groupby(METHOD, sort=False).value.agg(["mean", "min", "max"]).reindex(methods)
-        spread = [found["mean"] - found["min"], found["max"] - found["mean"]]
-        bars = axes.barh(names, found["mean"], xerr=spread, color="0.45")
-        biased = group[group.verdict == Finding.BIASED].set_index(METHOD).index
-        for bar, method in zip(bars, methods, strict=True):
-            if method in biased:
-                bar.set(facecolor="0.9", edgecolor="0.45", hatch="///")
+        axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
+        for tree, (marker, size) in MARKS.items():
+            found = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
+            places = [methods.index(name) for name in found.index]
+            axes.hlines(places, found["min"], found["max"], colors="0.45", linewidth=1)
+            fills = ["white" if name in biased else "black" for name in found.index]
+            looks = {"marker": marker, "s": size, "edgecolors": "black", "zorder": 3}
+            axes.scatter(found["mean"], places, c=fills, **looks)
         axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_yticks(range(len(methods)), methods)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
         axes.tick_params(labelsize=figures.SIZE)
+    drawn = [tree for tree in MARKS if tree in set(gains.tree)]
+    handles = [
+        Line2D(
+            [],
+            [],
+            color="black",
+            linestyle="",
+            marker=MARKS[tree][0],
+            label=tree if tree == OWN else labels.name("tree", tree),
+        )
+        for tree in drawn
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(drawn), fontsize=figures.SIZE)
     figure.supxlabel(
-        "accepted length over that of SpecInfer's standard rule on d5b3 (hatched: biased)",
+        "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)",
         fontsize=figures.SIZE,
     )
     return figure

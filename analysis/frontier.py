@@ -10,22 +10,20 @@ from matplotlib.figure import Figure
 
 from analysis import audits, figures, frontier_shapes, labels, long, metrics
 from analysis.artefact import Artefact, command, footer, texts
+from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
-from analysis.load import LABELS, Plan, Results, load
-from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3, with_quantity
-from analysis.metrics import METRICS, Metric
-from analysis.stats import ABSENT, ceiling
+from analysis.load import Plan, Results, load
+from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
+from analysis.metrics import METRICS
 from analysis.table import Notes, Picture, Table
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
-BOUND, LONG = "bound", "long"
-"""Parts of the artefact that do not give rows: cells that measure ceilings, and audits of more prompts."""
-BOUND_FIELDS = ("rollout_log_ratios", "tree_log_ratios")
+LONG = "long"
+"""A part of the artefact that gives no rows: audits of more prompts."""
 REFERENCE_TREE, BEST = "d5b3", "best_121"
 BEST_TREES = ("best_16", "best_64", BEST)
-CEILING = Metric("ceiling", "Ceiling", TEXTS["ceiling"])
 COLUMNS = (METRICS[0], CEILING, *METRICS[1:])
 SUMMARISED = (
     (REFERENCE_TREE, "standard"),
@@ -47,10 +45,9 @@ SEARCHED = {
 
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
-    results = load(plan.only(lambda one: one.part not in (BOUND, LONG)), metrics.fields())
+    results = load(plan.only(lambda one: not is_bound(one.part) and one.part != LONG), metrics.fields())
     longer = load(plan.only(lambda one: one.part == LONG))
-    bounds = load(plan.only(lambda one: one.part == BOUND), BOUND_FIELDS)
-    frame = _with_ceilings(measure(results, specinfer_on_d5b3), bounds)
+    frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(longer))
     picture = Picture(TEXTS["picture"], "frontier.png")
@@ -58,20 +55,6 @@ def make(plan: Plan) -> Artefact:
     table = by_cell("frontier", results, frame, TEXTS["caption"].format(profile=plan.profile), notes, COLUMNS)
     tables = (table, summary(frame, plan), frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": draw(frame)})
-
-
-def _with_ceilings(frame: pd.DataFrame, bounds: Results) -> pd.DataFrame:
-    """The frame with the quantity "ceiling" of every cell; NaN where its tree has none."""
-    keys = [name for name in LABELS if name != "verifier"]
-    keys += [name for name in bounds.more if name in frame]
-    ceilings = {
-        tuple(about[key] for key in keys): ceiling(*(rows[name] for name in BOUND_FIELDS))
-        for about, rows in bounds.each()
-        if rows is not None
-    }
-    return with_quantity(
-        frame, CEILING.name, lambda row: ceilings.get(tuple(row[key] for key in keys), ABSENT)
-    )
 
 
 def _longer(longer: Results) -> list[str]:

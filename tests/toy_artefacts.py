@@ -207,9 +207,9 @@ def figure3(root: Path) -> None:
     write_plan(root, "figure3", cells)
 
 
-def bound_cell(root: Path, tree: str, ratio: float) -> ToyCell:
+def bound_cell(root: Path, tree: str, ratio: float, verifier: str = "traversal_optimal") -> ToyCell:
     """Rollouts and trees whose first level always has these ratios, 1 and `ratio`."""
-    cell = replace(make_cell(root, "traversal_optimal", tree=tree), cell_id=f"bound-{tree}")
+    cell = replace(make_cell(root, verifier, tree=tree), cell_id=f"bound-{tree}-{verifier}")
     logs = {"tree_log_ratios": [[ratio], [ratio]], "rollout_log_ratios": [[1.0], [1.0]]}
     rows = [identity(index, 2) | {"num_nodes": 3, "emitted": 3.0} | logs for index in range(4)]
     return save(cell, rows)
@@ -263,6 +263,17 @@ def levels(root: Path) -> None:
     write_plan(root, "levels", [*cells, make_audit(cells[2], 2000, 0.0)])
 
 
+def field(root: Path) -> None:
+    """Verifiers on one tree and each on its own, the ceilings of those that are exact, and an audit."""
+    own = [
+        save(make_cell(root, name, tree="own_121"), decoded(name)) for name in ("resispec", "khisti", "gbv")
+    ]
+    write_plan(root, "field", [*methods(root), *own, make_audit(own[0], 3000, 8.0)], part="own")
+    write_plan(root, "field", [bound_cell(root, "d5b3", 0.0, "level_optimal")], part="bound")
+    bounds = [bound_cell(root, "own_121", ratio, name) for name, ratio in (("khisti", 0.0), ("gbv", 1.0))]
+    write_plan(root, "field", bounds, part="bound_own")
+
+
 ENTRIES = {
     # draws, verifier, nodes, levels; for each prompt seconds, returned, decoding seconds, emitted, steps
     "one_token": ("iid", "standard", 1, 1, (2.0, 8, 1.6, 8, 8), (2.0, 8, 1.6, 8, 8)),
@@ -313,7 +324,7 @@ ARTEFACTS = {
     made.__name__: made
     for made in (
         *(table1, table2, table3, table4, table5, table6, figure1, figure2, figure3),
-        *(frontier, levels, speed),
+        *(frontier, field, levels, speed),
     )
 }
 """Every artefact, and what writes its cells and its plan."""

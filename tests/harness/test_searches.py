@@ -19,9 +19,10 @@ from experiments.grid import cells_of
 from experiments.search import fastest
 from experiments.search.candidates import Value
 from experiments.search.fastest import FastestSearch
-from experiments.search.tree_search import VERIFIERS, BestShapeSearch, means
+from experiments.search.tree_search import VERIFIERS, BestShapeSearch, OwnShapeSearch, means
+from resispec.draws import Draws, Hub
 from resispec.errors import InvalidInput
-from resispec.trees import Topology, chain, complete, from_widths
+from resispec.trees import Topology, chain, complete, from_widths, parallel_chains
 
 VECTOR = [0.6, 0.15, 0.05, *[0.005] * 29]
 REFUSED = {
@@ -31,6 +32,7 @@ REFUSED = {
     "tree=best_16 tree.num_nodes=null": "tree.num_nodes must be given",
     "tree=best_16 decoder=greedy": "draws iid, without_replacement, point_mass; decoder=greedy has greedy",
     "tree=best_16 decoder=specinfer,sequoia tree.path=a.json": "with decoder specinfer, sequoia; allo",
+    "tree=own_121 verifier=gbv,kseq tree.path=a.json": "with verifier gbv, kseq; allowed: a tree",
     "tree=best_16 search.num_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
     "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
     "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: from 3",
@@ -51,8 +53,14 @@ class Compared(BestShapeSearch):
     """A search whose values nobody measures; it keeps the cells that it would measure."""
 
     def values(self, cells, *_):
-        self.asked, count = cells, len(cells[0].config["task"]["topologies"])
-        return [Value(float(place), 0.0) for place in range(count)]
+        self.asked, task = cells, cells[0].config["task"]
+        if "num_siblings" in task:
+            return [Value(value, 0.0) for value in VECTOR[: task["num_siblings"]]]
+        return [Value(1.0 + place, 0.0) for place in range(len(task["topologies"]))]
+
+
+class OwnCompared(Compared, OwnShapeSearch):
+    """The same for the cells' own verifier."""
 
 
 def comparing(cells, *asked):
@@ -97,6 +105,31 @@ def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws
     assert (measuring.labels["decoder"], measuring.labels["verifier"]) == (decoder, verifier)
     assert measuring.config["decoder"]["drafter"]["draws"] == draws
     assert measuring.config["decoder"]["verifier"] == usual.config["decoder"]["verifier"]
+
+
+def test_a_verifier_can_have_a_tree_of_its_own(tmp_path):
+    [gbv] = cells_of(["tree=own_121", "verifier=gbv", "decoder=specinfer", f"results={tmp_path}"])
+    assert gbv.tree_file.name == "embedded.specinfer.gbv.T1.0.own_121.json"
+    search = OwnCompared(45, 9)
+    search.begin([gbv], None)
+    found = search.candidates(121, Draws.IID)
+    assert {search.asked[0].labels[name] for name in ("decoder", "verifier")} == {"specinfer", "gbv"}
+    assert all(len(shape.levels[1]) == len(shape.levels[-1]) for shape in found)  # gbv knows paths alone
+    assert parallel_chains(20, 6) in found
+    [pairs] = cells_of(["tree=own_121", "verifier=spec_hub", "decoder=spec_hub", f"results={tmp_path}"])
+    search.begin([pairs], None)
+    found = search.candidates(121, Hub())
+    task = search.asked[0].config["task"]
+    assert task["num_siblings"] == 2 and task["draws"] == {"_target_": "resispec.draws.Hub"}
+    assert found and all(max(map(len, shape.children)) <= 2 for shape in found)
+
+
+def test_a_verifier_that_no_tree_suits_says_so(tmp_path):
+    cells = cells_of(["tree=own_121", "verifier=block", "decoder=specinfer", f"results={tmp_path}"])
+    search = OwnCompared(45, 9)
+    search.begin(cells, None)
+    with pytest.raises(InvalidInput, match="verifier=block is defined on none of the trees of 121 nodes"):
+        search.candidates(121, Draws.IID)
 
 
 def test_means_are_over_prefixes_and_their_errors_over_prompts():

@@ -12,6 +12,7 @@ from toys import table_pair
 
 from experiments.search.candidates import (
     Value,
+    even,
     fastest,
     filled,
     leaders,
@@ -96,6 +97,22 @@ def test_regular_shapes_fill_the_budget(num_nodes, known):
     for shape in found:  # branchings that do not increase: no node has more children than its parent
         children = [-(-below // above) for above, below in itertools.pairwise((1, *shape))]
         assert all(now <= before for before, now in itertools.pairwise(children))
+
+
+def test_even_shapes_have_levels_of_equal_nodes_or_leaves():
+    found = even(121, 9, 10**6)
+    assert {complete(5, 3), parallel_chains(15, 8), parallel_chains(20, 6)} <= set(found)
+    for shape in found:
+        counts = [{len(shape.children[node]) for node in level} - {0} for level in shape.levels]
+        most = [max(of_level) for of_level in counts if of_level]
+        above = shape.levels[-2]
+        assert 4 * sum(bool(shape.children[node]) for node in above) >= len(above)
+        assert shape.num_nodes == 121 and 3 <= shape.num_levels <= 9 and max(map(len, counts)) == 1
+        assert most == sorted(most, reverse=True)
+    few = even(121, 9, 2)
+    assert Counter(shape.num_levels for shape in few) == dict.fromkeys(range(3, 10), 2) and set(few) < set(
+        found
+    )
 
 
 def test_neighbours_keep_the_budget_and_the_limit_of_levels():

@@ -10,9 +10,10 @@ from resispec.core import Draws, Tree
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.draws import Hub
-from resispec.errors import InvalidInput
+from resispec.errors import InvalidInput, NotDefined
 from resispec.trees import complete, from_child_counts, parallel_chains
 from resispec.verifiers import Greedy, SpecHub, TopDown, as_verifier, get_rule, get_verifier
+from resispec.verifiers.rehearsal import rehearse
 
 
 def one_node(verifier, p, q, draws, count):
@@ -101,6 +102,8 @@ def test_hub_pairs_hold_the_likeliest_token_and_have_the_law_that_is_told():
         assert float(share) == pytest.approx(chance, abs=0.02)
     with pytest.raises(InvalidInput, match="hub draws: 3 siblings; allowed: 1 or 2"):
         Hub().draw(q, 3, rng(0))
+    with pytest.raises(NotDefined, match="hub draws: 3 siblings; allowed: at most 2"):
+        rehearse(as_verifier(SpecHub()), Hub(), complete(3, 3))
 
 
 def test_univer_s_weights_are_those_of_its_formulas():

@@ -73,7 +73,7 @@ def test_files_are_byte_for_byte_the_golden_ones(
         assert main(["--results", str(results), "--slice", "1a2b"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
-    assert drawn == [name] * (name in ("figure1", "figure2", "figure3", "frontier", "speed"))
+    assert drawn == [name] * (name in ("figure1", "figure2", "figure3", "frontier", "field", "speed"))
     compare(outputs(results / "embedded"), name)
 
 

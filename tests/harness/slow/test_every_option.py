@@ -21,7 +21,7 @@ def options(group):
 @pytest.fixture
 def searched(toy):
     """Overrides of a toy cell, in a results folder that has every tree that is searched for."""
-    for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121"):
+    for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121", "own_121"):
         [cell] = cells_of([*toy, f"tree={name}"])
         grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
     [cell] = cells_of([*toy, "tree=fastest"])

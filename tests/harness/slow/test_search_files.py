@@ -17,7 +17,7 @@ from experiments import costs
 from experiments.configurations import ONE_TOKEN, load
 from experiments.grid import cells_of
 from experiments.search.fastest import FastestSearch
-from experiments.search.tree_search import BestShapeSearch, GrowMapSearch, means
+from experiments.search.tree_search import BestShapeSearch, GrowMapSearch, OwnShapeSearch, means
 from experiments.store import CellStore
 from experiments.tasks.acceptance import Acceptance, AcceptanceRow
 from experiments.tasks.base import Workload
@@ -98,10 +98,12 @@ def test_the_number_of_nodes_is_searched_where_it_is_not_given(toy, tmp_path):
         ("specinfer", "traversal_optimal", "tokens"),
         ("specinfer", "traversal_optimal", "time"),
         ("sequoia", "traversal", "tokens"),
+        ("greedy", "univer", "tokens"),
     ],
 )
 def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, verifier, by, tmp_path):
-    path, search = tmp_path / "best.json", BestShapeSearch(15, 5, by=by)
+    path = tmp_path / "best.json"
+    search = (OwnShapeSearch if decoder == "greedy" else BestShapeSearch)(15, 5, by=by)
     given = ["tree=best_16", f"tree.path={path}", f"decoder={decoder}", f"verifier={verifier}"]
     [cell] = cells_of([*toy, *given])
     search(path, [cell], ignore)
@@ -115,7 +117,7 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, 
         seconds = len(facts["widths"]) * said["draft_s"] + said["target_s"]["16"]
         assert facts["s_per_token"] == pytest.approx(seconds / facts["expected_tokens"], rel=0.02)
     assert set(said["fastest_up_to_ratio"]) <= set(frontier)
-    assert len(search.measured) == (3 if decoder == "sequoia" else 5)  # of draws with an order one vector
+    assert len(search.measured) == (5 if decoder == "specinfer" else 3)  # of other draws no neighbours
     # What the file says is the last measurement.
     values = means(CellStore(cell.folder.parent / search.measured[-1]).rows(EmittedRow), "emitted")
     for name, place in (("expected_tokens", 0), ("standard_error", 1)):
@@ -189,10 +191,11 @@ def test_runs_search_and_then_decode(toy, tmp_path):
         ("resispec", "iid"),
         ("traversal", "without_replacement"),
         ("naive", "point_mass"),
+        ("greedy", "greedy"),
     ],
 )
 def test_expected_tokens_are_what_decoding_emits(verifier, draws):
-    pair, candidates = same_everywhere(), [[2, 3, 3], [2, 4, 2, 1]]
+    pair, candidates = same_everywhere(), [[2, 4, 4], [3, 3, 3, 3]]
     task = comparing(candidates)
     setting = workload(pair, verifier, prompts=300, new_tokens=1, draws=draws)
     rows = [task(setting, index) for index in range(300)]

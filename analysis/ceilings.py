@@ -1,0 +1,49 @@
+"""Ceilings of trees beside the cells that decode them: no exact verifier emits more on trees drawn alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from analysis.labels import Label
+from analysis.load import LABELS, Plan, load
+from analysis.metric_table import with_quantity
+from analysis.metrics import Metric
+from analysis.stats import ABSENT, ceiling
+
+CEILING = Metric(
+    "ceiling",
+    "Ceiling",
+    "no exact verifier emits more on trees drawn like these (a bound over whole paths, held out; brackets: "
+    "1.96 standard errors, prefixes counted as independent). It need not be attained. Measured in text that "
+    "the target wrote after the same prompts. Draws other than i.i.d. have no ceiling here",
+)
+FIELDS = ("rollout_log_ratios", "tree_log_ratios")
+
+
+def is_bound(part: str) -> bool:
+    """Whether a part of an artefact measures ceilings."""
+    return part.startswith("bound")
+
+
+def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
+    """The frame of `measure` with the quantity "ceiling" of every cell; NaN where its tree has none.
+
+    plan: of an artefact with parts that measure ceilings.
+    """
+    bounds = load(plan.only(lambda one: is_bound(one.part)), FIELDS)
+    keys = [name for name in LABELS if name != "verifier"]
+    keys += [name for name in bounds.more if name in frame]
+
+    def place(labels: Mapping[str, Any]) -> tuple[Any, ...]:
+        is_own = Label.of(labels["tree"]).option.startswith("own_")  # another tree for every verifier
+        return *(labels[key] for key in keys), labels["verifier"] if is_own else ""
+
+    ceilings = {
+        place(about): ceiling(*(rows[name] for name in FIELDS))
+        for about, rows in bounds.each()
+        if rows is not None
+    }
+    return with_quantity(frame, CEILING.name, lambda row: ceilings.get(place(row), ABSENT))
