@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import chain as chained
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from resispec.errors import InvalidInput
 
@@ -23,6 +24,8 @@ MAX_NODES = 16_384
 """Limit of a topology's nodes: its attention mask is N x N."""
 
 Kept = TypeVar("Kept")
+Families: TypeAlias = "tuple[tuple[Tensor, Tensor], ...]"
+"""Pairs of parents (G,) and their children (G, B), both int64."""
 
 
 @dataclass(frozen=True)
@@ -97,39 +100,40 @@ class Topology:
     @cached_property
     def ancestors(self) -> Tensor:
         """(N, N) bool; entry (i, j) says that j is i or an ancestor of i: the mask among the tree's nodes."""
+        import numpy as np
         import torch
 
-        mask = torch.eye(self.num_nodes, dtype=torch.bool)
+        mask = np.eye(self.num_nodes, dtype=bool)  # a row in torch takes five times as long
         for node, parent in enumerate(self.parents[1:], start=1):
             mask[node] |= mask[parent]
-        return mask
+        return torch.from_numpy(mask)
 
-    @cached_property
-    def families(self) -> tuple[tuple[Tensor, Tensor], ...]:
+    @property
+    def families(self) -> Families:
         """Parents grouped by their number of children: pairs (parents (G,), children (G, B)), both int64."""
-        return self._grouped(range(self.num_nodes))
+        import torch
 
-    @cached_property
-    def families_by_level(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        return families_on(self, torch.device("cpu"))[0]
+
+    @property
+    def families_by_level(self) -> Families:
         """`families`, split so that the parents of one pair share a level, from the root down."""
-        return tuple(family for level in self.levels for family in self._grouped(level))
+        import torch
+
+        return families_on(self, torch.device("cpu"))[1]
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], Any]:
         """Values of `kept_with_topology`, by function and device."""
         return {}
 
-    def _grouped(self, nodes: range) -> tuple[tuple[Tensor, Tensor], ...]:
-        import torch
-
+    def _grouped(self, nodes: range) -> list[list[int]]:
+        """The nodes that have children, by their number of children."""
         by_count: dict[int, list[int]] = {}
         for node in nodes:
             if self.children[node]:
                 by_count.setdefault(len(self.children[node]), []).append(node)
-        return tuple(
-            (torch.tensor(parents), torch.tensor([self.children[parent] for parent in parents]))
-            for _, parents in sorted(by_count.items())
-        )
+        return [parents for _, parents in sorted(by_count.items())]
 
 
 def kept_with_topology(
@@ -149,6 +153,27 @@ def kept_with_topology(
         return values[make, device]
 
     return kept
+
+
+@kept_with_topology
+def families_on(topology: Topology, device: torch.device) -> tuple[Families, Families]:
+    """A topology's `families` and `families_by_level`, with their tensors on a device."""
+    import torch
+
+    from resispec.cuda_graphs import send
+
+    every = topology._grouped(range(topology.num_nodes))
+    groups = [*every, *(parents for level in topology.levels for parents in topology._grouped(level))]
+    lists = [
+        numbers
+        for parents in groups
+        for numbers in (parents, [child for parent in parents for child in topology.children[parent]])
+    ]
+    # Sent as one: a tree may have another shape every step.
+    sent = send(torch.tensor([*chained(*lists)], dtype=torch.int64), device)
+    parts = iter(sent.split(list(map(len, lists))))
+    families = tuple((next(parts), next(parts).view(len(parents), -1)) for parents in groups)
+    return families[: len(every)], families[len(every) :]
 
 
 def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:

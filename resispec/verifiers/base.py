@@ -7,17 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draws as Draws  # a part of the contract
 from resispec.core import Tree, Verdict
-from resispec.cuda_graphs import send
 from resispec.errors import InvalidInput, NotDefined
-from resispec.trees import Topology, kept_with_topology
-
-Families = tuple[tuple[Tensor, Tensor], ...]
-"""Pairs of parents (G,) and their children (G, B), both int64."""
 
 
 @dataclass(frozen=True)
@@ -126,12 +120,4 @@ def reads_numbers(verifier: Verifier | SiblingRule) -> bool:
 
 def is_first(siblings: Tensor) -> Tensor:
     """Whether no earlier sibling holds the same token: (..., B) bool for siblings (..., B)."""
-    return ~(siblings[..., :, None] == siblings[..., None, :]).tril(-1).any(-1)
-
-
-@kept_with_topology
-def families_on(topology: Topology, device: torch.device) -> tuple[Families, Families]:
-    """A topology's `families` and `families_by_level`, with their tensors on a device."""
-    both = topology.families, topology.families_by_level
-    every, by_level = (tuple((send(p, device), send(c, device)) for p, c in families) for families in both)
-    return every, by_level
+    return ~(siblings.unsqueeze(-1) == siblings.unsqueeze(-2)).tril(-1).any(-1)

@@ -11,11 +11,11 @@ from torch import Generator, Tensor
 from resispec.core import Tree, Verdict
 from resispec.distributions import choose, draw_one, normalise, sum_tolerance
 from resispec.errors import InvalidInput
+from resispec.trees import families_on
 from resispec.verifiers.base import (
     Outcomes,
     SiblingRule,
     Verifier,
-    families_on,
     is_first,
     law_of,
     naming,

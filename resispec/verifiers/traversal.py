@@ -15,11 +15,11 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, draw_one, normalise, sum_tolerance
+from resispec.trees import families_on
 from resispec.verifiers.base import (
     Law,
     Outcomes,
     SiblingRule,
-    families_on,
     is_first,
     law_of,
     naming,

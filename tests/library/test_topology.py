@@ -14,13 +14,13 @@ from resispec.trees import (
     Topology,
     chain,
     complete,
+    families_on,
     from_child_counts,
     from_widths,
     parallel_chains,
     root_only,
     union,
 )
-from resispec.verifiers.base import families_on
 
 
 def test_a_drawn_tree():
