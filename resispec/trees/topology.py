@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
+from itertools import accumulate, pairwise, repeat
 from itertools import chain as chained
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from resispec.errors import InvalidInput
 
@@ -113,19 +113,23 @@ class Topology:
         """Parents grouped by their number of children: pairs (parents (G,), children (G, B)), both int64."""
         import torch
 
-        return families_on(self, torch.device("cpu"))[0]
+        return families_on(self, torch.device("cpu")).groups
 
     @property
     def families_by_level(self) -> Families:
         """`families`, split so that the parents of one pair share a level, from the root down."""
         import torch
 
-        return families_on(self, torch.device("cpu"))[1]
+        return families_by_level_on(self, torch.device("cpu"))
 
     @cached_property
     def _kept(self) -> dict[tuple[Any, ...], Any]:
         """Values of `kept_with_topology`, by function and device."""
         return {}
+
+    def below(self, parents: Iterable[int]) -> list[int]:
+        """The children of some nodes, in their order."""
+        return [child for parent in parents for child in self.children[parent]]
 
     def _grouped(self, nodes: range) -> list[list[int]]:
         """The nodes that have children, by their number of children."""
@@ -155,25 +159,60 @@ def kept_with_topology(
     return kept
 
 
+class FamiliesOn(NamedTuple):
+    """`Topology.families` on a device, one by one and as one; the children of one parent lie side by side.
+
+    parents: (I,). children: (J,). owners: (J,), the place of every child's parent among `parents`. ends:
+    (I,), the place of every parent's last child among `children`. above: (N - 1,), of every node but the root
+    the place of its parent in the level above. All int64.
+    """
+
+    groups: Families
+    parents: Tensor
+    children: Tensor
+    owners: Tensor
+    ends: Tensor
+    above: Tensor
+
+    def sums(self, values: Tensor) -> Tensor:
+        """The sum (I,) of values (J,) over every parent's children, added in one order on every device."""
+        import torch
+
+        totals = values.cumsum(0, dtype=torch.float64).index_select(0, self.ends)
+        return totals.diff(prepend=totals.new_zeros(1)).to(values.dtype)
+
+
 @kept_with_topology
-def families_on(topology: Topology, device: torch.device) -> tuple[Families, Families]:
-    """A topology's `families` and `families_by_level`, with their tensors on a device."""
-    import torch
+def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
+    """A topology's families on a device, sent as one: a tree may have another shape every step."""
+    groups, levels = topology._grouped(range(topology.num_nodes)), topology.levels
+    parents = list(chained(*groups))
+    owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
+    ends = [end - 1 for end in accumulate(len(topology.children[parent]) for parent in parents)]
+    above = [topology.parents[node] - up.start for up, level in pairwise(levels) for node in level]
+    as_one = _sent((parents, topology.below(parents), owners, ends, above), device)
+    of_parents = as_one[0].split(list(map(len, groups)))
+    of_children = as_one[1].split([len(topology.below(group)) for group in groups])
+    return FamiliesOn(_pairs(of_parents, of_children), *as_one)
 
-    from resispec.cuda_graphs import send
 
-    every = topology._grouped(range(topology.num_nodes))
-    groups = [*every, *(parents for level in topology.levels for parents in topology._grouped(level))]
-    lists = [
-        numbers
-        for parents in groups
-        for numbers in (parents, [child for parent in parents for child in topology.children[parent]])
-    ]
-    # Sent as one: a tree may have another shape every step.
-    sent = send(torch.tensor([*chained(*lists)], dtype=torch.int64), device)
-    parts = iter(sent.split(list(map(len, lists))))
-    families = tuple((next(parts), next(parts).view(len(parents), -1)) for parents in groups)
-    return families[: len(every)], families[len(every) :]
+@kept_with_topology
+def families_by_level_on(topology: Topology, device: torch.device) -> Families:
+    """`Topology.families_by_level` on a device, sent as one."""
+    groups = [group for level in topology.levels for group in topology._grouped(level)]
+    sent = _sent([part for group in groups for part in (group, topology.below(group))], device)
+    return _pairs(sent[::2], sent[1::2])
+
+
+def _pairs(parents: Sequence[Tensor], children: Sequence[Tensor]) -> Families:
+    return tuple((some, below.view(len(some), -1)) for some, below in zip(parents, children, strict=True))
+
+
+def _sent(lists: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, ...]:
+    """Lists of whole numbers as int64 tensors on a device."""
+    from resispec.cuda_graphs import upload
+
+    return upload([*chained(*lists)], device).split(list(map(len, lists)))
 
 
 def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:

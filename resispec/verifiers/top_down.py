@@ -78,22 +78,33 @@ class TopDown:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the precision of `target_probs`; every node is visited."""
-        stop = torch.zeros_like(target_probs[:, 0])
-        final = target_probs.clone()
-        enter = torch.zeros_like(stop)  # probability of going on at a node, given that its parent was reached
-        leave = torch.ones_like(stop)  # probability of stopping at a node, given that it was reached
-        every_family, by_level = families_on(tree.topology, stop.device)
-        for parents, children in every_family:
-            siblings = tree.tokens[children]
-            law = law_of(self.rule, target_probs[parents], draft_probs[parents], siblings, tree.draws)
-            rest = (1 - law.select.sum(-1, keepdim=True)).clamp_min(0)
-            residual = normalise(law.residual, law.residual)
-            drafted = torch.where(is_first(siblings), residual.gather(-1, siblings), 0.0)
-            enter[children] = law.select + rest * drafted
-            leave[parents] = (rest * (1 - drafted.sum(-1, keepdim=True)).clamp_min(0))[:, 0]
-            undrafted = residual.scatter(-1, siblings, 0.0)
-            final[parents] = normalise(undrafted, residual)
-        reach = torch.ones_like(stop)
-        for parents, children in by_level:
-            reach[children] = reach[parents, None] * enter[children]
-        return Outcomes(reach * leave, final)
+        families = families_on(tree.topology, target_probs.device)
+        if not families.groups:
+            return Outcomes(torch.ones_like(target_probs[:, 0]), target_probs.clone())
+        siblings = [tree.tokens[children] for _, children in families.groups]
+        laws = [
+            law_of(self.rule, target_probs[parents], draft_probs[parents], drafted, tree.draws)
+            for (parents, _), drafted in zip(families.groups, siblings, strict=True)
+        ]
+        # From here on all families at once: an operation on a device takes as long, whatever its size.
+        select = torch.cat([law.select.flatten() for law in laws])
+        residual = torch.cat([law.residual for law in laws])
+        tokens = torch.cat([drafted.flatten() for drafted in siblings])
+        rest = (1 - families.sums(select)).clamp_min(0)
+        residual = normalise(residual, residual)
+        again = residual[families.owners, tokens]  # residual tokens that were drafted
+        if not tree.draws.are_distinct:
+            again = torch.where(torch.cat([is_first(drafted).flatten() for drafted in siblings]), again, 0.0)
+        # Probabilities of going on at a node, given that its parent was reached, and of stopping at one.
+        going = select + rest.index_select(0, families.owners) * again
+        stopping = rest * (1 - families.sums(again)).clamp_min(0)
+        every = torch.ones_like(target_probs[:, 0])
+        enter = every.index_copy(0, families.children, going)
+        leave = every.index_copy(0, families.parents, stopping)
+        undrafted = residual.index_put((families.owners, tokens), residual.new_zeros(()))
+        final = target_probs.index_copy(0, families.parents, normalise(undrafted, residual))
+        reach = [every[:1]]
+        for level in tree.topology.levels[1:]:
+            reached = reach[-1].index_select(0, families.above[level.start - 1 : level.stop - 1])
+            reach.append(reached * enter[level.start : level.stop])
+        return Outcomes(torch.cat(reach) * leave, final)

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
 from resispec.distributions import check_chances, draw_one, normalise, sum_tolerance
-from resispec.trees import families_on
+from resispec.trees import families_by_level_on
 from resispec.verifiers.base import (
     Law,
     Outcomes,
@@ -103,7 +103,7 @@ class Traversal:
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision; visits every node, level by level."""
-        _, families = families_on(tree.topology, target_probs.device)
+        families = families_by_level_on(tree.topology, target_probs.device)
         # Probability of accepting a node itself once all its children have failed; of a leaf its mass a.
         stay = torch.ones_like(target_probs[:, 0], dtype=torch.float64)
         final = target_probs.clone()
