@@ -26,6 +26,8 @@ class Naive:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws, and the draft's law plays no part."""
-        select = torch.where(is_first(siblings), target_probs.gather(-1, siblings), 0.0)
+        select = target_probs.gather(-1, siblings)
+        if not draws.are_distinct:
+            select = torch.where(is_first(siblings), select, 0.0)
         undrafted = target_probs.scatter(-1, siblings, 0.0)
         return Law(select, normalise(undrafted, target_probs, null_mass(target_probs)))

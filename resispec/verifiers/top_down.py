@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import cast
 
 import torch
@@ -81,15 +82,19 @@ class TopDown:
         families = families_on(tree.topology, target_probs.device)
         if not families.groups:
             return Outcomes(torch.ones_like(target_probs[:, 0]), target_probs.clone())
-        siblings = [tree.tokens[children] for _, children in families.groups]
-        laws = [
-            law_of(self.rule, target_probs[parents], draft_probs[parents], drafted, tree.draws)
-            for (parents, _), drafted in zip(families.groups, siblings, strict=True)
+        # As much as can be is done of all families at once: on a device every operation takes its time.
+        tokens = tree.tokens.index_select(0, families.children)
+        sizes = [children.shape for _, children in families.groups]
+        siblings = [
+            drafted.view(size) for drafted, size in zip(tokens.split([*map(prod, sizes)]), sizes, strict=True)
         ]
-        # From here on all families at once: an operation on a device takes as long, whatever its size.
+        target, draft = (
+            probs.index_select(0, families.parents).split([count for count, _ in sizes])
+            for probs in (target_probs, draft_probs)
+        )
+        laws = [law_of(self.rule, *given, tree.draws) for given in zip(target, draft, siblings, strict=True)]
         select = torch.cat([law.select.flatten() for law in laws])
         residual = torch.cat([law.residual for law in laws])
-        tokens = torch.cat([drafted.flatten() for drafted in siblings])
         rest = (1 - families.sums(select)).clamp_min(0)
         residual = normalise(residual, residual)
         again = residual[families.owners, tokens]  # residual tokens that were drafted
