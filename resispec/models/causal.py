@@ -18,6 +18,7 @@ from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
+from resispec.models.packed import unpack
 from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
@@ -183,6 +184,7 @@ def compiled_pair(pair: Pair) -> Pair:
     def compiled(model: Any) -> Any:
         if isinstance(model, TransformersModel):
             model = copy.copy(model)
+            unpack(model.module)
             model.stepping = torch.compile(model.module.base_model, dynamic=False)
         return model
 

@@ -23,6 +23,7 @@ from transformers.utils.import_utils import is_protobuf_available, is_sentencepi
 from resispec import hub
 from resispec.errors import InvalidInput, first_line
 from resispec.kept import entry
+from resispec.models.packed import pack_if_faster
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -63,6 +64,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
         )
         _check_fit(*loaded)
         module = loaded[0].to(device)
+        pack_if_faster(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
     return module, _tokenizer_in(folder, name)
 

@@ -1,0 +1,79 @@
+"""Forwards of few positions on a processor: `python docs/studies/few_rows.py [--rounds N]`.
+
+Found (docs/speed.md, results/published/timing/bench_few_rows_*.md): TO BE SAID.
+
+Forwards of SmolLM2 behind 64 tokens, with the head at every position, in all ways in turn.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from itertools import product
+
+import pandas as pd
+import torch
+
+from analysis.table import plain
+from experiments.bench.frame import Measured, run_bench, take_turns
+from experiments.provenance import device_name
+from resispec.models import TransformersModel
+from resispec.models.causal import compiled_pair
+from resispec.models.packed import pack, unpack
+from resispec.smollm2 import load_pair
+from resispec.trees import Topology, chain, root_only
+
+PAST, POSITIONS = 64, (1, 2, 4, 8, 16, 32, 64, 121)
+COMPILED = (1, 8, 121)
+"""Numbers of positions that are compiled, half a minute each."""
+WAYS = {"as it is": POSITIONS, "packed": POSITIONS, "compiled": COMPILED, "compiled, frozen": COMPILED}
+
+
+def model_of(dtype: str, way: str) -> TransformersModel:
+    """The target in a precision, as a way of computing has it."""
+    pair = load_pair(dtype=dtype)
+    unpack(pair.target.module)
+    if way == "packed":
+        pack(pair.target.module)
+    return (compiled_pair(pair) if way.startswith("compiled") else pair).target
+
+
+def forward(model: TransformersModel, way: str, positions: int) -> Callable[[int], object]:
+    """A call that forwards so many drafted positions, each behind the one before, to their logits."""
+    topology: Topology = chain(positions - 1) if positions > 1 else root_only()
+    session, tokens = model.session(PAST, drafted=positions), torch.arange(positions)
+    session.extend(torch.arange(PAST))
+
+    @torch.inference_mode()
+    def call(_: int) -> object:
+        with torch._inductor.config.patch(freezing=way.endswith("frozen")):
+            return model.head(session.forward(tokens, topology.depths, topology.ancestors))
+
+    return call
+
+
+def measure(options: Namespace) -> Measured:
+    """A row for every precision and way, in milliseconds and as ratios to one position of the same row."""
+    calls = {}
+    for dtype, (way, counts) in product(("float32", "bfloat16"), WAYS.items()):
+        model = model_of(dtype, way)
+        calls |= {(dtype, way, count): [forward(model, way, count)] for count in counts}
+    taken = take_turns("few rows", calls, options.rounds, torch.device("cpu"))
+    frame = pd.Series(taken).unstack().reset_index(names=["precision", "way"])
+    ratios = frame[["precision", "way"]].join(frame[list(POSITIONS)].div(frame[1], axis=0))
+    source = (
+        f"`python docs/studies/few_rows.py` on {device_name(torch.device('cpu'))}, {torch.get_num_threads()} "
+        f"threads, SmolLM2-135M behind {PAST} tokens, {options.rounds} rounds of all in turn; medians."
+    )
+    tables = [
+        plain(name, values, caption, specs=dict.fromkeys(POSITIONS, spec))
+        for name, values, caption, spec in (
+            ("bench_few_rows", frame, "A forward of so many positions, ms.", ".1f"),
+            ("bench_few_rows_ratios", ratios, "The same over that of one.", ".2f"),
+        )
+    ]
+    return tables, [source], frame
+
+
+if __name__ == "__main__":
+    run_bench("bench_few_rows", __doc__, measure, None, "timing", rounds=(15, "rounds"))
