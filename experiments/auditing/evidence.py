@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -98,6 +99,7 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
     with blamed(candidate.name):
         verifier = candidate.build()
         rule = CheckedRule(rule_of(verifier), candidate.name)
+        is_defined = partial(is_defined_on, verifier, draws)
         is_chain = not supported_draws(rule)
         max_siblings, trees = (1, CHAINS) if is_chain else (MOST_SIBLINGS, TREES)
         estimating, simulating = (Generator().manual_seed(STREAMS * material.seed + n) for n in range(2))
@@ -107,16 +109,13 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
         }
         z_scores, lengths = dict[str, Statistics](), [1]
         width = min(DECODED_SIBLINGS, max_siblings)
-        for topology in (complete(3, width), parallel_chains(width, 8)):  # bushy; a few paths of nine levels
-            if not is_defined_on(verifier, draws, topology):
-                continue
+        decoded = complete(3, width), parallel_chains(width, 8)  # bushy; a few paths of nine levels
+        for topology in filter(is_defined, decoded):
             decoder = Decoder(DraftModel(topology, draws), verifier)
             z_scores[f"{topology.num_levels} levels"] = remeasured(
                 lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
             )
-        simulated_scenes = [
-            scene for scene in scenes(max_siblings) if is_defined_on(verifier, draws, scene.topology)
-        ]
+        simulated_scenes = [scene for scene in scenes(max_siblings) if is_defined(scene.topology)]
         evidence = Evidence(
             enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
             total_variations={kind: found["total variation"] for kind, (found, _) in estimates.items()},
@@ -124,9 +123,7 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
             z_scores=z_scores,
             excesses={kind: found["excess"] for kind, (found, _) in estimates.items()},
             levels={
-                "enumerated": max(
-                    topology.num_levels for topology, _ in trees if is_defined_on(verifier, draws, topology)
-                ),
+                "enumerated": max(topology.num_levels for topology, _ in trees if is_defined(topology)),
                 "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
                 "decoded": max(lengths),
             },

@@ -36,7 +36,7 @@ def pack_if_faster(module: Any) -> None:
 
 
 def pack(module: nn.Module) -> None:
-    """Pack the weights of linear layers. The weights themselves stay beside them, and may not change again."""
+    """Pack the weights of linear layers. The weights stay beside what is packed, and may not change again."""
     for layer in module.modules():
         if type(layer) is nn.Linear:
             vars(layer)["forward"] = _Packed(layer)
