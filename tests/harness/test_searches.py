@@ -110,6 +110,7 @@ def test_every_kind_of_draws_has_a_file_and_a_verifier_of_its_own(decoder, draws
 def test_a_verifier_can_have_a_tree_of_its_own(tmp_path):
     [gbv] = cells_of(["tree=own_121", "verifier=gbv", "decoder=specinfer", f"results={tmp_path}"])
     assert gbv.tree_file.name == "embedded.specinfer.gbv.T1.0.own_121.json"
+    assert str(gbv.labels["tree"]) == "own_121"
     search = OwnCompared(45, 9)
     search.begin([gbv], None)
     found = search.candidates(121, Draws.IID)
