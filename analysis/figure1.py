@@ -75,7 +75,7 @@ def measure(results: Results) -> pd.DataFrame:
                 for i, found in enumerate(values)
             ]
     about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts"]
-    numbers = ["sibling", "tested_share", "quantity", "value", "lower", "upper"]
+    numbers = ["sibling", "quantity", "value", "lower", "upper", "tested_share"]
     return pd.DataFrame(records, columns=[*about, *numbers])
 
 

@@ -29,8 +29,10 @@ LIMIT_S = 60.0
 """Seconds that the process may be silent, which imports torch first."""
 FASTEST = "experiments.configurations.load"
 """The target of a tree that says itself how it is drafted and verified."""
-STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
-"""A tree in the place of one that is searched for; it branches at the root, where all methods can."""
+STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
+"""A tree in the place of one that is searched for, which branches, too."""
+OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
+"""The same for one that is searched for with the cell's verifier, which may be defined on paths alone."""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:
@@ -96,7 +98,9 @@ def _check_parts(cell: Cell) -> None:
     if not cell.has_tree:
         if is_fastest:
             return
-        config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), json.dumps(STAND_IN)))
+        is_own = str((config["search"] or {}).get("_target_")).endswith("OwnShapeSearch")
+        stand_in = json.dumps(OWN_STAND_IN if is_own else STAND_IN)
+        config = json.loads(json.dumps(config).replace(json.dumps(config["tree"]), stand_in))
     task, decoder = build(config["task"]), build(config["decoder"])
     check_pair(config["pair"], decoder.drafter)
     if config["prompt_template"] == CHAT:

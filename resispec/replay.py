@@ -139,6 +139,10 @@ def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draf
             raise InvalidInput(f"{name} is {value.dtype}, which rounds laws; allowed: float32 or float64")
         elif not bool(((value.sum(-1) - 1).abs() < ROUNDING).all() and (value >= 0).all()):
             raise InvalidInput(f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1")
+    for node in inner if draws.are_distinct else ():
+        drafted = tokens[list(topology.children[node])].tolist()
+        if len(set(drafted)) < len(drafted):
+            raise InvalidInput(f"siblings hold {drafted[:8]}; allowed for {draws} draws: different tokens")
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
     return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)

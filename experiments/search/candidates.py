@@ -2,7 +2,8 @@
 
 Independent siblings can stand for one another, so a shape is given by its widths, the number of nodes of
 every level below the root: `resispec.trees.from_widths`. Where draws have an order, as without replacement,
-the first children deserve the larger subtrees, and the candidates are those of Sequoia's search.
+the first children deserve the larger subtrees, and the candidates are those of Sequoia's search. Greedy draws
+ask for levels whose nodes have equally many children, or none.
 """
 
 from __future__ import annotations

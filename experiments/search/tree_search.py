@@ -170,7 +170,7 @@ class TreeSearch(ABC):
         target = "experiments.tasks.acceptance.Acceptance"
         task = {"_target_": target, "num_siblings": num_siblings, "draws": draws}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
-        return self.values(cells, f"acceptance of siblings, {draws}", "selected")
+        return self.values(cells, f"acceptance of siblings, {labels['decoder']}", "selected")
 
     def compared(
         self, stage: int, kind: str, trees: Mapping[Tree, Any], decoder: Any, labels: Mapping[str, str]
@@ -292,7 +292,7 @@ VERIFIERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """By draws: the best verifier that is known for them, and its configuration.
 
-Greedy draws have none: a part of their tree does not follow their law.
+For other draws trees are searched for with `OwnShapeSearch` alone.
 """
 
 
@@ -431,11 +431,11 @@ class BestShapeSearch(TreeSearch):
         return list(candidates.leaders(found, 2))
 
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
-        """The shapes. Raises InvalidInput where there is none."""
+        """The shapes are at least one. Raises InvalidInput where there is none."""
         if not (found := list(shapes)):
-            labels, num_nodes = self.cells[0].labels, self.cells[0].config["tree"]["num_nodes"]
+            num_nodes = self.cells[0].config["tree"]["num_nodes"]
             raise InvalidInput(
-                f"verifier={labels['verifier']} is defined on none of the trees of {num_nodes} nodes that "
+                f"{self.counted(self.cells[0])[0]} is defined on none of the trees of {num_nodes} nodes that "
                 f"are compared, in up to {self.num_levels} levels; allowed: another tree.num_nodes"
             )
         return found
@@ -458,8 +458,17 @@ class OwnShapeSearch(BestShapeSearch):
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
 
+    def check(self, path: Path, cells: Sequence[Cell]) -> None:
+        """See `TreeSearch.check`."""
+        if "verifier" not in cells[0].labels or _draws(cells[0]) is None:
+            raise InvalidInput(
+                f"a tree for a verifier is searched for where the draft model drafts; found decoder="
+                f"{cells[0].labels['decoder']}; allowed: specinfer, sequoia, top_k, greedy, spec_hub"
+            )
+        super().check(path, cells)
+
     def counted(self, cell: Cell) -> tuple[str, dict[str, Any]]:
-        """The cell's own verifier."""
+        """The cell's own verifier counts."""
         return str(cell.labels["verifier"]), cell.config["decoder"]["verifier"]
 
 

@@ -73,7 +73,8 @@ def filled_by_draft_model(decoder: Decoder) -> DraftModel:
     """A decoder's drafter. Raises InvalidInput unless it is the draft model with its own laws."""
     if not isinstance(decoder.drafter, DraftModel):
         raise InvalidInput(
-            "trees are measured where the draft model fills them; allowed: decoder=specinfer, sequoia, top_k"
+            "trees are measured where the draft model fills them; "
+            "allowed: decoder=specinfer, sequoia, top_k, greedy, spec_hub"
         )
     if decoder.drafter.recycled or decoder.drafter.sharpness != 1:
         raise InvalidInput(

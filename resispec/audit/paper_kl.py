@@ -1,4 +1,4 @@
-r"""The paper's empirical validation (Appendix C) as published, and the divergence that it should measure.
+r"""The paper's empirical validation (Appendix B) as published, and the divergence that it should measure.
 
 The appendix sums the masses of all paths,
     P_i = prod_{j<i} (1 - beta_j) min(k_i, R_{i-1}),   P_fail = prod_{j<=n} (1 - beta_j) R_n,

@@ -47,15 +47,15 @@ class Draws(str, metaclass=_Kinds):
 
     are_random: whether anything is drawn; otherwise the siblings are determined by q.
     are_independent: siblings are independent draws from q, so that n tuples of B are one long draw of n B.
-    are_distinct: no token is drawn twice, so there are at most V siblings.
+    are_distinct: no token is drawn twice, so there are at most V siblings. Rules rely on it where it is True.
     can_be_cut: the first siblings of many follow the law of fewer siblings.
-    most_siblings: the most that have a meaning.
+    most_siblings: the most children of a node for which they are defined.
     """
 
     name: ClassVar[str]
     are_random: ClassVar[bool] = True
     are_independent: ClassVar[bool] = False
-    are_distinct: ClassVar[bool] = True
+    are_distinct: ClassVar[bool] = False
     can_be_cut: ClassVar[bool] = True
     most_siblings: ClassVar[int] = MAX_NODES
 

@@ -17,6 +17,7 @@ class Greedy(Draws):
     """The set D of the B - 1 largest tokens of q, then one token drawn from r: q without D, renormalised."""
 
     name = "greedy"
+    are_distinct = True
     can_be_cut = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:

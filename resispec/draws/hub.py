@@ -21,6 +21,7 @@ class Hub(Draws):
     """
 
     name = "hub"
+    are_distinct = True
     most_siblings = 2
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:

@@ -17,7 +17,6 @@ class Iid(Draws):
 
     name = "iid"
     are_independent = True
-    are_distinct = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """See `Draws.draw`."""

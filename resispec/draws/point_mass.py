@@ -15,6 +15,7 @@ class PointMass(Draws):
     """The largest tokens of q, in descending order. Every sibling's law is a point mass on itself."""
 
     name = "point_mass"
+    are_distinct = True
     are_random = False
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:

@@ -26,6 +26,7 @@ class WithoutReplacement(Draws):
     """
 
     name = "without_replacement"
+    are_distinct = True
 
     def draw(self, draft_probs: Tensor, count: int, generator: Generator) -> Tensor:
         """See `Draws.draw`.

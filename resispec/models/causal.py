@@ -174,8 +174,9 @@ def windows_of(name: str, config: Any) -> dict[str, int | None]:
 def compiled_pair(pair: Pair) -> Pair:
     """A pair like this one, whose forwards of a step are compiled by torch, each shape when it is met first.
 
-    EAGLE drafters stay as they are. Where compiling fails, as without a C++ compiler, torch warns and the
-    forward stays as it is. A compiled forward rounds differently: tokens may differ where that decides.
+    EAGLE drafters stay as they are. Packed weights are unpacked for it, those of the given pair, too. Where
+    compiling fails, as without a C++ compiler, torch warns and the forward stays as it is. A compiled forward
+    rounds differently: tokens may differ where that decides.
     """
     # Every shape has code of its own; torch's limits are for shapes that change all the time.
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 4096
@@ -184,7 +185,7 @@ def compiled_pair(pair: Pair) -> Pair:
     def compiled(model: Any) -> Any:
         if isinstance(model, TransformersModel):
             model = copy.copy(model)
-            unpack(model.module)
+            unpack(model.module.base_model)
             model.stepping = torch.compile(model.module.base_model, dynamic=False)
         return model
 

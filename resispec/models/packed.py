@@ -43,7 +43,7 @@ def pack(module: nn.Module) -> None:
 
 
 def unpack(module: nn.Module) -> None:
-    """Undo `pack`: torch's compiler does not take what was packed, and packs by itself."""
+    """Undo `pack`: torch's compiler does not take what was packed."""
     for layer in module.modules():
         if isinstance(vars(layer).get("forward"), _Packed):
             del vars(layer)["forward"]

@@ -175,7 +175,7 @@ class FamiliesOn(NamedTuple):
     above: Tensor
 
     def sums(self, values: Tensor) -> Tensor:
-        """The sum (I,) of values (J,) over every parent's children, added in one order on every device."""
+        """The sum (I,) of values (J,) over every parent's children, in float64: order hardly matters."""
         import torch
 
         totals = values.cumsum(0, dtype=torch.float64).index_select(0, self.ends)

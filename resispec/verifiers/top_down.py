@@ -93,8 +93,10 @@ class TopDown:
             for probs in (target_probs, draft_probs)
         )
         laws = [law_of(self.rule, *given, tree.draws) for given in zip(target, draft, siblings, strict=True)]
+        del target, draft  # as large as the laws
         select = torch.cat([law.select.flatten() for law in laws])
         residual = torch.cat([law.residual for law in laws])
+        del laws
         rest = (1 - families.sums(select)).clamp_min(0)
         residual = normalise(residual, residual)
         again = residual[families.owners, tokens]  # residual tokens that were drafted

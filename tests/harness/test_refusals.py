@@ -118,3 +118,10 @@ def test_make_hands_a_folder_on_as_it_is():
     command = ["make", "--dry-run", "status", "RESULTS=my größe's & co", "PROFILE=embedded"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "--results 'my größe'\\''s & co'" in printed
+
+
+def test_a_verifier_of_paths_is_refused_on_searched_trees_but_its_own(tmp_path):
+    given = ["verifier=gbv", "decoder=specinfer", f"results={tmp_path}"]
+    rehearsal._check_parts(cells_of([*given, "tree=own_121"])[0])
+    with pytest.raises(InvalidInput, match="gbv: a tree that branches below its root"):
+        rehearsal._check_parts(cells_of([*given, "tree=best_121"])[0])

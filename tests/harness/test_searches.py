@@ -37,6 +37,8 @@ REFUSED = {
     "tree=best_16 max_tuning_prompts=14": "num_prompts is 14; allowed: from 15, split over 5 stages",
     "tree=best_16 search.num_levels=2": "search.num_levels is 2; allowed: from 3",
     "tree=best_16 search.by=speed": "search.by is 'speed'; allowed: tokens, time",
+    "tree=own_121 decoder=fastest": "found decoder=fastest; allowed: specinfer, sequoia",
+    "tree=own_121 pair=embedded_eagle decoder=eagle": "found decoder=eagle; allowed: specinfer, sequoia",
     "tree=fastest decoder=specinfer": "what drafts and verifies; decoder=specinfer does so, too",
     "tree=fastest temperature=0.6,1.0 tree.path=a.json": "asked for with temperature 0.6, 1.0",
 }
@@ -129,7 +131,7 @@ def test_a_verifier_that_no_tree_suits_says_so(tmp_path):
     cells = cells_of(["tree=own_121", "verifier=block", "decoder=specinfer", f"results={tmp_path}"])
     search = OwnCompared(45, 9)
     search.begin(cells, None)
-    with pytest.raises(InvalidInput, match="verifier=block is defined on none of the trees of 121 nodes"):
+    with pytest.raises(InvalidInput, match="block is defined on none of the trees of 121 nodes"):
         search.candidates(121, Draws.IID)
 
 

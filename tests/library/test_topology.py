@@ -44,7 +44,10 @@ def test_tensors_on_a_device_live_as_long_as_their_topology():
     """A captured graph reads their memory, however many other topologies there were since."""
     device, topology = torch.device("cpu"), complete(3, 2)
     families, levels = families_on(topology, device), inner_levels(topology, device)
-    assert families.groups == topology.families
+    assert [children.tolist() for _, children in families.groups] == [[[1, 2], [3, 4], [5, 6]]]
+    assert families.owners.tolist() == [0, 0, 1, 1, 2, 2] and families.ends.tolist() == [1, 3, 5]
+    assert families.above.tolist() == [0, 0, 0, 0, 1, 1]
+    assert families.sums(torch.arange(1.0, 7.0)).tolist() == [3.0, 7.0, 11.0]
     for count in range(1, 100):
         families_on(chain(count), device)
         inner_levels(chain(count), device)
