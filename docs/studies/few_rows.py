@@ -1,8 +1,9 @@
 """Forwards of few positions on a processor: `python docs/studies/few_rows.py [--rounds N]`.
 
-Found on an Intel Xeon with matrix units (docs/speed.md): in float32 8 positions cost 1.7 times as much as one,
-and 121 4.6 times; with packed weights few positions cost less, and one costs more, so they are not packed. In
-bfloat16 8 and 16 positions cost 1.2 times as much as one, and packed weights are a fifth to a quarter faster.
+Found on an Intel Xeon with matrix units (docs/speed.md): in float32 8 positions cost 1.8 times as much as
+one, and 121 five times; with packed weights few positions cost less, and one costs more, so they are not
+packed. In bfloat16 8 and 16 positions cost 1.1 and 1.2 times as much as one, and packed weights are a fifth
+faster.
 
 Forwards of SmolLM2 behind 64 tokens, with the head at every position, in all ways in turn.
 """
