@@ -32,7 +32,7 @@ FASTEST = "experiments.configurations.load"
 STAND_IN = {"_target_": "resispec.trees.complete", "depth": 3, "branching": 2}
 """A tree in the place of one that is searched for, which branches, too."""
 OWN_STAND_IN = {"_target_": "resispec.trees.parallel_chains", "num_chains": 2, "num_drafted": 2}
-"""The same for one that is searched for with the cell's verifier, which may be defined on paths alone."""
+"""A stand-in for a tree that is searched for with a verifier, which may be defined on paths alone."""
 
 
 def rehearse_cells(cells: Sequence[Cell]) -> None:

@@ -454,7 +454,7 @@ class BestShapeSearch(TreeSearch):
 
 @dataclass
 class OwnShapeSearch(BestShapeSearch):
-    """The same search for the verifier of the cells that name the file, whatever their draws."""
+    """A search of this kind for the verifier of the cells that name the file, whatever their draws."""
 
     AGREED: ClassVar[tuple[str, ...]] = (*BestShapeSearch.AGREED, "verifier")
 
