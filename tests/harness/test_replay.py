@@ -84,6 +84,7 @@ WRONG = [
     ({}, {"draft_probs": lambda it: it * 0.9}, "draft_probs has a row that is no law"),
     ({}, {"target_probs": lambda it: it * torch.nan}, "target_probs has a row that is no law"),
     ({}, {"draft_probs": torch.Tensor.half}, "draft_probs is torch.float16, which rounds laws"),
+    ({"draws": "greedy"}, {"tokens": torch.zeros_like}, r"siblings hold \[0, 0.*different tokens"),
 ]
 
 
