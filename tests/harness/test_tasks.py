@@ -146,9 +146,6 @@ def test_what_cannot_be_measured_is_refused():
         "the pair has none; give pair.draft": lambda: Kl(1, 2, 8)(
             workload(pair=Pair(table_pair().target, None, None)), 0
         ),
-        "for draws iid, without_replacement, point_mass; found greedy": lambda: Shapes(1, [[-1, 0]])(
-            workload(drafter=DraftModel(complete(3, 2), Draws.GREEDY)), 0
-        ),
         "trees are measured .* allowed: decoder=specinfer": lambda: Bound(1, 1)(workload(), 0),
         "from the draft's own laws; allowed: recycled=0": lambda: Bound(1, 1)(
             workload(drafter=DraftModel(complete(3, 2), recycled=0.5)), 0
