@@ -127,7 +127,7 @@ class Topology:
         """Values of `kept_with_topology`, by function and device."""
         return {}
 
-    def below(self, parents: Iterable[int]) -> list[int]:
+    def _below(self, parents: Iterable[int]) -> list[int]:
         """The children of some nodes, in their order."""
         return [child for parent in parents for child in self.children[parent]]
 
@@ -190,9 +190,9 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
     owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
     ends = [end - 1 for end in accumulate(len(topology.children[parent]) for parent in parents)]
     above = [topology.parents[node] - up.start for up, level in pairwise(levels) for node in level]
-    as_one = _sent((parents, topology.below(parents), owners, ends, above), device)
+    as_one = _sent((parents, topology._below(parents), owners, ends, above), device)
     of_parents = as_one[0].split(list(map(len, groups)))
-    of_children = as_one[1].split([len(topology.below(group)) for group in groups])
+    of_children = as_one[1].split([len(group) * len(topology.children[group[0]]) for group in groups])
     return FamiliesOn(_pairs(of_parents, of_children), *as_one)
 
 
@@ -200,7 +200,7 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
     """`Topology.families_by_level` on a device, sent as one."""
     groups = [group for level in topology.levels for group in topology._grouped(level)]
-    sent = _sent([part for group in groups for part in (group, topology.below(group))], device)
+    sent = _sent([part for group in groups for part in (group, topology._below(group))], device)
     return _pairs(sent[::2], sent[1::2])
 
 
