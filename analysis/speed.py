@@ -27,6 +27,7 @@ TEXTS = texts("speed")
 KINDS = {
     "chain": ("chain", Look(BLUE, "D", "-.")),
     "iid": ("best, independent draws", Look(GREEN, "s")),
+    "recycled": ("best, recycled laws", Look(SKY, "<", "-")),
     "without_replacement": ("best, without replacement", Look(ORANGE, "v", "--")),
     "point_mass": ("best, likeliest tokens", Look(PURPLE, "P", ":")),
 }

@@ -18,13 +18,17 @@ from resispec.trees import Topology, from_child_counts, root_only
 
 if TYPE_CHECKING:
     from resispec.decode import Decoder
+    from resispec.drafters import OwnDraft
 
 METHODS = {
     "iid": ("standard", "optimal", "traversal_optimal", "level_optimal"),
+    "recycled": ("level_optimal",),
     "without_replacement": ("standard", "traversal"),
     "point_mass": ("naive",),
 }
-"""Exact verifiers that are timed and compared on trees, by the draws."""
+"""Exact verifiers that are timed and compared on trees, by the draws; "recycled" ones are i.i.d., too."""
+RECYCLED = 0.5
+"""The share of the target's earlier laws in what recycled siblings are drawn from, as of decoder=recycled."""
 ON_CHAINS = ("block", "standard")
 """Verifiers on chains, whose draws are independent: a node has one child only."""
 FORMAT = "resispec fastest 1"
@@ -34,7 +38,7 @@ SETTINGS = ("num_threads", "compiled", "dtype")
 
 @dataclass(frozen=True)
 class Configuration:
-    """Draws and verifier by name, and a topology; a root alone does not speculate."""
+    """Draws and verifier by name, as in METHODS, and a topology; a root alone does not speculate."""
 
     draws: str
     verifier: str
@@ -55,17 +59,24 @@ class Configuration:
         return {"draws": self.draws, "verifier": self.verifier, "child_counts": counts}
 
     @property
+    def drafter(self) -> OwnDraft:
+        """The pair's own draft, which draws so. Raises InvalidInput for draws that are not known."""
+        from resispec.drafters import OwnDraft
+
+        if self.draws == "recycled":
+            return OwnDraft(self.topology, recycled=RECYCLED)
+        return OwnDraft(self.topology, self.draws)
+
+    @property
     def decoder(self) -> Decoder:
-        """A new decoder with the draft model. Reuse it: it keeps CUDA graphs and caches.
+        """A new decoder with the pair's own draft. Reuse it: it keeps CUDA graphs and caches.
 
         Raises InvalidInput for names that are not known.
         """
         from resispec.decode import Decoder
-        from resispec.drafters import DraftModel
-        from resispec.draws import Draws
         from resispec.verifiers import get_verifier
 
-        return Decoder(DraftModel(self.topology, Draws(self.draws)), get_verifier(self.verifier))
+        return Decoder(self.drafter, get_verifier(self.verifier))
 
 
 ONE_TOKEN = Configuration("iid", "standard", root_only())

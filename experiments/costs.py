@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from resispec.models import Pair
     from resispec.timing import Stopwatch
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
+SIZES = (1, 2, 3, 4, 8, 16, 32, 64, 128)
 """Positions of a forward of the target between which seconds are interpolated."""
-WIDTHS = SIZES[:6]
+WIDTHS = SIZES[:7]
 """Widths for the draft, which forwards a level at a time. Beyond the last one the last line goes on."""
 LEVEL_WIDTH = 16
 """Nodes of the draft forward that stands for a level where a single number is needed."""
@@ -169,11 +169,11 @@ def file_of(config: Mapping[str, Any]) -> Path:
 def key_of(config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits that name a pair with whatever else its times depend on, but for the device.
 
-    Which verifiers are timed is a part of it, so that times are taken again where one is new.
+    What is timed is a part of it, so that times are taken again where that is new.
     """
     facts = {name: config[name] for name in ("pair", "num_threads", "compiled")}
     facts["num_threads"] = facts["num_threads"] or os.environ.get("OMP_NUM_THREADS")  # which torch heeds
-    return Cell({}, facts | {"verifiers": METHODS}).cell_id
+    return Cell({}, facts | {"verifiers": METHODS, "sizes": SIZES}).cell_id
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -325,7 +325,7 @@ def time_probes(
 
 def _context(pair: Pair) -> int:
     """Positions that both models can hold."""
-    return min(pair.target.context, pair.draft_model().context)
+    return min(pair.target.context, pair.some_draft().context)
 
 
 def rounded(number: float, digits: int) -> float:

@@ -30,6 +30,8 @@ CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
 LEADING = 2  # configurations of every draws and verifier that are compared again
 FIRST, DECISION = 1, 2  # stages, after that for acceptance
 
+INDEPENDENT = ("iid", "recycled")
+
 Compared = Mapping[Configuration, Value]
 Rate = Callable[[Configuration, Value], float]
 """Tokens a second of a configuration whose expected tokens a step are known."""
@@ -56,9 +58,10 @@ class FastestSearch(TreeSearch):
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
         rate, vectors = self.rate, {}
-        for draws in METHODS:
+        for draws in (draws for draws in METHODS if draws != "recycled"):
             labels = {"decoder": draws, "verifier": "standard"}
             vectors[draws] = [v.tokens for v in self.acceptance(draws, draft_model(draws), labels)]
+        vectors["recycled"] = vectors["iid"]  # the trees of both are candidates; what these keep is measured
         found = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
         decided = self.compare(DECISION, leading(found, rate))
         about = self.origin(
@@ -109,7 +112,7 @@ def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_le
     independent the same widths with children in equal numbers count, too.
     """
     shapes = ordered(vector, size, range(2, num_levels + 1))
-    if draws == "iid":
+    if draws in INDEPENDENT:
         shapes += [from_widths(widths_of(shape)) for shape in shapes]
 
     def promised(shape: Topology, power: float) -> float:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written
 from resispec.audit.as_sibling_rule import rule_of
+from resispec.cuda_graphs import upload
 from resispec.draws import Draws
-from resispec.models import features_of
+from resispec.models import EagleModel, Pair, features_of
 
 BLOCK = 32  # positions whose laws are in memory at once
 
@@ -46,15 +48,14 @@ class Acceptance(CountedTask):
         """See `Task`."""
         generator, draws, prompt = workload.generator(index), Draws(self.draws), workload.prompts[index][1]
         tokens, rule = written(workload, index, generator), rule_of(workload.decoder.verifier)
-        models, warp = (workload.pair.target, workload.pair.draft_model()), workload.sampling.warp
-        warps = warp, warp.for_draft
+        pair, warp = workload.pair, workload.sampling.warp
         sequence = [*prompt, *tokens[:-1]]
-        features = [features_of(model, sequence)[len(prompt) - 1 :].split(BLOCK) for model in models]
+        features = features_of(pair.target, sequence)
+        drafted, head = _draft_features(pair, sequence, features)
         selected = torch.zeros(self.num_siblings, dtype=torch.float64)
-        for block in zip(*features, strict=True):
-            target_probs, draft_probs = (
-                warp.law(model.head(rows)) for model, warp, rows in zip(models, warps, block, strict=True)
-            )
+        for rows in zip(*(rows[-len(tokens) :].split(BLOCK) for rows in (features, drafted)), strict=True):
+            target_probs = warp.law(pair.target.head(rows[0]))
+            draft_probs = warp.for_draft.law(head(rows[1]))
             siblings = draws.draw(draft_probs, self.num_siblings, generator)
             law = rule.law(target_probs, draft_probs, siblings, draws)
             selected += law.select.double().sum(0).cpu()
@@ -66,3 +67,17 @@ class Acceptance(CountedTask):
         """The acceptance of the first child."""
         first, prefixes = sum(row.selected[0] for row in rows), sum(row.num_prefixes for row in rows)
         return {"first": share(first, prefixes, ".3f")}
+
+
+def _draft_features(
+    pair: Pair, tokens: list[int], features: Tensor
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The draft's features after each of K tokens, an EAGLE drafter's but the first, and what reads them.
+
+    features: (K, H), the target's.
+    """
+    if isinstance(pair.draft, EagleModel):
+        session, known = pair.draft.session(len(tokens)), upload(tokens[1:], pair.draft.device)
+        return session.extend(known, features[:-1]), pair.eagle_head()
+    draft = pair.draft_model()
+    return features_of(draft, tokens), draft.head

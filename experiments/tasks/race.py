@@ -14,6 +14,7 @@ from experiments.tasks.base import CountedTask, Row, Workload, identity
 from referee.engines.generate import TransformersEngine
 from resispec.decode import Decoder
 from resispec.errors import InvalidInput
+from resispec.models import EagleModel
 from resispec.sampling import Sampling
 from resispec.timing import now
 from resispec.trees import complete
@@ -23,7 +24,7 @@ REFERENCE = {
     for verifier in ("standard", "traversal_optimal", "level_optimal")
 }
 ENGINES = {"generate": "plain", "assisted": "assisted"}
-"""Names of transformers' entries -> modes of its engine."""
+"""Names of transformers' entries -> modes of its engine; the last needs a draft model."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class RaceRow(Row):
     """One prompt, decoded by all entries; every list has one value an entry, and its order is the cell's.
 
     entry: "one_token", "fastest", "d5b3 VERIFIER", "KIND SIZE" for the fastest of a kind and size, "generate"
-    and "assisted" for transformers, whose other fields are "" and 0 but for whole_s and num_returned.
+    and, where the pair has a draft model, "assisted" for transformers, whose other fields are "" and 0 but
+    for whole_s and num_returned.
     whole_s: seconds of the call, the prompt's forwards included. decode_s, num_emitted, num_steps: after
     these, with the tokens of the last step that were not asked for.
     """
@@ -79,18 +81,21 @@ class Race(CountedTask):
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
         """See `Task`; the cell's decoder plays no part."""
+        engines = dict(ENGINES)
+        if isinstance(workload.pair.draft, EagleModel):
+            del engines["assisted"]
         calls = [self._ours(decoder, workload, index) for decoder in self._decoders]
-        calls += [self._theirs(mode, workload, index) for mode in ENGINES.values()]
+        calls += [self._theirs(mode, workload, index) for mode in engines.values()]
         order = torch.Generator().manual_seed(workload.seed + index)
         device, outcomes = workload.pair.target.device, [dict[str, float]()] * len(calls)
         for place in torch.randperm(len(calls), generator=order).tolist():
             started = now(device)
             outcome = calls[place]()
             outcomes[place] = {"whole_s": now(device) - started} | outcome
-        ours, num_theirs = self.entries.values(), len(ENGINES)
+        ours, num_theirs = self.entries.values(), len(engines)
         return RaceRow(
             **identity(workload, index),
-            entry=[*self.entries, *ENGINES],
+            entry=[*self.entries, *engines],
             draws=[one.draws for one in ours] + [""] * num_theirs,
             verifier=[one.verifier for one in ours] + [""] * num_theirs,
             num_nodes=[one.topology.num_nodes for one in ours] + [0] * num_theirs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Generator, Tensor
@@ -14,16 +14,15 @@ from resispec.audit.ceiling import tree_log_ratios
 from resispec.core import Draft, Tree
 from resispec.cuda_graphs import upload
 from resispec.decode import Decoder
-from resispec.drafters import DraftModel
-from resispec.draws import Draws
+from resispec.drafters import DraftModel, DraftSession, OwnDraft
 from resispec.errors import InvalidInput
-from resispec.models import Model, Pair, Warp
-from resispec.trees import Topology, parallel_chains, union
+from resispec.models import EagleModel, Model, Pair, Warp, features_of
+from resispec.trees import Topology, parallel_chains, root_only, union
 from resispec.verifiers.base import Verifier
 
 INFINITE = 1e6
 """Stands for infinity in rows, which JSON does not have; real log ratios are far smaller."""
-Method = tuple[Draws, Topology, Verifier]
+Method = tuple[OwnDraft, Verifier]
 
 
 def compare(
@@ -45,26 +44,26 @@ def compare(
     Ratios with a zero probability are plus or minus INFINITE.
     """
     emitted, trees, paths = [0.0] * len(methods), [[] for _ in methods], []
-    shapes = defaultdict[tuple[Draws, Topology | None], list[int]](list)
-    for place, (draws, topology, _) in enumerate(methods):
-        shapes[draws, None if draws.can_be_cut else topology].append(place)
+    parts = defaultdict[OwnDraft, list[int]](list)  # by drafter, and by topology if not cut
+    for place, (drafter, _) in enumerate(methods):
+        parts[replace(drafter, topology=root_only()) if drafter.draws.can_be_cut else drafter].append(place)
     wholes = [
-        (draws, union([methods[place][1] for place in places]), places)
-        for (draws, _), places in shapes.items()
+        (replace(drafter, topology=union([methods[place][0].topology for place in places])), places)
+        for drafter, places in parts.items()
     ]
     for prefix in prefixes:
         root = Root(workload.pair, prefix, workload.sampling.warp)
-        for draws, whole, places in wholes:
-            drafted = root.draft(whole, generator, draws)
+        for whole, places in wholes:
+            drafted = root.draft(whole, generator)
             laws = root.laws(workload.pair.target, drafted.tree)
             for place in places:
-                _, topology, verifier = methods[place]
-                draft, target_probs = part(drafted, laws, topology)
+                drafter, verifier = methods[place]
+                draft, target_probs = part(drafted, laws, drafter.topology)
                 emitted[place] += expected_emitted(verifier, draft, target_probs)
                 if rollouts:
                     trees[place].append(_finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
         if rollouts:
-            chains = parallel_chains(rollouts, methods[0][1].num_levels - 1)
+            chains = parallel_chains(rollouts, methods[0][0].topology.num_levels - 1)
             paths += _finite(root.target_path_ratios(chains, generator))
     return emitted, trees, paths
 
@@ -94,13 +93,15 @@ class Root:
     prefix: list[int]
     warp: Warp
 
-    def draft(self, topology: Topology, generator: Generator, draws: Draws = Draws.IID) -> Draft:
-        """Let the draft model fill a topology, as decoding does."""
-        return self._filled(self.pair, self.warp.for_draft, DraftModel(topology, draws), generator)
+    def draft(self, drafter: OwnDraft, generator: Generator) -> Draft:
+        """Let the pair's draft fill a topology, as decoding does."""
+        session = drafter.session(self.pair, self.warp.for_draft, len(self.prefix))
+        reads_features = drafter.recycled or isinstance(self.pair.draft, EagleModel)
+        features = features_of(self.pair.target, self.prefix[:-1]) if reads_features else None
+        return self._filled(session, features, generator)
 
-    def _filled(self, pair: Pair, warp: Warp, drafter: DraftModel, generator: Generator) -> Draft:
-        session = drafter.session(pair, warp, len(self.prefix))
-        session.prefill(self.prefix, None)
+    def _filled(self, session: DraftSession, features: Tensor | None, generator: Generator) -> Draft:
+        session.prefill(self.prefix, features)
         return session.draft(self.prefix[-1], generator)
 
     def laws(self, model: Model, tree: Tree) -> Tensor:
@@ -122,7 +123,8 @@ class Root:
         """log prod p / q along paths that the target draws, for `parallel_chains`: (chains, D-1) float64."""
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
-        drawn = self._filled(swapped, self.warp, DraftModel(topology, Draws.IID), generator)
+        session = DraftModel(topology).session(swapped, self.warp, len(self.prefix))
+        drawn = self._filled(session, None, generator)
         above, tokens = list(topology.parents[1:]), drawn.tree.tokens[1:]
         p, q = (rows[above, tokens].double().log() for rows in (drawn.probs, self.laws(draft, drawn.tree)))
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain

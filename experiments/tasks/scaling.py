@@ -12,6 +12,7 @@ from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, prefix_lengths
 from experiments.tasks.sampled_trees import compare
 from resispec.decode import Decoder
+from resispec.drafters import OwnDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
@@ -78,7 +79,7 @@ class Scaling(CountedTask):
         tokens, verifier = workload.prompts[index][1], workload.decoder.verifier
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
-        methods = [(Draws.IID, shape, verifier) for shape in shapes]
+        methods = [(OwnDraft(shape), verifier) for shape in shapes]
         found = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
         emitted, tree_log_ratios, rollout_log_ratios = found
         return ScalingRow(

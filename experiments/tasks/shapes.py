@@ -16,8 +16,9 @@ from experiments.configurations import Configuration
 from experiments.tasks.base import CountedTask, Workload, identity, share
 from experiments.tasks.prefix_laws import PrefixRow, written_prefixes
 from experiments.tasks.sampled_trees import Method, compare, filled_by_draft_model
-from resispec.draws import Draws
+from resispec.drafters import OwnDraft
 from resispec.trees import Topology
+from resispec.verifiers import get_verifier
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class Shapes(ComparisonTask):
     def methods(self, workload: Workload) -> list[Method]:
         """A method for every topology."""
         draws, verifier = filled_by_draft_model(workload.decoder).draws, workload.decoder.verifier
-        return [(draws, Topology(tuple(map(int, parents))), verifier) for parents in self.topologies]
+        trees = (Topology(tuple(map(int, parents))) for parents in self.topologies)
+        return [(OwnDraft(tree, draws), verifier) for tree in trees]
 
 
 @dataclass(frozen=True)
@@ -73,4 +75,4 @@ class Configurations(ComparisonTask):
     def methods(self, workload: Workload) -> list[Method]:  # noqa: ARG002
         """A method for every configuration."""
         configurations = map(Configuration.of, self.configurations)
-        return [(Draws(one.draws), one.topology, one.decoder.verifier) for one in configurations]
+        return [(one.drafter, get_verifier(one.verifier)) for one in configurations]

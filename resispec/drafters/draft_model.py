@@ -14,15 +14,10 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.levels import inner_levels
-from resispec.drafters.recycled import RecycledLaws
+from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp, keeping
 from resispec.trees import Topology
-
-NOTHING = -1
-"""Stands for the token before a sequence's first."""
-MOST_READ = 512
-"""Of a prompt's laws the last so many are recycled."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,7 @@ class DraftModel:
             )
         if not 0 < self.sharpness < float("inf"):
             raise InvalidInput(f"sharpness is {self.sharpness}; allowed: above 0, and 1 to change nothing")
-        if not 0 <= self.recycled < 1:
-            raise InvalidInput(f"recycled is {self.recycled}; allowed: from 0, which is off, to below 1")
+        check_share(self.recycled)
         # A level is drawn at once and cut to each node's number of children.
         children = self.topology.children
         counts = [{len(children[node]) for node in level} - {0} for level in self.topology.levels]
@@ -86,7 +80,6 @@ class _DraftModelSession:
         if drafter.recycled:
             self._recycled = RecycledLaws(drafter.recycled, self._model.vocab_size, device)
             self._parents = upload(drafter.topology.parents[1:], device)
-            self._learn = as_unit(self._learned, device)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
@@ -95,11 +88,8 @@ class _DraftModelSession:
         if prompt[:-1]:
             self._session.extend(upload(prompt[:-1], self._model.device))
         if self._recycled is not None:
-            self._recycled.clear()
-            if features is not None:
-                tokens = upload([NOTHING, *prompt[:-1]], self._model.device)[-MOST_READ - 1 :]
-                laws = self._target_warp.law(self._target.head(features[-MOST_READ:]))
-                self._recycled.learn(tokens[:-1], tokens[1:], laws)
+            law = self._target_warp.law
+            self._recycled.begin(prompt, features, lambda rows: law(self._target.head(rows)))
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
@@ -145,11 +135,4 @@ class _DraftModelSession:
         self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])
         self._cached = (self._cached, *verdict.tokens[: len(rows)])[-1]
         if self._recycled is not None:
-            self._learn(None, self._known[-2:-1], self._tokens, target_probs)
-
-    def _learned(self, _: None, before: Tensor, tokens: Tensor, target_probs: Tensor) -> tuple[()]:
-        """Recycle the target's laws (N, V) at a tree of `tokens` (N,); `before` (1,) is ahead of its root."""
-        assert self._recycled is not None  # it is called where they are recycled
-        above = torch.cat((before, tokens.index_select(0, self._parents)))
-        self._recycled.learn(above, tokens, target_probs)
-        return ()
+            self._recycled.learn_tree(self._known[-2:-1], self._tokens, self._parents, target_probs)

@@ -6,7 +6,6 @@ what a step speculates is forgotten at its end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +15,7 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
+from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import Topology
@@ -26,20 +26,28 @@ class Eagle:
     """Drafts with the pair's EAGLE model.
 
     tree: a fixed topology, or EAGLE-2's dynamic tree. reading: see `Reading`; in each of them the draft's
-    `probs` are the drafter's softmax at the sampling temperature. Raises InvalidInput for sampled candidates
-    in a dynamic tree: it keeps them by their scores, so those that stay would not have the drafter's law.
+    `probs` are the drafter's softmax at the sampling temperature. recycled: the share of the target's earlier
+    laws in what candidates are drawn from, as of a `DraftModel`. Raises InvalidInput for sampled candidates
+    in a dynamic tree: it keeps them by their scores, so those that stay would not have the drafter's law; and
+    for recycled laws where nothing is drawn.
     """
 
     tree: Topology | DynamicTree
     reading: Reading = Reading.POINT_MASS
+    recycled: float = 0.0
 
     def __post_init__(self) -> None:
         if self.reading not in list(Reading):
             raise InvalidInput(f"unknown reading {self.reading!r}; allowed: {', '.join(Reading)}")
         object.__setattr__(self, "reading", Reading(self.reading))  # a config gives the plain word
-        if self.reading is Reading.SAMPLED and isinstance(self.tree, DynamicTree):
+        if self.reading.is_sampled and isinstance(self.tree, DynamicTree):
             raise InvalidInput(
                 "sampled candidates need a tree of fixed shape; found a dynamic one, which prunes by score"
+            )
+        check_share(self.recycled)
+        if self.recycled and not self.reading.is_sampled:
+            raise InvalidInput(
+                f"recycled is {self.recycled} and nothing is drawn; allowed: 0, or reading=sampled or iid"
             )
 
     @property
@@ -78,17 +86,25 @@ class _EagleDrafts:
         self._head, self._warp = pair.eagle_head(), warp
         self._session = pair.eagle_model().session(capacity, self._shape.num_rows)
         self._speculate = as_unit(self._speculated, self._session.device)
-        self._tokens: Sequence[int] = ()
+        self._before, self._tokens = NOTHING, list[int]()
         self._features: Tensor | None = None
+        self._target, self._target_warp = pair.target, warp
+        self._recycled: RecycledLaws | None = None
+        if drafter.recycled:
+            device = self._session.device
+            self._recycled = RecycledLaws(drafter.recycled, pair.target.vocab_size, device)
+            self._parents = upload(drafter.topology.parents[1:], device)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache what is known but the last row, whose token is the first root."""
         self._session.clear()
-        self._features = None
-        if features is not None:
-            if len(prompt) > 2:
-                self._session.extend(upload(prompt[1:-1], self._session.device), features[:-1])
-            self._tokens, self._features = prompt[-1:], features[-1:]
+        self._before, self._tokens = (NOTHING, *prompt)[-2], prompt[-1:]
+        self._features = None if features is None else features[-1:]
+        if features is not None and len(prompt) > 2:
+            self._session.extend(upload(prompt[1:-1], self._session.device), features[:-1])
+        if self._recycled is not None:
+            law = self._target_warp.law
+            self._recycled.begin(prompt, features, lambda rows: law(self._target.head(rows)))
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Catch up with the committed tokens (the last is `root`), then speculate; one forward a level.
@@ -98,25 +114,29 @@ class _EagleDrafts:
         """
         if self._features is None:
             return root_alone(root, self._session.device)
-        committed = upload(self._tokens, self._session.device)
-        laws, *parts = self._speculate(generator, committed, self._features)
+        known = upload([self._before, *self._tokens], self._session.device)
+        laws, *parts = self._speculate(generator, known, self._features)
         grown = self._shape.connect(*parts)
-        tokens = torch.cat((committed[-1:], grown.tokens))
+        tokens = torch.cat((known[-1:], grown.tokens))
+        self._drafted = known[-2:-1], tokens
         probs = laws.new_empty(len(tokens), laws.shape[1])
         probs.index_copy_(0, grown.nodes, laws.index_select(0, grown.rows))
         return Draft(Tree(grown.topology, tokens, self._draws), probs)
 
-    def _speculated(self, generator: Generator, tokens: Tensor, features: Tensor) -> tuple[Tensor, ...]:
+    def _speculated(self, generator: Generator, known: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         """The laws (R, V) of all forwarded rows, then the parts of a tree for `connect`.
 
-        tokens: (C,) int64, committed and not cached yet; features: (C, H), the true ones before them.
+        known: (1 + C,) int64, the last token that is cached and the C committed ones that are not yet;
+        features: (C, H), the true ones before these.
         """
-        predicted = self._session.extend(tokens, features)[-1:]
-        growth = Growth(self._session, self._head, predicted, self._warp)
+        predicted = self._session.extend(known[1:], features)[-1:]
+        growth = Growth(self._session, self._head, predicted, self._warp, known, self._recycled)
         parts = self._shape.grow(growth, generator)
         return torch.cat(growth.laws), *parts
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Every emitted token has the true feature of the node before it."""
-        self._tokens = verdict.tokens
+        if self._recycled is not None and self._features is not None:
+            self._recycled.learn_tree(*self._drafted, self._parents, target_probs)
+        self._before, self._tokens = (self._before, *self._tokens)[-1], list(verdict.tokens)
         self._features = features.index_select(0, upload([0, *verdict.path], self._session.device))

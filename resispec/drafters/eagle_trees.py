@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from resispec.core import Draws
 from resispec.cuda_graphs import upload
 from resispec.drafters.levels import inner_levels
+from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, Warp
 from resispec.trees import MAX_NODES, Topology, from_child_counts
@@ -30,32 +31,47 @@ class Reading(StrEnum):
         reading, which is not true, so that no rule can be exact with it.
     SAMPLED: drawn without replacement from the drafter's softmax at the sampling temperature, and told so
         (EAGLE-1).
+    IID: drawn from it one by one, and told so.
     """
 
     POINT_MASS = "point_mass"
     SOFTMAX = "softmax"
     SAMPLED = "sampled"
+    IID = "iid"
 
     @property
     def draws(self) -> Draws:
         """The draws that the rule is told."""
-        return Draws.POINT_MASS if self is Reading.POINT_MASS else Draws.WITHOUT_REPLACEMENT
+        told = {Reading.POINT_MASS: Draws.POINT_MASS, Reading.IID: Draws.IID}
+        return told.get(self, Draws.WITHOUT_REPLACEMENT)
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether candidates are drawn, and not the likeliest ones."""
+        return self in (Reading.SAMPLED, Reading.IID)
 
 
 class Growth:
     """The speculative rows of one step.
 
-    logits: (K, V) of the nodes forwarded last, at first of the root. laws: the same of every level in turn,
-    as the warp makes it.
+    known: (C,) int64, committed tokens, at least the last two; the root is the last. logits: (K, V) of the
+    nodes forwarded last, at first of the root. laws: the same of every level in turn, as the warp makes it,
+    and with what is recycled.
     """
 
     def __init__(
-        self, session: EagleSession, head: Callable[[Tensor], Tensor], predicted: Tensor, warp: Warp
+        self,
+        session: EagleSession,
+        head: Callable[[Tensor], Tensor],
+        predicted: Tensor,
+        warp: Warp,
+        known: Tensor,
+        recycled: RecycledLaws | None = None,
     ) -> None:
-        self._session, self._head, self._warp = session, head, warp
+        self._session, self._head, self._warp, self._recycled = session, head, warp, recycled
         self._visible = torch.ones(1, 0, dtype=torch.bool, device=predicted.device)
         self.laws: list[Tensor] = []
-        self._read(predicted)
+        self._read(predicted, known[-2:-1], known[-1:])
 
     def forward(self, tokens: Tensor, parents: Tensor) -> None:
         """Forward K nodes with these tokens, each below row `parents` (K,) of the level before; both int64.
@@ -66,11 +82,13 @@ class Growth:
         self._visible = torch.cat((self._visible.index_select(0, parents), itself), 1)
         depths = torch.full_like(tokens, len(self.laws) - 1)
         features = self._features.index_select(0, parents)
-        self._read(self._session.forward(tokens, features, depths, self._visible))
+        predicted = self._session.forward(tokens, features, depths, self._visible)
+        self._read(predicted, self._tokens.index_select(0, parents), tokens)
 
-    def _read(self, features: Tensor) -> None:
-        self._features, self.logits = features, self._head(features)
-        self.laws.append(self._warp.law(self.logits))
+    def _read(self, features: Tensor, before: Tensor, tokens: Tensor) -> None:
+        self._features, self._tokens, self.logits = features, tokens, self._head(features)
+        law = self._warp.law(self.logits)
+        self.laws.append(law if self._recycled is None else self._recycled.mixed(before, tokens, law))
 
 
 class Grown(NamedTuple):
@@ -100,7 +118,7 @@ class FixedTree:
         for depth, level in enumerate(inner_levels(self.largest, device)):
             if depth:
                 growth.forward(tokens.index_select(0, level.nodes), level.parents)
-            if self.reading is Reading.SAMPLED:
+            if self.reading.is_sampled:
                 chosen = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
             else:  # by the logits themselves: at a low temperature many laws' entries are 0
                 chosen = growth.logits.topk(level.most_children, dim=-1).indices

@@ -8,28 +8,62 @@ drawn from may be any function of earlier steps and of the node's own path, so v
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 from torch import Tensor
 
+from resispec.cuda_graphs import as_unit, upload
+from resispec.errors import InvalidInput
+
 NUM_PLACES = 1024
 """Laws that a table holds; a new one takes the place of an old one."""
+NOTHING = -1
+"""Stands for the token before a sequence's first."""
+MOST_READ = 512
+"""Of a prompt's laws the last so many are recycled."""
+
+
+def check_share(share: float) -> None:
+    """Raise InvalidInput unless it is a share of recycled laws."""
+    if not 0 <= share < 1:
+        raise InvalidInput(f"recycled is {share}; allowed: from 0, which is off, to below 1")
 
 
 class RecycledLaws:
     """Means of the target's laws behind the same last token, and behind the same last two.
 
     share: of what is drawn from, the part of a mean that is known; of the last token's first, then of the
-    last two's. A sequence begins with `clear`.
+    last two's. A sequence begins with `begin`.
     """
 
     def __init__(self, share: float, vocab_size: int, device: torch.device) -> None:
-        self._share, self._vocab_size = share, vocab_size
+        self._share, self._vocab_size, self._device = share, vocab_size, device
         self._tables = tuple(_Table(vocab_size, device) for _ in range(2))
+        self._learn_tree = as_unit(self._learned, device)
 
-    def clear(self) -> None:
-        """Forget all laws."""
+    def begin(self, prompt: Sequence[int], features: Tensor | None, law: Callable[[Tensor], Tensor]) -> None:
+        """Forget all laws, and take in those of a prompt.
+
+        features: (L-1, H), the target's, of all L tokens but the last; None where there is no other. law:
+        from features (K, H) to the target's laws (K, V).
+        """
         for table in self._tables:
             table.keys.fill_(_NONE)
+        if features is not None:
+            tokens = upload([NOTHING, *prompt[:-1]], self._device)[-MOST_READ - 1 :]
+            self.learn(tokens[:-1], tokens[1:], law(features[-MOST_READ:]))
+
+    def learn_tree(self, before: Tensor, tokens: Tensor, parents: Tensor, laws: Tensor) -> None:
+        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,) int64.
+
+        before: (1,) int64, the token ahead of its root. parents: (N-1,) int64, of the other nodes.
+        """
+        self._learn_tree(None, before, tokens, parents, laws)
+
+    def _learned(self, _: None, before: Tensor, tokens: Tensor, parents: Tensor, laws: Tensor) -> tuple[()]:
+        self.learn(torch.cat((before, tokens.index_select(0, parents))), tokens, laws)
+        return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
         """Take in laws (K, V) behind tokens (K,) int64, each of them behind `before` (K,) int64."""

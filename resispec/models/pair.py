@@ -38,15 +38,19 @@ class Pair:
         named = getattr(self.target, "end_token_ids", ())
         return frozenset(named) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
-    def draft_model(self) -> Model:
-        """The independent draft model. Raises InvalidInput when the pair has none."""
+    def some_draft(self) -> Model | EagleModel:
+        """The draft of either kind. Raises InvalidInput when the pair has none."""
         if self.draft is None:
             raise InvalidInput("a draft model is needed and the pair has none; give pair.draft")
-        if isinstance(self.draft, EagleModel):
+        return self.draft
+
+    def draft_model(self) -> Model:
+        """The independent draft model. Raises InvalidInput when the pair has none."""
+        if isinstance(draft := self.some_draft(), EagleModel):
             raise InvalidInput(
                 "a draft model is needed and this pair's draft is an EAGLE drafter; choose decoder=eagle"
             )
-        return self.draft
+        return draft
 
     def eagle_model(self) -> EagleModel:
         """The drafter on the target's features. Raises InvalidInput when the pair has none."""

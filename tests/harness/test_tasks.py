@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from toys import TableModel, ToyTokenizer, table_pair
+from toys import TableModel, ToyTokenizer, table_pair, tiny_eagle, tiny_llama
 
 from experiments.store import parse
 from experiments.tasks.acceptance import Acceptance
@@ -17,7 +17,7 @@ from experiments.tasks.bound import Bound
 from experiments.tasks.decay import Decay
 from experiments.tasks.decode import Decode
 from experiments.tasks.kl import Kl
-from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths
+from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths, written
 from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
@@ -27,10 +27,10 @@ from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.enumerate import emitted_law, total_variation
 from resispec.decode import Decoder, Sampling
-from resispec.drafters import DraftModel, NoDraft
+from resispec.drafters import DraftModel, NoDraft, OwnDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
-from resispec.models import Pair, Warp
+from resispec.models import EagleModel, Pair, Warp
 from resispec.trees import complete, parallel_chains
 from resispec.verifiers import ResiSpec, get_verifier
 
@@ -122,7 +122,7 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
     for found, law in zip(prefix_laws(setting, 0, [1, 3]), (p, q), strict=True):
         assert torch.allclose(found, law[[0, 2]])
     root = Root(pair, [0, 3], setting.sampling.warp)
-    drafted = root.draft(complete(2, 2), generator)
+    drafted = root.draft(OwnDraft(complete(2, 2)), generator)
     assert torch.allclose(drafted.probs[0], q[3]) and torch.equal(
         root.laws(pair.target, drafted.tree)[0], p[3]
     )
@@ -134,6 +134,35 @@ def test_at_temperature_0_laws_are_those_of_greedy_decoding():
         by_rank, token = q[token].argsort(descending=True).tolist(), int(p[token].argmax())
         ranks[by_rank.index(token)] += 1
     assert Acceptance(5, Draws.POINT_MASS)(setting, 0).selected == ranks
+
+
+OWN_DRAFTS = [OwnDraft(complete(2, 2), draws) for draws in ("iid", "without_replacement", "point_mass")]
+
+
+@pytest.mark.parametrize("drafter", [*OWN_DRAFTS, OwnDraft(complete(2, 2), recycled=0.5)], ids=str)
+@pytest.mark.parametrize("kind", ["model", "eagle"])
+def test_searches_measure_a_draft_as_it_drafts(kind, drafter):
+    """Trees after a prefix, and the laws after every token of the target's text, are those of decoding."""
+    pair = table_pair(vocab=64, seed=3)
+    if kind == "eagle":
+        pair = Pair(tiny_llama(), EagleModel(tiny_eagle()), ToyTokenizer())
+    setting, rule = workload(pair=pair, length=5), rule_of(workload().decoder.verifier)
+    tokens, one = written(setting, 0, setting.generator(0)), Sampling(TEMPERATURE, 1, 64)
+    selected = torch.zeros(64, dtype=torch.float64)  # all tokens are siblings, which do not vary then
+    for length in range(len(tokens)):
+        prefix, steps = [*setting.prompts[0][1], *tokens[:length]], []
+        root = Root(pair, prefix, setting.sampling.warp)
+        drafted = root.draft(drafter, torch.Generator().manual_seed(1))
+        decoder = Decoder(drafter, setting.decoder.verifier)
+        decoder.generate(pair, prefix, one, torch.Generator().manual_seed(1), steps.append)
+        assert drafted.tree.draws == drafter.draws
+        assert torch.equal(drafted.tree.tokens, steps[0].draft.tree.tokens)
+        assert torch.allclose(drafted.probs[0], steps[0].draft.probs[0], atol=1e-6)
+        p, q = root.laws(pair.target, drafted.tree)[:1], drafted.probs[:1]
+        selected += rule.law(p, q, q.topk(64).indices, Draws.POINT_MASS).select[0].double()
+    found = Acceptance(64, Draws.POINT_MASS)(setting, 0).selected
+    if not drafter.recycled:  # which a search does not ask for by places
+        assert torch.allclose(torch.tensor(found, dtype=torch.float64), selected, atol=1e-4)
 
 
 def test_what_cannot_be_measured_is_refused():
@@ -163,7 +192,7 @@ def test_laws_at_nodes_and_parts_of_a_tree():
     """Both models are bigrams, so every node's law is the row of its token; leaves have the uniform law."""
     pair, generator = table_pair(vocab=5, seed=4), torch.Generator().manual_seed(1)
     root = Root(pair, [0, 3], Warp(temperature=TEMPERATURE))
-    whole = root.draft(complete(3, 3), generator)
+    whole = root.draft(OwnDraft(complete(3, 3)), generator)
     target, _ = bigram_rows(pair)
     laws = root.laws(pair.target, whole.tree)
     assert torch.allclose(laws[:4], target[whole.tree.tokens[:4]])

@@ -30,7 +30,7 @@ def test_the_last_token_s_mean_is_mixed_in_first_then_that_of_the_last_two():
     )
     mixed = laws.mixed(tokens(3, 2, 1, 1), tokens(1, 1, 2, 3), DRAFTED.expand(4, VOCAB))
     assert torch.allclose(mixed, expected)
-    laws.clear()
+    laws.begin([], None, lambda rows: rows)
     assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
 
 
@@ -54,7 +54,7 @@ def test_a_new_law_takes_the_place_of_an_old_one_and_none_is_taken_for_another()
 def test_a_law_that_is_none_is_forgotten_with_its_sequence():
     laws = RecycledLaws(0.5, VOCAB, torch.device("cpu"))
     laws.learn(tokens(3), tokens(1), torch.full((1, VOCAB), torch.nan))
-    laws.clear()
+    laws.begin([], None, lambda rows: rows)
     assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
     laws.learn(tokens(3), tokens(1), ONE[None])
     assert torch.allclose(laws.mixed(tokens(2), tokens(1), DRAFTED[None]), (DRAFTED + ONE)[None] / 2)
@@ -62,7 +62,7 @@ def test_a_law_that_is_none_is_forgotten_with_its_sequence():
 
 def test_of_a_long_prompt_the_last_laws_are_recycled(monkeypatch):
     """Of the root only where its token was read before."""
-    monkeypatch.setattr("resispec.drafters.draft_model.MOST_READ", 3)
+    monkeypatch.setattr("resispec.drafters.recycled.MOST_READ", 3)
     pair, steps = table_pair(vocab=VOCAB, gap=3.0), []
     own, true = (model.logits[2].softmax(-1) for model in (pair.draft, pair.target))
     for prompt, known in (([3, 0, 1, 2], False), ([2, 0, 1, 2], True), ([2, 3, 0, 1, 2], False)):

@@ -8,8 +8,9 @@ from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.distributions import probabilities
 from resispec.drafters import DynamicTree, Eagle, NoDraft, Reading
+from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
-from resispec.models import EagleModel, Pair, TransformersModel, features_of
+from resispec.models import EagleModel, Pair, TransformersModel, Warp, features_of
 from resispec.trees import chain, complete, from_child_counts, root_only
 from resispec.verifiers import get_verifier
 
@@ -20,6 +21,8 @@ DRAFTERS = {
     "fixed": Eagle(UNEVEN),
     "fixed softmax": Eagle(UNEVEN, Reading.SOFTMAX),
     "sampled": Eagle(UNEVEN, Reading.SAMPLED),
+    "iid": Eagle(UNEVEN, Reading.IID),
+    "recycled": Eagle(UNEVEN, Reading.IID, 0.5),
     "dynamic": Eagle(DYNAMIC),
     "dynamic softmax": Eagle(DYNAMIC, Reading.SOFTMAX),
     "root": Eagle(root_only()),
@@ -67,14 +70,15 @@ def test_a_vanishing_temperature_is_greedy(name, prompt):
 
 
 @pytest.mark.parametrize("kind", PAIRS)
-@pytest.mark.parametrize("name", ["fixed softmax", "sampled", "dynamic"])
+@pytest.mark.parametrize("name", ["fixed softmax", "sampled", "iid", "dynamic"])
 def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
     """q at every node with children: an uncached forward of the path, through its head."""
     pair, prompt, temperature, steps = PAIRS[kind](), [1, 2, 3, 4], 0.7, []
     generate(pair, DRAFTERS[name], Sampling(temperature, 1, 64), prompt=prompt, on_step=steps.append)
     drafted, module = steps[0].draft, pair.draft.module
     tree = drafted.tree
-    assert tree.draws is (Draws.POINT_MASS if name == "dynamic" else Draws.WITHOUT_REPLACEMENT)
+    told = {"dynamic": Draws.POINT_MASS, "iid": Draws.IID}
+    assert tree.draws is told.get(name, Draws.WITHOUT_REPLACEMENT)
     with torch.inference_mode():
         true = features_of(pair.target, prompt)[:-1]
         true = true if kind == "eagle" else module.fc(true[:, 32:])
@@ -90,6 +94,33 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
             assert torch.allclose(drafted.probs[node], law, atol=1e-4)
     if kind == "eagle3":
         assert module.t2d[tree.tokens[1:]].all() and drafted.probs[0][~module.t2d].sum() == 0
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+@pytest.mark.parametrize("prompt", [[4], [1, 2, 3, 4]])
+def test_recycled_laws_are_mixed_into_the_drafters(kind, prompt):
+    """At every root, whose own law a drafter without them has after the same tokens."""
+    pair, warp, drafter = PAIRS[kind](), Warp(temperature=0.7), DRAFTERS["recycled"]
+    known, tokens = RecycledLaws(0.5, pair.target.vocab_size, torch.device("cpu")), list(prompt)
+    known.begin(prompt, features_of(pair.target, prompt[:-1]) if prompt[1:] else None, head_of(pair, warp))
+
+    def check(step):
+        tree, before = step.draft.tree, torch.tensor(tokens[-2:-1])
+        if len(tree.tokens) > 1:
+            own = Eagle(UNEVEN, Reading.IID).session(pair, warp, len(tokens))
+            own.prefill(tokens, features_of(pair.target, tokens[:-1]))
+            law = own.draft(tokens[-1], torch.Generator()).probs[:1]
+            assert torch.allclose(step.draft.probs[:1], known.mixed(before, tree.tokens[:1], law), atol=1e-5)
+            known.learn_tree(before, tree.tokens, torch.tensor(UNEVEN.parents[1:]), step.target_probs)
+        tokens.extend(step.verdict.tokens)
+
+    generate(pair, drafter, Sampling(0.7, 30, 64), prompt=prompt, on_step=check)
+    assert len(tokens) >= len(prompt) + 30
+
+
+def head_of(pair, warp):
+    """From the target's features to its laws."""
+    return lambda rows: warp.law(pair.target.head(rows))
 
 
 def whole(probs):

@@ -1,0 +1,43 @@
+"""A pair's own draft, of either kind, fills a fixed topology."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resispec.core import Draws
+from resispec.drafters.base import Drafter, DraftSession
+from resispec.drafters.draft_model import DraftModel
+from resispec.drafters.eagle import Eagle
+from resispec.drafters.eagle_trees import Reading
+from resispec.models import EagleModel, Pair, Warp
+from resispec.trees import Topology
+
+READINGS = {
+    Draws.IID: Reading.IID,
+    Draws.WITHOUT_REPLACEMENT: Reading.SAMPLED,
+    Draws.POINT_MASS: Reading.POINT_MASS,
+}
+"""The draws that an EAGLE drafter has."""
+
+
+@dataclass(frozen=True)
+class OwnDraft:
+    """Drafts as `DraftModel` where the pair has a draft model, and as `Eagle` where it has an EAGLE drafter.
+
+    topology: fixed beforehand. draws: how siblings are drawn, by name or as an object. recycled: see these.
+    """
+
+    topology: Topology
+    draws: Draws = Draws.IID
+    recycled: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", Draws(self.draws))
+
+    def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
+        """See `Drafter.session`. Raises what both raise, and KeyError for draws that EAGLE lacks."""
+        if isinstance(pair.draft, EagleModel):
+            drafter: Drafter = Eagle(self.topology, READINGS[self.draws], self.recycled)
+        else:
+            drafter = DraftModel(self.topology, self.draws, recycled=self.recycled)
+        return drafter.session(pair, warp, capacity)
