@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 
 from resispec.audit.battery import shown_bias
 from resispec.decode import Decoder, Generation
-from resispec.drafters import Drafter, DraftModel, Eagle, Reading
+from resispec.drafters import OwnDraft
 from resispec.draws import Draws
 from resispec.errors import InvalidInput
 from resispec.models import EagleModel
@@ -31,8 +31,6 @@ from resispec.trees.named import find
 from resispec.verifiers import get_verifier
 
 __all__ = ["Continuation", "Speculator", "generate"]
-
-_READINGS = {Draws.POINT_MASS: Reading.POINT_MASS, Draws.WITHOUT_REPLACEMENT: Reading.SAMPLED}
 
 
 @dataclass(frozen=True)
@@ -149,12 +147,7 @@ class Speculator:
         """Raises InvalidInput for draws that the drafter does not have."""
         draws = self._draws_of(is_greedy)
         verifier = self._verifier or ("traversal_optimal" if draws == Draws.IID else "traversal")
-        topology = find(self._tree, draws)
-        drafter: Drafter = DraftModel(topology, draws)
-        if isinstance(self.pair.draft, EagleModel):
-            if draws not in _READINGS:
-                raise InvalidInput(f"an EAGLE drafter has no draws {draws}; allowed: {', '.join(_READINGS)}")
-            drafter = Eagle(topology, _READINGS[draws])
+        drafter = OwnDraft(find(self._tree, draws), draws).drafter(self.pair)
         return Decoder(drafter, get_verifier(verifier) if isinstance(verifier, str) else verifier)
 
     def _ids(self, prompt: Any) -> list[int]:

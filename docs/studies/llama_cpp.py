@@ -1,4 +1,4 @@
-"""llama.cpp beside this loop on SmolLM2: `python docs/studies/llama_cpp.py`, behind `pip install ".[engines]"`.
+"""llama.cpp beside this loop on SmolLM2: `python docs/studies/llama_cpp.py`, with the extra `engines`.
 
 Tokens a second at temperature 1 without filters on HumanEval's problems, which all decode in turn. llama.cpp
 has the packaged Q4_1 file, whose weights take a third of those in bfloat16 and whose products it rounds to 8
@@ -89,7 +89,7 @@ def measure(options: Namespace) -> Measured:
     frame["ratio"] = frame["tokens/s"] / frame["tokens/s"][0]
     source = (
         f"`python docs/studies/llama_cpp.py` on {device_name(CPU)}, {torch.get_num_threads()} threads, "
-        f"{options.prompts} prompts of up to {SAMPLING.max_new_tokens} new tokens, the prompt's forward included."
+        f"{options.prompts} prompts of up to {SAMPLING.max_new_tokens} new tokens, their forwards included."
     )
     table = plain("bench_llama_cpp", frame, "Tokens a second on SmolLM2.", specs={"tokens/s": ".0f"})
     return [table], [source], frame

@@ -14,7 +14,7 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
 from resispec.drafters.levels import inner_levels
-from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
+from resispec.drafters.recycled import NOTHING, check_share, recycling
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp, keeping
 from resispec.trees import Topology
@@ -66,8 +66,8 @@ class _DraftModelSession:
     """The draft model's cache, the committed tokens that are not in it yet, and the target's laws so far."""
 
     def __init__(self, drafter: DraftModel, pair: Pair, warp: Warp, capacity: int) -> None:
-        self._drafter, self._target, self._model = drafter, pair.target, pair.draft_model()
-        self._target_warp, device = warp, self._model.device
+        self._drafter, self._model = drafter, pair.draft_model()
+        device = self._model.device
         self._warp = replace(warp, temperature=warp.temperature / drafter.sharpness)
         self._levels = inner_levels(drafter.topology, device)
         forwarded = torch.cat([level.nodes for level in self._levels]).tolist()[1:]
@@ -76,10 +76,7 @@ class _DraftModelSession:
         self._fill = as_unit(self._filled, device)
         self._keep = keeping(self._session, device)
         self._cached, self._pending = NOTHING, list[int]()
-        self._recycled: RecycledLaws | None = None
-        if drafter.recycled:
-            self._recycled = RecycledLaws(drafter.recycled, self._model.vocab_size, device)
-            self._parents = upload(drafter.topology.parents[1:], device)
+        self._recycled = recycling(drafter.recycled, pair.target, warp, drafter.topology)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache the prompt up to its last token, which is the first root."""
@@ -88,8 +85,7 @@ class _DraftModelSession:
         if prompt[:-1]:
             self._session.extend(upload(prompt[:-1], self._model.device))
         if self._recycled is not None:
-            law = self._target_warp.law
-            self._recycled.begin(prompt, features, lambda rows: law(self._target.head(rows)))
+            self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Sample level by level; only nodes with children are forwarded, so leaves never are."""
@@ -135,4 +131,4 @@ class _DraftModelSession:
         self._pending = list(verdict.tokens[len(rows) : len(verdict.path)])
         self._cached = (self._cached, *verdict.tokens[: len(rows)])[-1]
         if self._recycled is not None:
-            self._recycled.learn_tree(self._known[-2:-1], self._tokens, self._parents, target_probs)
+            self._recycled.learn_tree(self._known[-2:-1], self._tokens, target_probs)

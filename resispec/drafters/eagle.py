@@ -15,7 +15,7 @@ from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft, root_alone
 from resispec.drafters.eagle_trees import DynamicTree, FixedTree, Growth, Reading
-from resispec.drafters.recycled import NOTHING, RecycledLaws, check_share
+from resispec.drafters.recycled import NOTHING, check_share, recycling
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp
 from resispec.trees import Topology
@@ -88,12 +88,7 @@ class _EagleDrafts:
         self._speculate = as_unit(self._speculated, self._session.device)
         self._before, self._tokens = NOTHING, list[int]()
         self._features: Tensor | None = None
-        self._target, self._target_warp = pair.target, warp
-        self._recycled: RecycledLaws | None = None
-        if drafter.recycled:
-            device = self._session.device
-            self._recycled = RecycledLaws(drafter.recycled, pair.target.vocab_size, device)
-            self._parents = upload(drafter.topology.parents[1:], device)
+        self._recycled = recycling(drafter.recycled, pair.target, warp, drafter.topology)
 
     def prefill(self, prompt: list[int], features: Tensor | None) -> None:
         """Cache what is known but the last row, whose token is the first root."""
@@ -103,8 +98,7 @@ class _EagleDrafts:
         if features is not None and len(prompt) > 2:
             self._session.extend(upload(prompt[1:-1], self._session.device), features[:-1])
         if self._recycled is not None:
-            law = self._target_warp.law
-            self._recycled.begin(prompt, features, lambda rows: law(self._target.head(rows)))
+            self._recycled.begin(prompt, features)
 
     def draft(self, root: int, generator: Generator) -> Draft:
         """Catch up with the committed tokens (the last is `root`), then speculate; one forward a level.
@@ -137,6 +131,6 @@ class _EagleDrafts:
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Every emitted token has the true feature of the node before it."""
         if self._recycled is not None and self._features is not None:
-            self._recycled.learn_tree(*self._drafted, self._parents, target_probs)
+            self._recycled.learn_tree(*self._drafted, target_probs)
         self._before, self._tokens = (self._before, *self._tokens)[-1], list(verdict.tokens)
         self._features = features.index_select(0, upload([0, *verdict.path], self._session.device))

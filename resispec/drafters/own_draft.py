@@ -9,14 +9,11 @@ from resispec.drafters.base import Drafter, DraftSession
 from resispec.drafters.draft_model import DraftModel
 from resispec.drafters.eagle import Eagle
 from resispec.drafters.eagle_trees import Reading
+from resispec.errors import InvalidInput
 from resispec.models import EagleModel, Pair, Warp
 from resispec.trees import Topology
 
-READINGS = {
-    Draws.IID: Reading.IID,
-    Draws.WITHOUT_REPLACEMENT: Reading.SAMPLED,
-    Draws.POINT_MASS: Reading.POINT_MASS,
-}
+READINGS = {reading.draws: reading for reading in Reading if reading is not Reading.SOFTMAX}
 """The draws that an EAGLE drafter has."""
 
 
@@ -34,10 +31,14 @@ class OwnDraft:
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))
 
+    def drafter(self, pair: Pair) -> Drafter:
+        """The drafter of the pair's kind. Raises InvalidInput for draws that an EAGLE drafter lacks."""
+        if not isinstance(pair.draft, EagleModel):
+            return DraftModel(self.topology, self.draws, recycled=self.recycled)
+        if self.draws not in READINGS:
+            raise InvalidInput(f"an EAGLE drafter has no draws {self.draws}; allowed: {', '.join(READINGS)}")
+        return Eagle(self.topology, READINGS[self.draws], self.recycled)
+
     def session(self, pair: Pair, warp: Warp, capacity: int) -> DraftSession:
-        """See `Drafter.session`. Raises what both raise, and KeyError for draws that EAGLE lacks."""
-        if isinstance(pair.draft, EagleModel):
-            drafter: Drafter = Eagle(self.topology, READINGS[self.draws], self.recycled)
-        else:
-            drafter = DraftModel(self.topology, self.draws, recycled=self.recycled)
-        return drafter.session(pair, warp, capacity)
+        """See `Drafter.session`. Raises what both raise."""
+        return self.drafter(pair).session(pair, warp, capacity)

@@ -8,13 +8,15 @@ drawn from may be any function of earlier steps and of the node's own path, so v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from resispec.cuda_graphs import as_unit, upload
 from resispec.errors import InvalidInput
+from resispec.models import Model, Warp
+from resispec.trees import Topology
 
 NUM_PLACES = 1024
 """Laws that a table holds; a new one takes the place of an old one."""
@@ -34,35 +36,31 @@ class RecycledLaws:
     """Means of the target's laws behind the same last token, and behind the same last two.
 
     share: of what is drawn from, the part of a mean that is known; of the last token's first, then of the
-    last two's. A sequence begins with `begin`.
+    last two's. warp: from the target's logits to its laws. topology: of the trees whose laws are learnt. A
+    sequence begins with `begin`.
     """
 
-    def __init__(self, share: float, vocab_size: int, device: torch.device) -> None:
-        self._share, self._vocab_size, self._device = share, vocab_size, device
-        self._tables = tuple(_Table(vocab_size, device) for _ in range(2))
-        self._learn_tree = as_unit(self._learned, device)
+    def __init__(self, share: float, target: Model, warp: Warp, topology: Topology) -> None:
+        self._share, self._target, self._warp, self._device = share, target, warp, target.device
+        self._tables = tuple(_Table(target.vocab_size, self._device) for _ in range(2))
+        self._parents = upload(topology.parents[1:], self._device)
+        self._learn_tree = as_unit(self._learned, self._device)
 
-    def begin(self, prompt: Sequence[int], features: Tensor | None, law: Callable[[Tensor], Tensor]) -> None:
-        """Forget all laws, and take in those of a prompt.
-
-        features: (L-1, H), the target's, of all L tokens but the last; None where there is no other. law:
-        from features (K, H) to the target's laws (K, V).
-        """
+    def begin(self, prompt: Sequence[int], features: Tensor | None) -> None:
+        """Forget all laws, and take in those of a prompt, whose `features` are those of `prefill`."""
         for table in self._tables:
             table.keys.fill_(_NONE)
         if features is not None:
             tokens = upload([NOTHING, *prompt[:-1]], self._device)[-MOST_READ - 1 :]
-            self.learn(tokens[:-1], tokens[1:], law(features[-MOST_READ:]))
+            laws = self._warp.law(self._target.head(features[-MOST_READ:]))
+            self.learn(tokens[:-1], tokens[1:], laws)
 
-    def learn_tree(self, before: Tensor, tokens: Tensor, parents: Tensor, laws: Tensor) -> None:
-        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,) int64.
+    def learn_tree(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
+        """Take in laws (N, V) at the nodes of a tree of `tokens` (N,); `before` (1,) is ahead of its root."""
+        self._learn_tree(None, before, tokens, laws)
 
-        before: (1,) int64, the token ahead of its root. parents: (N-1,) int64, of the other nodes.
-        """
-        self._learn_tree(None, before, tokens, parents, laws)
-
-    def _learned(self, _: None, before: Tensor, tokens: Tensor, parents: Tensor, laws: Tensor) -> tuple[()]:
-        self.learn(torch.cat((before, tokens.index_select(0, parents))), tokens, laws)
+    def _learned(self, _: None, before: Tensor, tokens: Tensor, laws: Tensor) -> tuple[()]:
+        self.learn(torch.cat((before, tokens.index_select(0, self._parents))), tokens, laws)
         return ()
 
     def learn(self, before: Tensor, tokens: Tensor, laws: Tensor) -> None:
@@ -77,7 +75,12 @@ class RecycledLaws:
         return laws
 
     def _keys(self, before: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        return tokens, before * self._vocab_size + tokens
+        return tokens, before * self._target.vocab_size + tokens
+
+
+def recycling(share: float, target: Model, warp: Warp, topology: Topology) -> RecycledLaws | None:
+    """The recycled laws of a drafter; None for a share of 0."""
+    return RecycledLaws(share, target, warp, topology) if share else None
 
 
 _NONE = torch.iinfo(torch.int64).min

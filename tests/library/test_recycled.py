@@ -9,11 +9,16 @@ from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.drafters.recycled import NUM_PLACES, RecycledLaws
 from resispec.errors import InvalidInput
-from resispec.trees import complete
+from resispec.models import Warp
+from resispec.trees import complete, root_only
 from resispec.verifiers import get_verifier
 
 VOCAB = 5
 ONE, TWO, THREE, DRAFTED = (random_law(VOCAB, rng(seed)).float() for seed in range(4))
+
+
+def recycled(vocab):
+    return RecycledLaws(0.5, table_pair(vocab=vocab).target, Warp(), root_only())
 
 
 def tokens(*numbers):
@@ -21,7 +26,7 @@ def tokens(*numbers):
 
 
 def test_the_last_token_s_mean_is_mixed_in_first_then_that_of_the_last_two():
-    laws = RecycledLaws(0.5, VOCAB, torch.device("cpu"))
+    laws = recycled(VOCAB)
     laws.learn(tokens(3, 4, 3), tokens(1, 1, 1), torch.stack((ONE, TWO, ONE)))
     laws.learn(tokens(3, 0), tokens(1, 2), torch.stack((THREE, TWO)))
     of_one, of_both = (2 * ONE + TWO + THREE) / 4, (2 * ONE + THREE) / 3
@@ -30,13 +35,13 @@ def test_the_last_token_s_mean_is_mixed_in_first_then_that_of_the_last_two():
     )
     mixed = laws.mixed(tokens(3, 2, 1, 1), tokens(1, 1, 2, 3), DRAFTED.expand(4, VOCAB))
     assert torch.allclose(mixed, expected)
-    laws.begin([], None, lambda rows: rows)
+    laws.begin([], None)
     assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
 
 
 def test_a_new_law_takes_the_place_of_an_old_one_and_none_is_taken_for_another():
     size = 2 * NUM_PLACES
-    laws = RecycledLaws(0.5, size, torch.device("cpu"))
+    laws = recycled(size)
     first, second = torch.eye(size)[:2]
     drafted = torch.full((1, size), 1 / size)
     here, there = tokens(7), tokens(7 + NUM_PLACES)
@@ -52,9 +57,9 @@ def test_a_new_law_takes_the_place_of_an_old_one_and_none_is_taken_for_another()
 
 
 def test_a_law_that_is_none_is_forgotten_with_its_sequence():
-    laws = RecycledLaws(0.5, VOCAB, torch.device("cpu"))
+    laws = recycled(VOCAB)
     laws.learn(tokens(3), tokens(1), torch.full((1, VOCAB), torch.nan))
-    laws.begin([], None, lambda rows: rows)
+    laws.begin([], None)
     assert torch.equal(laws.mixed(tokens(3), tokens(1), DRAFTED[None]), DRAFTED[None])
     laws.learn(tokens(3), tokens(1), ONE[None])
     assert torch.allclose(laws.mixed(tokens(2), tokens(1), DRAFTED[None]), (DRAFTED + ONE)[None] / 2)

@@ -101,8 +101,8 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
 def test_recycled_laws_are_mixed_into_the_drafters(kind, prompt):
     """At every root, whose own law a drafter without them has after the same tokens."""
     pair, warp, drafter = PAIRS[kind](), Warp(temperature=0.7), DRAFTERS["recycled"]
-    known, tokens = RecycledLaws(0.5, pair.target.vocab_size, torch.device("cpu")), list(prompt)
-    known.begin(prompt, features_of(pair.target, prompt[:-1]) if prompt[1:] else None, head_of(pair, warp))
+    known, tokens = RecycledLaws(0.5, pair.target, warp, UNEVEN), list(prompt)
+    known.begin(prompt, features_of(pair.target, prompt[:-1]) if prompt[1:] else None)
 
     def check(step):
         tree, before = step.draft.tree, torch.tensor(tokens[-2:-1])
@@ -111,16 +111,11 @@ def test_recycled_laws_are_mixed_into_the_drafters(kind, prompt):
             own.prefill(tokens, features_of(pair.target, tokens[:-1]))
             law = own.draft(tokens[-1], torch.Generator()).probs[:1]
             assert torch.allclose(step.draft.probs[:1], known.mixed(before, tree.tokens[:1], law), atol=1e-5)
-            known.learn_tree(before, tree.tokens, torch.tensor(UNEVEN.parents[1:]), step.target_probs)
+            known.learn_tree(before, tree.tokens, step.target_probs)
         tokens.extend(step.verdict.tokens)
 
     generate(pair, drafter, Sampling(0.7, 30, 64), prompt=prompt, on_step=check)
     assert len(tokens) >= len(prompt) + 30
-
-
-def head_of(pair, warp):
-    """From the target's features to its laws."""
-    return lambda rows: warp.law(pair.target.head(rows))
 
 
 def whole(probs):

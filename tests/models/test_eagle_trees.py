@@ -136,7 +136,10 @@ def test_the_fixed_tree_is_eagle_1s():
         (lambda: DynamicTree(60, 5, True), "top_k=True.; allowed: whole numbers up to 16384"),
         (lambda: DynamicTree(10**9, 5, 10), "total_token=1000000000, .*; allowed: whole numbers up to 16384"),
         (lambda: Eagle(DynamicTree(60, 5, 10), "sampled"), "sampled candidates need a tree of fixed shape"),
-        (lambda: Eagle(chain(3), recycled=0.5), "recycled is 0.5 and nothing is drawn; allowed: 0, or reading"),
+        (
+            lambda: Eagle(chain(3), recycled=0.5),
+            "recycled is 0.5 and nothing is drawn; allowed: 0, or",
+        ),
         (lambda: Eagle(chain(3), "iid", 1.0), "recycled is 1.0; allowed: from 0"),
         (lambda: Eagle(chain(3), "greedy"), "unknown reading 'greedy'; allowed: point_mass, softmax"),
         (lambda: DraftModel(DynamicTree(60, 5, 10)), "fills a tree of fixed shape; found DynamicTree"),
