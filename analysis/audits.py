@@ -1,7 +1,5 @@
 """Verdicts of audit cells: z-scores of decoding, the tokens they rest on, and what these say."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping

@@ -1,7 +1,5 @@
 """Accepted length by category of prompts, of every plan whose prompts have categories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd

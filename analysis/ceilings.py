@@ -1,7 +1,5 @@
 """Ceilings of trees beside the cells that decode them: no exact verifier emits more on trees drawn alike."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -8,8 +8,6 @@ prompts have categories it also writes results/PROFILE/ARTEFACT_categories.{csv,
 sweeps without a name.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

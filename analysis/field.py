@@ -1,7 +1,5 @@
 """Field: the exact verifiers of the literature and ours, side by side at as many verified positions."""
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

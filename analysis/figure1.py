@@ -1,7 +1,5 @@
 """Figure 1: how acceptance decays from the first sibling under a parent to the last, in small multiples."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Figure 2: where rejections leave the target's law, rule by rule, after one typical prefix."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence

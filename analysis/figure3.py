@@ -1,7 +1,5 @@
 """Figure 3: where the time of a step goes, and where that of shaping does, decoder by decoder."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

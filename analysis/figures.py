@@ -1,7 +1,5 @@
 """How figures look, in colour and in grey: palette, markers, names at the ends of lines; and their files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

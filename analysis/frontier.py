@@ -1,7 +1,5 @@
 """The frontier: what every exact verifier emits, on d5b3 and on searched trees, and the ceilings."""
 
-from __future__ import annotations
-
 import sys
 
 import pandas as pd

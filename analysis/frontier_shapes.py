@@ -1,7 +1,5 @@
 """The trees that were searched for: how many levels are the fastest at which cost of a draft forward."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Mapping, Sequence

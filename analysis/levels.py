@@ -1,7 +1,5 @@
 """Levels: what deciding whole levels at once emits, beside deciding from the leaves up and SpecInfer."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Long frames, one row a number, and the lines of tables: columns that name a line, then its numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

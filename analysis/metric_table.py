@@ -3,8 +3,6 @@
 A line is a cell with its own metrics, or a setting with those of several verifiers side by side.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

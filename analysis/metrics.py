@@ -5,8 +5,6 @@ METRICS here. It is then a quantity of the CSVs and a column of the tables. What
 in a table is a number of `of_cell`, for the CSVs of sweeps and for W&B.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -7,8 +7,6 @@ and the trees that were searched for where its plan names some, to results/publi
 cells into the archive there, and renews what README and docs quote of them (`analysis.quotes`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -9,8 +9,6 @@ MIN_PROMPTS prompts is too narrow for that, so such rows are not compared; nor a
 machine. Two verdicts agree when they are the same; an undecided one is not compared.
 """
 
-from __future__ import annotations
-
 import tarfile
 from collections import Counter
 from collections.abc import Mapping

@@ -13,8 +13,6 @@ a single row gives its value with its interval. The quantity `verdict` counts wh
 artefact of another profile than embedded is called PROFILE/ARTEFACT.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Speed: tokens a second and time a token against verified positions, of the fastest entries and others."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

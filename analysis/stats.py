@@ -5,8 +5,6 @@ It is held as counts, how often each prompt was drawn, so that a statistic of al
 product.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

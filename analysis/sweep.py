@@ -1,7 +1,5 @@
 """The result of a run: the table of the cells that it asked for, and their CSV."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Table 1: SpecInfer and ResiSpec on d5b3 beside the paper's figures, and an autoregressive baseline."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

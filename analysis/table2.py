@@ -1,7 +1,5 @@
 """Table 2: Sequoia and EAGLE with their own rule and with ResiSpec, beside the paper's figures."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

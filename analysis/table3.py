@@ -1,7 +1,5 @@
 """Table 3: trees of about equal verification cost, beside the paper's figures and an exact verifier's."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

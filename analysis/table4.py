@@ -1,7 +1,5 @@
 """Table 4: the paper's KL divergence, that of a random proxy, and the audited deviation of the output."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Table 5: expected accepted length against the number of candidates, in two arrangements of these."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any

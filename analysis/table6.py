@@ -1,7 +1,5 @@
 """Table 6: SpecInfer and ResiSpec with several targets and drafts, in the paper's layout."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from typing import Any

@@ -7,8 +7,6 @@ from these numbers. The pair and the data sets are the profile's. The exit code 
 baseline is seen.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Command lines that Hydra composes: an error is one line and an exit code, a signal stops in good order."""
 
-from __future__ import annotations
-
 import difflib
 import os
 import re

@@ -3,8 +3,6 @@
 Nothing here imports torch, so that planning is quick and wrong input is refused before anything starts.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import itertools

@@ -8,8 +8,6 @@ of transformers, so that other engines can be timed at their real cost and real 
 its config.json and its README.md that it is inflated, and how far its laws are from the small model's.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass

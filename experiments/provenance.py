@@ -1,7 +1,5 @@
 """Where a result comes from: code, machine, versions, command."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

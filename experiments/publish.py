@@ -11,8 +11,6 @@ run stays one run. The exit code is 0 only when everything was sent. A sweep run
 with follow: it shows cells while they are measured, until standard input ends.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import shlex

@@ -5,8 +5,6 @@ the scheduler's, whose server has its imports done for the cells that follow, an
 its process, it does not do to the command's.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

@@ -4,8 +4,6 @@ LAWS are files or folders of files (docs/replay.md). Every verifier meets the sa
 has the tokens that each emits a step in expectation, and an audit of those that it draws.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

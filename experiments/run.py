@@ -4,8 +4,6 @@ Cells that are complete are skipped. A cell's folder is results/raw/PROFILE/CELL
 there with its reason while the others go on. The exit code is 0 only when every cell is complete.
 """
 
-from __future__ import annotations
-
 import shlex
 import sys
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The schema of the configuration, and what its values may be: wrong ones fail before any cell runs."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping

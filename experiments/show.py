@@ -3,8 +3,6 @@
 It prints a prompt of a cell that decodes, the answer with a mark between steps, and their tokens and times.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

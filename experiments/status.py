@@ -4,8 +4,6 @@ It reads plans and cells' folders alone, so that it answers within a second and 
 rest takes is estimated from the measured cells that are most alike.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

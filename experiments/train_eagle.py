@@ -8,8 +8,6 @@ the published layout: give the folder as pair.draft of a pair with an EAGLE draf
 on from its last checkpoint with the same command; with another recipe, target or text it is refused.
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ only when there is none. Of a file without a checksum, made by hand or by an ear
 checked alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ again at any time. This is the only module that imports wandb. `experiments.publ
 sweep runs beside itself: nothing here is in the process that measures or waits for it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

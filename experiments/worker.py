@@ -6,8 +6,6 @@ write to one cell. A cell that was stopped goes on after the prompts that it has
 are damaged is measured again.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

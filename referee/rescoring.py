@@ -5,8 +5,6 @@ columns of a batch are forwarded in pieces, with the model's own cache and its o
 vocabulary and a long output fit. Any causal language model of transformers will do, sliding windows included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from inspect import signature

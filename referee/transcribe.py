@@ -9,8 +9,6 @@ written. Prompt i uses seed + i. Every setting is asked for, so that no default 
 silence, and stands in every row. A server's key, where it wants one, is read from RESISPEC_SERVER_KEY.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import sys

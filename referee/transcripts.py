@@ -6,8 +6,6 @@ lists of token ids are required. Text is no substitute for ids: encoding a text 
 that were emitted. Importing this module takes no torch.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ V vocabulary, L committed length.
 `target_probs` is always p and `draft_probs` always q.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -4,8 +4,6 @@ A unit is a function of a generator and tensors. It keeps its state, like a cach
 in place, never in numbers of the host: where it is captured, Python runs it only once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any

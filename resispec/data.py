@@ -4,8 +4,6 @@ A data set is anything with `prompts(count)`. Texts are cut to the first tokens 
 tokenizer. Importing this module takes neither torch nor the datasets library.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

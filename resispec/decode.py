@@ -4,8 +4,6 @@ Autoregressive decoding drafts nothing, plain speculative decoding a chain, Spec
 configurations of `Decoder`, not other loops. Batch size is one.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

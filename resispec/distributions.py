@@ -3,8 +3,6 @@
 Every function is batched over leading dimensions, pure, and never synchronises with the host.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate

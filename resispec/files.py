@@ -1,7 +1,5 @@
 """Files that are complete or absent, checksums that show damage, locks that die with their process."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -4,8 +4,6 @@ It is the loop of `resispec.decode` with what a program has at hand: modules in 
 of sampling. A `Speculator` keeps caches, and on a GPU captured graphs, from one prompt to the next.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Sequence, Set
 from contextlib import suppress

@@ -4,8 +4,6 @@ Libraries retry an unreachable hub for half a minute; a probe with a short time 
 missing network is one clear line within seconds. Nothing here takes torch.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -6,8 +6,6 @@ checkpoint there. A lock that dies with its process makes a second process wait 
 training the same thing again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -4,8 +4,6 @@ Nothing of a package is executed or installed, and only wheels are fetched, sinc
 source archive. A file is known by its SHA-256, so it is the same wherever it came from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import subprocess

@@ -4,8 +4,6 @@ A package registers a KIND under the entry-point group `resispec.KINDs`: a verif
 server_format (docs/extend.md). Whatever has a name can also be `path/to/file.py:Class`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_file_location

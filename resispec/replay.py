@@ -1,7 +1,5 @@
 """Replay: verifiers on the logged laws of a decoding, without its models; docs/replay.md has the format."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ Its pieces have fixed shapes and are units, see `resispec.cuda_graphs`; between 
 decision, once a step, and says which rows to keep.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 

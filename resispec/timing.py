@@ -3,8 +3,6 @@
 Code names its parts with `part`, which does next to nothing unless a stopwatch runs: `measuring` says where.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 model.generate(**inputs, do_sample=True, custom_generate=resispec.transformers.speculative(draft))
 """
 
-from __future__ import annotations
-
 import inspect
 import itertools
 from collections.abc import Sequence

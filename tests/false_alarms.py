@@ -1,7 +1,5 @@
 """How often exact verifiers look biased: `make faults` writes results/PROFILE/false_alarms.{csv,md}."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

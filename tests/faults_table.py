@@ -1,7 +1,5 @@
 """What the audit says of every planted fault: `make faults`, which writes results/PROFILE/faults.{csv,md}."""
 
-from __future__ import annotations
-
 import math
 import sys
 from dataclasses import dataclass

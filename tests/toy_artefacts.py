@@ -1,7 +1,5 @@
 """Deterministic cells of every artefact, with gaps, audits, categories and a slice."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from itertools import product

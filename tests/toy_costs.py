@@ -1,7 +1,5 @@
 """Costs that nobody measured: a file of them, so that a test knows what a search was told."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ Cells that are not measured are shown as missing; a folder without any plan show
 file in any browser; it needs nothing beside it. provenance.json beside it says where its numbers are from.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

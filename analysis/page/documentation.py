@@ -1,7 +1,5 @@
 """Markdown of notes and of the artefacts' documentation, as HTML that needs nothing beside the page."""
 
-from __future__ import annotations
-
 import posixpath
 import re
 from collections.abc import Collection

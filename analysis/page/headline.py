@@ -3,8 +3,6 @@
 `verdict.html.j2` puts them into words.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Every class of number that the paper prints, beside what was measured here, in one table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, starmap

@@ -1,7 +1,5 @@
 """Where the page's numbers come from: commits, devices, versions and times of all finished cells."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any

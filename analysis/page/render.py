@@ -1,7 +1,5 @@
 """From sections to the text of the page: one HTML file with its styles, script and figures inside."""
 
-from __future__ import annotations
-
 import base64
 import io
 import itertools

@@ -1,7 +1,5 @@
 """Sections of the page: the tables and figures of each artefact's script, or one line that says why not."""
 
-from __future__ import annotations
-
 import importlib
 from collections import Counter
 from collections.abc import Callable

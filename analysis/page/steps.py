@@ -1,7 +1,5 @@
 """Steps of cells that decode: how many tokens each emitted, and where acceptance ends."""
 
-from __future__ import annotations
-
 from functools import partial
 from itertools import pairwise
 

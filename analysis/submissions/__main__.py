@@ -7,8 +7,6 @@ It writes results/PROFILE/submission.json and says how its accepted lengths agre
 measured. What is not complete is refused in one line. See docs/submissions.md.
 """
 
-from __future__ import annotations
-
 import sys
 from argparse import Namespace
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """From an artefact's plan and numbers to a submission: of what was measured here, or of what is published."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

@@ -9,8 +9,6 @@ Our decoders as they are and with `compiled=true`, and transformers beside them,
 turn; and the seconds are taken that a process needs to compile. It needs a C++ compiler.
 """
 
-from __future__ import annotations
-
 import timeit
 from argparse import Namespace
 from collections.abc import Callable, Sequence

@@ -9,8 +9,6 @@ one without, trained alike. Their laws are compared with the target's at every p
 which the target wrote; then both decode.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ faster.
 Forwards of SmolLM2 behind 64 tokens, with the head at every position, in all ways in turn.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable
 from itertools import product

@@ -28,8 +28,6 @@ are. With several worlds the program decides once for all worlds that look the s
 is to be exact in every one of them; its optimum is the mean over the worlds, and no real verifier exceeds it.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections import defaultdict

@@ -6,8 +6,6 @@ bits, and the same weights in float32; alone, and with the distilled draft, five
 bfloat16: one token at a time, and what `tree=fastest` found for each pair, where its file is.
 """
 
-from __future__ import annotations
-
 import tempfile
 from argparse import Namespace
 from collections.abc import Callable

@@ -10,8 +10,6 @@ everything that could have been drafted, in float64. Paths and chains are among 
 that are defined on nothing else.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

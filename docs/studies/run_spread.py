@@ -10,8 +10,6 @@ two cells that were not timed in turn (`analysis.stats.RUN_SPREAD`). Here the au
 embedded pair is measured again and again, each time by a process of its own.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

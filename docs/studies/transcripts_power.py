@@ -8,8 +8,6 @@ with the draft and four thousand without, and of 1,400 audits of exact rows none
 about 3 minutes on one core, and writes RESULTS/embedded/transcripts_power.{csv,md}.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -1,7 +1,5 @@
 """The evidence of an audit: what a verifier does on the material."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass

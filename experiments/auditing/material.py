@@ -1,7 +1,5 @@
 """Material of an audit: laws of real size, laws and prompts of a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean

@@ -1,7 +1,5 @@
 """Audits in processes of their own, so that a verifier that ends its process does not end the command."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """The audit's table: a row for every verifier and kind of draws."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

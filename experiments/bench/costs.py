@@ -10,8 +10,6 @@ trees and `tree=fastest` read it, and measure for themselves only where it lacks
 do nothing else meanwhile.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -5,8 +5,6 @@ A step is decoded here as it is there: the verdict is drawn from the whole law, 
 operation each.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ forward of one of the two models is our own cost. On a GPU forwards are parts of
 clock can be; the split of a step there is that of `step_time`.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence

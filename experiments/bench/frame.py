@@ -1,7 +1,5 @@
 """The frame of every bench: command line, calls that take turns, memory that a call takes, and page."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

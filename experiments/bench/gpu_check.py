@@ -9,8 +9,6 @@ skipped. The exit code is 0 only when no step failed. Tables go to RESULTS/timin
 every step printed to RESULTS/timing/gpu_check/.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

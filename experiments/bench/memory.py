@@ -7,8 +7,6 @@ out is counted, so the figures are the same on a busy machine. A processor also 
 verdicts that are drawn from the verifier's whole law.
 """
 
-from __future__ import annotations
-
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

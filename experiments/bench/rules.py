@@ -5,8 +5,6 @@ and the memory that a law takes. All take turns in rounds, and medians count. Th
 draft's being the target's with noise on the logits. On a CUDA device a law is also captured in a graph.
 """
 
-from __future__ import annotations
-
 import os
 from argparse import Namespace
 from collections.abc import Callable

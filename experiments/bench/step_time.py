@@ -5,8 +5,6 @@ the target's weights once. Random weights give true timings and meaningless text
 reported, only milliseconds, in results/timing/step_time_DEVICE.{json,md}.
 """
 
-from __future__ import annotations
-
 import statistics
 from argparse import Namespace
 from dataclasses import asdict, replace

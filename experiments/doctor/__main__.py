@@ -6,8 +6,6 @@ One line for each thing that a run needs: is it well, and what to do where it is
 but small descriptions. The exit code is 0 only when nothing keeps the profile from running.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 A sweep asks for some of them before its first cell, see `check_cells`.
 """
 
-from __future__ import annotations
-
 import platform
 import re
 import shutil

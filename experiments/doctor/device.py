@@ -3,8 +3,6 @@
 python -m experiments.doctor.device cuda      # prints the answer as JSON
 """
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ All are asked at once, each question with a short limit of time, so that a machi
 so within seconds. Of a model only config.json is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Cells that are to run: what they read, the most that a step of theirs holds, and how long they take."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path

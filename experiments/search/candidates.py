@@ -6,8 +6,6 @@ the first children deserve the larger subtrees, and the candidates are those of 
 ask for levels whose nodes have equally many children, or none.
 """
 
-from __future__ import annotations
-
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ which decide. A configuration is chosen by its tokens a second less one standard
 looks faster than one token at a time is not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

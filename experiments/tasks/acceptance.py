@@ -1,7 +1,5 @@
 """How often a node's first, second, ... child is the accepted one: what tree search needs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -4,8 +4,6 @@ A task turns one prompt into one row, so that every kind of measurement is resum
 alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol

@@ -1,7 +1,5 @@
 """The ceiling of a tree: what its drafted paths and the target's own allow any exact verifier to accept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Figure 1: acceptance by sibling index, from the laws of the cell's verifier."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

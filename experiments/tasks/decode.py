@@ -1,7 +1,5 @@
 """Decode every prompt: accepted lengths and times, and with an audit the statistics of the emitted tokens."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Sequence

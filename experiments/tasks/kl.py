@@ -1,7 +1,5 @@
 """Table 4: the paper's KL beside the audited deviation of the law that the cell's verifier emits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Decode every prompt and log the laws of its steps, on which `experiments.replay` compares verifiers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 A prefix is what a model has read; what is measured is the law of the token that follows.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar
 

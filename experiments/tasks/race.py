@@ -1,7 +1,5 @@
 """Speed: every prompt is decoded by many configurations in turn, so that noise falls on all of them alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Figure 2: what is left of the target after one, two, three rejections, and what is emitted in the end."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

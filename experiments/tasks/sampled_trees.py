@@ -1,7 +1,5 @@
 """Drafted trees and target rollouts after a prefix, with both models' laws at their nodes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Table 5: expected accepted length against the number of candidates, in both arrangements of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar

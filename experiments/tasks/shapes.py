@@ -4,8 +4,6 @@ All that is compared with the same draws is a part of one drafted tree a prefix 
 differences are paired, and no acceptance is drawn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Figure 3: where the time of a step goes, with a clock that waits for the device around every part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar

@@ -12,8 +12,6 @@ or infinite, or tokens that the target draws itself, which are audited before an
 not pass. Another --dtype or --device may do.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Comparisons of an audit: an arm with the target, or with another one of its engine; and their verdicts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

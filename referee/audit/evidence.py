@@ -1,7 +1,5 @@
 """Evidence of an audit: a file that says all that was found and how to repeat it, and a text for an issue."""
 
-from __future__ import annotations
-
 import platform
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

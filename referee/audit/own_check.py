@@ -5,8 +5,6 @@ same models in the same precision, in whole padded sequences. Where they deviate
 nothing that it says of an engine counts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Report of an audit: rescore the transcripts, compare, judge, and say what it means for a reader."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

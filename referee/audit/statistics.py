@@ -5,8 +5,6 @@ III law (a shifted gamma law) with its mean, variance and third moment: of rare 
 sequence, a normal law would misjudge them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -16,8 +16,6 @@ token is in the row. The choices of f:
 At temperature 0 the question is another one, whether a token is the most probable one: see `GreedyGaps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self, TypeVar

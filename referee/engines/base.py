@@ -1,7 +1,5 @@
 """Question and answer of an engine, in the words of a transcript."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

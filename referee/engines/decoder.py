@@ -1,7 +1,5 @@
 """A decoder of this library as an engine: any drafter with any verifier, on any pair, in this process."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """The `generate` of transformers as an engine: plain, assisted by a draft model, or by prompt lookup."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ the halves of a head in transformers, so the rows of queries and keys change pla
 `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py does.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

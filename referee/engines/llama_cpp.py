@@ -3,8 +3,6 @@
 Its own HTTP endpoint is asked, by the client that any server of llama.cpp is asked by.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

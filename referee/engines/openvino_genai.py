@@ -3,8 +3,6 @@
 With a draft model what it emits has not the target's law, see docs/studies/openvino.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """From an engine to a file of transcripts: several requests at a time, and none for prompts already there."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed

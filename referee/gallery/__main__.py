@@ -6,8 +6,6 @@ audit look at them, and RESULTS/PAIR/gallery.csv has what they say. An engine th
 skipped; `make gallery` installs all of them.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

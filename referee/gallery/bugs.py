@@ -3,8 +3,6 @@
 Everything around a fault is exact, so that one thing is wrong at a time. docs/gallery.md tells the stories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Engines that the galleries show: exact ones, faults that shipped, and engines from the package index."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Measures of an engine: what it writes, what people look at today in it, and what the audit says of it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

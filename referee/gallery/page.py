@@ -3,8 +3,6 @@
 Usage: python -m referee.gallery.page; it reads RESULTS/PAIR/gallery.csv.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

@@ -1,7 +1,5 @@
 """A server's JSON endpoints, asked again where another try may help; however it answers, that has an end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio import sleep

@@ -7,8 +7,6 @@ Installed beside pytest, `referee.testing.plugin` adds two options and a summary
 run, so importing this package takes no torch before one of its names is used.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

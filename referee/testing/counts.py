@@ -11,8 +11,6 @@ places of all positions and laws can be put together. An order by p / q shows a 
 p a temperature or a residual that is cut short, one by token random numbers that are used twice.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The function that is tested, called as its options say, and what it returns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

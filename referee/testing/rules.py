@@ -1,7 +1,5 @@
 """Is a rule or a verifier exact? By the audits of `resispec.audit` that need no model."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Is a function that verifies drafted tokens exact? From the tokens that it emits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace

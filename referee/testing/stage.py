@@ -4,8 +4,6 @@ What a target and a draft say depends on the token before, as with real models, 
 verifiers show that go on with rows of a token that they have refused, or that mix up rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

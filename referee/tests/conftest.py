@@ -1,7 +1,5 @@
 """A server that speaks vLLM's format, for tests of clients and of what is written."""
 
-from __future__ import annotations
-
 import pytest
 from toy_server import ToyServer
 

@@ -1,7 +1,5 @@
 """Engines in this process: this library's loop, and transformers' own `generate` in every mode."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Servers: what they are asked, what is written of their answers, and one line for answers that are none."""
 
-from __future__ import annotations
-
 import json
 import time
 

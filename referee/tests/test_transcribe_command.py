@@ -1,7 +1,5 @@
 """The command: prompts of every kind, an engine in this process and behind a server, errors in one line."""
 
-from __future__ import annotations
-
 import json
 import sys
 from itertools import product

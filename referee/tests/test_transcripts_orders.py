@@ -1,7 +1,5 @@
 """Filters in an engine's own order: the right one is not accused, a wrong one is; edges are counted alone."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

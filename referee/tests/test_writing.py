@@ -1,7 +1,5 @@
 """Transcripts are written one by one, and what is written is not asked again."""
 
-from __future__ import annotations
-
 import threading
 import time
 from dataclasses import replace

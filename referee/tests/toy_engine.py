@@ -1,7 +1,5 @@
 """An engine of a few lines that continues prompts with a tiny Llama, and can be made to do it wrongly."""
 
-from __future__ import annotations
-
 import copy
 from functools import cache
 

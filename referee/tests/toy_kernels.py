@@ -1,7 +1,5 @@
 """Kernels that verify a chain of drafted tokens as engines do: an exact one, and the same with faults."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

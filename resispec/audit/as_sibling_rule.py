@@ -1,7 +1,5 @@
 """A tree verifier seen as a sibling rule: what it emits first on a tree of one level."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -10,8 +10,6 @@ file.
 Of whole trees it is a bound: see `path_bound`, for which `tree_log_ratios` gives the trees.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

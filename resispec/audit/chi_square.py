@@ -1,7 +1,5 @@
 """Counts against chances that change from one outcome to the next: a chi-square for martingales."""
 
-from __future__ import annotations
-
 import math
 
 import torch

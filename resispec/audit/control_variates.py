@@ -6,8 +6,6 @@ sibling's indicator minus the law that the sibling was drawn from. Subtracting m
 mean. For rules close to the standard one almost nothing of the noise is left.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

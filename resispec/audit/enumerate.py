@@ -5,8 +5,6 @@ exact rule agree to about 1e-15; no sampling is involved, so one pair of laws wh
 bias.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import permutations, product
 

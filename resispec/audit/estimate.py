@@ -5,8 +5,6 @@ final draw: what is left is the noise of the drafted siblings, and most of that 
 `resispec.audit.control_variates`. Nothing of size (tuples, V) outlives its chunk.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

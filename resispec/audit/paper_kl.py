@@ -10,8 +10,6 @@ ones. The figure measures rounding. What Algorithm 1 does differs: its proxy dep
 and the residual after it is an average over the tokens that can be rejected.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

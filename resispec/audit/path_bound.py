@@ -9,8 +9,6 @@ Every theta gives a valid bound, but the smallest of many noisy ones does not: t
 the samples, the bound is measured on the other, and the halves are swapped.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Shared by the audits: what a `Law` emits, and checks of probability rows and of what a rule returns."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -6,8 +6,6 @@ kept from one call to the next. So small trees are drafted, verified and counted
 scenes by turns, with one generator, as a decoder would.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Audit cases that need no model: wide laws, and scenes to simulate."""
 
-from __future__ import annotations
-
 import torch
 from torch import Generator, Tensor
 

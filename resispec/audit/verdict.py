@@ -3,8 +3,6 @@
 Audits, transcripts, the pytest plug-in and the tables share it; nothing here takes torch.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -12,8 +12,6 @@ is close to a standard normal. Three choices of f:
                that are used twice prefer tokens by their index, which the other two hardly see.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The contract of drafting: a drafter is a strategy, a session its state for one sequence; and `NoDraft`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 

@@ -3,8 +3,6 @@
 Plain speculative decoding, SpecInfer and Sequoia draft this way.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import torch

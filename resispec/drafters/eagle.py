@@ -4,8 +4,6 @@ arXiv 2401.15077, 2406.16858, 2503.01840. Between steps the drafter's cache hold
 what a step speculates is forgotten at its end.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

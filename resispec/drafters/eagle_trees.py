@@ -3,8 +3,6 @@
 Both kinds of tree `grow` without waiting for the device, and `connect` what grew.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum

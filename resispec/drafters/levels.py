@@ -1,7 +1,5 @@
 """The levels of a fixed topology that are drafted from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

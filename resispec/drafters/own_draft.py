@@ -1,7 +1,5 @@
 """A pair's own draft, of either kind, fills a fixed topology."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from resispec.core import Draws

@@ -6,8 +6,6 @@ target said behind the same last tokens is a good guess of what it will say agai
 drawn from may be any function of earlier steps and of the node's own path, so verifiers stay exact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """All siblings but the last are chosen, the last is drawn (Hu et al., arXiv 2502.18779)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

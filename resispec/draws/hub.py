@@ -1,7 +1,5 @@
 """Pairs that always hold the draft's likeliest token: SpecHub (arXiv 2411.05289)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

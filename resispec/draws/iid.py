@@ -1,7 +1,5 @@
 """Independent draws with replacement: SpecInfer (arXiv 2305.09781)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -1,7 +1,5 @@
 """Siblings that are chosen, not drawn: EAGLE-2's top-k (arXiv 2406.16858)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

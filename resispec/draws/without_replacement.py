@@ -1,7 +1,5 @@
 """Draws without replacement: Sequoia (arXiv 2402.12374)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 

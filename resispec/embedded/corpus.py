@@ -6,8 +6,6 @@ files for docstrings and code (so a file's docstrings and its code are always on
 for the few long topics of the reference.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Sizes of Llamas that cost something: pairs are inflated to them, and steps are timed at them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from resispec.kept import entry

@@ -1,7 +1,5 @@
 """Makes what all embedded models share: a tokenizer, a stream of training tokens a data set, and prompts."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

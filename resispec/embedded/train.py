@@ -1,7 +1,5 @@
 """Training of the embedded models: targets on text, drafts on their teacher's laws, EAGLE drafters."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor

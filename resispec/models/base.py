@@ -1,7 +1,5 @@
 """A language model as decoding uses it: sessions that forward tokens under explicit masks and positions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Protocol
 

@@ -5,8 +5,6 @@ is never run and never asked about. A model whose configuration does not fit its
 transformers alone would fill the gaps with random numbers.
 """
 
-from __future__ import annotations
-
 import logging
 import pickle
 from collections.abc import Iterator, Mapping

@@ -4,8 +4,6 @@ A feature is the target's hidden state after its final norm. Row t pairs feature
 x_{t+1}, has position t, and predicts f_{t+1}; the target's own head turns that into the law of x_{t+2}.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

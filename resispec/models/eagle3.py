@@ -6,8 +6,6 @@ most frequent tokens. Where the target has not been yet, the layer's own output 
 place of `fc` of those states.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

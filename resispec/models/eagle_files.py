@@ -6,8 +6,6 @@ the target (`d2t` (D,)), and `t2d` (V,) is True for the target's tokens that hav
 have the same size neither is read, as by its authors. The embeddings may be stored.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

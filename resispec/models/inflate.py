@@ -20,8 +20,6 @@ Where the small model's numbers go:
   thousand, so that its mass is exactly 0 in every precision.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ order. A forward reads all places, and its mask says which of them hold somethin
 has a shape or an address that depends on data, and a device can run it as one captured unit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -5,8 +5,6 @@ and their tokenizer knows 151,665. The law of a target is what it is, whole. Tha
 over the target's ids: it is 0 where the draft has no row, and cut and renormalised where it has more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -3,8 +3,6 @@
 oneDNN otherwise brings a weight into its own order in every call: docs/studies/few_rows.py has the times.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """A target with what drafts for it: an independent model, a drafter on its features, or nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Tokenizers of transformers, and chats by the template that they bring."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import date
 from itertools import cycle

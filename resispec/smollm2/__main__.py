@@ -4,8 +4,6 @@ Names are target, questions, answers, distilled and eagle3, each after those tha
 cache has is not made again; what was stopped goes on with the same command.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

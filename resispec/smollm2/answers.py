@@ -3,8 +3,6 @@
 Half of them are drawn at temperature 1 and half at 0.6, as verification meets both.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

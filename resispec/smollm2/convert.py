@@ -6,8 +6,6 @@ neighbouring rows of a head there and its halves in transformers, so the rows of
 places, as `LlamaModel.permute` of ggml-org/llama.cpp's convert_hf_to_gguf.py did, the other way round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

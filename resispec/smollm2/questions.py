@@ -9,8 +9,6 @@ are part of no installation, and no package puts files of its own into the folde
 A text is a user's message, without a chat template. Nothing that is read is imported or run.
 """
 
-from __future__ import annotations
-
 import ast
 import json
 import textwrap

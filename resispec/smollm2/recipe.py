@@ -3,8 +3,6 @@
 A key is as those of `resispec.embedded.recipe`. Naming a folder takes neither torch nor a network.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Training of SmolLM2's drafters on its answers: a draft that is distilled, and an EAGLE-3 drafter."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

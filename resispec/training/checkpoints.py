@@ -4,8 +4,6 @@ A step's result follows from the state before it alone, so a training that goes 
 one that was never stopped.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import time

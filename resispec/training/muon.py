@@ -5,8 +5,6 @@ the loss that AdamW needs three times the tokens for. torch.optim.Muon computes 
 emulate: there the same step takes several times as long as the gradient.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 

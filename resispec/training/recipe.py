@@ -1,7 +1,5 @@
 """Settings by which drafters are trained; naming them takes no torch."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal

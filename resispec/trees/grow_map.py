@@ -4,8 +4,6 @@
 everything six times over, and its children of every node, `Successors`, are the whole topology.
 """
 
-from __future__ import annotations
-
 import json
 import reprlib
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Topologies by name, as a person types them: `d5b3`, `chain_4`, `best_64`, or a grow map's file."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

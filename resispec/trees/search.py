@@ -5,8 +5,6 @@ p_b. A node is then reached with the product of the probabilities on its path, a
 in the mean as nodes are reached, the root counted: the token that ends every step.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

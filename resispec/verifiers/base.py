@@ -1,7 +1,5 @@
 """The contracts of verification: a rule is a conditional law at one node, a verifier walks a tree with it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ No exact verifier of a chain accepts more tokens in expectation. `Traversal` wit
 same law on chains.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -4,8 +4,6 @@ From the paper's abstract, its reviews and its authors' code, which orders token
 ties one way in the choice and another way in its law: it is not exact. Here the order is strict.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ It attains the highest acceptance that an exact rule can have with these draws, 
 D.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

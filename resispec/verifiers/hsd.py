@@ -4,8 +4,6 @@ The code is `transformers/generation/utils.py` of github.com/ZhouYuxuanYX/Hierar
 commit f3adf7f; see docs/exactness.md for what is wrong with it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -5,8 +5,6 @@ factor r, so one residual serves whatever was rejected. The acceptance is at lea
 exact rule can have with independent draws.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

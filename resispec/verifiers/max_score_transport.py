@@ -12,8 +12,6 @@ Capital letters are sums: P_k, Q_k and M_k are the masses of the first k tokens,
 increasing order of p / q. Everything is batched over leading dimensions and in float64.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ Exact however the siblings were chosen, and the best exact rule when they were c
 (EAGLE-2, 2406.16858).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -17,8 +17,6 @@ Capital letters are sums: P_k, Q_k and M_k are the masses of the first k tokens,
 increasing order of p / q.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

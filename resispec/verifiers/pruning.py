@@ -6,8 +6,6 @@ upper bound of it is a product of a few numbers. Where all coins of a subtree ar
 nodes' chances, the subtree is skipped without computing its laws. No verdict changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

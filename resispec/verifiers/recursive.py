@@ -4,8 +4,6 @@
 kinds of draws differ only in how the draft's law changes from one sibling to the next, see `Draws.laws`.
 """
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import torch

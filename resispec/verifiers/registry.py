@@ -1,7 +1,5 @@
 """Acceptance rules and tree verifiers by name; third parties add theirs as `resispec.plugins` says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

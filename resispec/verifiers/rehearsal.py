@@ -1,7 +1,5 @@
 """A verifier tried on a made-up tree, before models are read: it says itself what it is not defined for."""
 
-from __future__ import annotations
-
 import torch
 
 from resispec.core import Draws, Tree

@@ -5,8 +5,6 @@ p(x0) that follows q where p has room. The residual depends on x0, which the pap
 the output is biased toward the draft.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -5,8 +5,6 @@ same verdict for all nodes at once: two draws from it, the last node and the fin
 tensors and one wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -4,8 +4,6 @@ From the paper's abstract and its authors' code (github.com/MasterGodzilla/Specu
 7d592b7). It accepts P(a) + sum min(p, r) outside of a, as much as `greedy` with two siblings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

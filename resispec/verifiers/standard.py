@@ -4,8 +4,6 @@ SpecInfer (arXiv 2305.09781) for i.i.d. draws, Sequoia (2402.12374) without repl
 is plain speculative sampling.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """Walk a tree from its root with a sibling rule: accept a child and go on there, or emit a residual token."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import prod
 from typing import cast

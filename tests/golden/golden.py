@@ -7,8 +7,6 @@ and identities, in which whatever is made on a machine counts by its configurati
 of toy cells without their times.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import sys

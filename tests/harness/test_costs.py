@@ -1,7 +1,5 @@
 """The cost model's arithmetic on made-up times, its file, and that nobody measures twice."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

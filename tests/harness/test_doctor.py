@@ -1,7 +1,5 @@
 """The doctor's lines about a machine and a profile, and how a run starts with it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Which cells may run at the same time: any, but never two whose times count."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Searches for trees, without a measurement: requests, stages, choices, and the file of the fastest."""
 
-from __future__ import annotations
-
 import json
 import re
 import statistics

@@ -1,7 +1,5 @@
 """Shapes of trees: the candidates, their comparison on one drafted tree, and the winners among them."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import Counter

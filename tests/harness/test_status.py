@@ -1,7 +1,5 @@
 """`make status`: what of every artefact is done, running, failed and missing, within a second."""
 
-from __future__ import annotations
-
 import os
 from contextlib import ExitStack
 from pathlib import Path

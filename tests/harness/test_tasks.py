@@ -1,7 +1,5 @@
 """Tasks that measure laws, against sums, recursions and numbers worked out by hand, and their rows."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, replace
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Real runs that take seconds: tiny models, tiny documents, and the command as a user types it."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`resispec.generate`: the harness's loop, with what a program has at hand."""
 
-from __future__ import annotations
-
 import warnings
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of a stopwatch: nested, counted, absent where nothing may wait, and no change to any law."""
 
-from __future__ import annotations
-
 import threading
 import time
 

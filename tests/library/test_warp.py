@@ -1,7 +1,5 @@
 """Warped laws: as transformers makes them, of target and draft alike, and decoded exactly."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import combinations, product
 

@@ -1,7 +1,5 @@
 """The `generate` of transformers with our `custom_generate`: its own arguments, streamers and criteria."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Inflated Llamas: the law of a small one at the cost of a large one; named shapes, and the command."""
 
-from __future__ import annotations
-
 import copy
 import json
 import sys

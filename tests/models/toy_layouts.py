@@ -5,8 +5,6 @@ shards with their index, and generation configurations with other defaults are t
 sizes are toys'.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A chat model of SmolLM2's kind, small enough for a test, and its GGUF file, quantised as the real one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf

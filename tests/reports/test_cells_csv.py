@@ -1,7 +1,5 @@
 """results.csv and the tables of categories: a row a cell, the numbers that the tables have."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Figures from toy cells and from published rows: looks, names at the ends of lines, bars, and choices."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ Where an output changes on purpose, `UPDATE_GOLDEN=1 pytest tests/reports/test_g
 files anew; the change is then read in the diff.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Tables 4 and 5 and Figure 1 beyond the toy cells of test_golden_outputs.py: gaps, ties and lone prompts."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any

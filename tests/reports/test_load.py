@@ -1,7 +1,5 @@
 """Plans and cells as analysis reads them: what was asked for, what is there, and what is damaged."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Metrics of cells and the tables of them, on cells worked out by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

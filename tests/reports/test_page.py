@@ -1,7 +1,5 @@
 """The page of a profile: every number is its table's, gaps are shown, nothing is fetched, nothing is lost."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

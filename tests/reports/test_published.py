@@ -1,7 +1,5 @@
 """Agreement of what was measured here with what is published, and the command that publishes."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The bootstrap, against a loop, and ratios with nothing to divide by."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Submissions: their contents, what is refused, and that a file shows what was done to it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

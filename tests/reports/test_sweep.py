@@ -1,7 +1,5 @@
 """The table that a run ends with, its CSV, and what tables say of times that do not compare."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

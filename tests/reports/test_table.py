@@ -1,7 +1,5 @@
 """Cells as tables print them, and files of the paper's numbers that lack something."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

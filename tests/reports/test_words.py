@@ -1,7 +1,5 @@
 """Docstrings name their subject first, and a name of a class means one thing."""
 
-from __future__ import annotations
-
 import ast
 from collections import Counter
 from collections.abc import Iterator

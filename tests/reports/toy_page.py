@@ -1,7 +1,5 @@
 """A page made of toy cells, and its parts as a reader finds them in the HTML."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from xml.etree.ElementTree import Element, fromstring

@@ -1,7 +1,5 @@
 """llama.cpp and OpenVINO GenAI as engines: the first is exact in every mode, the second is not."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """What the doctor finds out about repositories: from a hub, a hub that does not answer, and copies here."""
 
-from __future__ import annotations
-
 import json
 import time
 from importlib import import_module

@@ -1,7 +1,5 @@
 """`make reproduce`: all artefacts as one sweep that can be stopped, then every table, then the page."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -1,7 +1,5 @@
 """Searches from end to end on a tiny pair: what their files say is what was measured, and decodes."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """Sweeps of docs/sweeps.md, run on toy cells; test_docs.py composes every command of the page."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

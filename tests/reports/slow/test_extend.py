@@ -1,7 +1,5 @@
 """docs/extend.md, followed literally in a copy of the repository: its files, its edits, its commands."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The page in headless Chromium: it fits, sorts, filters, can be read in both schemes, and says no error."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Committed cells give the committed numbers: what is published is drawn again, or one of both is old."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
