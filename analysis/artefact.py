@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pandas as pd
@@ -49,11 +48,6 @@ def texts(name: str) -> dict[str, Any]:
     return yaml.safe_load((ROOT / "analysis" / "texts" / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
-def command(name: str, make: Maker) -> Callable[..., int]:
-    """The command line of an artefact, `main(arguments=None)`, see `run`. arguments: without the program."""
-    return partial(run, name, make)
-
-
 def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     """Write `results/PROFILE/NAME.*` and show it; return the exit code, 1 with one line for invalid input.
 
@@ -61,7 +55,8 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     `results/PROFILE/NAME@DIGEST/`, and every caption begins with saying so. The last line says how far the
     numbers agree with the published ones.
 
-    name: the artefact's. make: reads the cells of the plan and makes the artefact.
+    name: the artefact's. make: reads the cells of the plan and makes the artefact. arguments: of the command
+    line, by default the process's own.
     """
     description = f"Writes {name} from the cells that exist, or else from ours that are published."
     options = profile_parser(f"analysis.{name}", description)

@@ -1,13 +1,11 @@
 """Field: the exact verifiers of the literature and ours, side by side at as many verified positions."""
 
-import sys
-
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis import figures, labels, metrics
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
@@ -57,27 +55,15 @@ def draw(frame: pd.DataFrame) -> Figure:
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
         axes.tick_params(labelsize=figures.SIZE)
     drawn = [tree for tree in MARKS if tree in set(gains.tree)]
+    style = {"color": "black", "linestyle": ""}
     handles = [
-        Line2D(
-            [],
-            [],
-            color="black",
-            linestyle="",
-            marker=MARKS[tree][0],
-            label=tree if tree == OWN else labels.name("tree", tree),
-        )
-        for tree in drawn
+        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in drawn
     ]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(drawn), fontsize=figures.SIZE)
-    figure.supxlabel(
-        "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)",
-        fontsize=figures.SIZE,
-    )
+    across = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
+    figure.supxlabel(across, fontsize=figures.SIZE)
     return figure
 
 
-main = command("field", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("field", make))

@@ -1,6 +1,5 @@
 """Figure 1: how acceptance decays from the first sibling under a parent to the last, in small multiples."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MultipleLocator
 
 from analysis import figures, labels, long
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.load import Plan, Results, load
 from analysis.long import CEILING
 from analysis.published import Compared
@@ -118,8 +117,5 @@ def _panel(axes: Axes, frame: pd.DataFrame, looks: Mapping[str, figures.Look]) -
     figures.finish(axes)
 
 
-main = command("figure1", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("figure1", make))

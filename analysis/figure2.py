@@ -1,7 +1,6 @@
 """Figure 2: where rejections leave the target's law, rule by rule, after one typical prefix."""
 
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure, SubFigure
 
 from analysis import figures, labels, long
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.figures import SIZE
 from analysis.load import Plan, Results, load
 from analysis.published import Compared
@@ -266,8 +265,5 @@ def _percent(share: float) -> str:
     return f"{labels.number(100 * share, '.0f')} %"
 
 
-main = command("figure2", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("figure2", make))

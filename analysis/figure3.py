@@ -1,6 +1,5 @@
 """Figure 3: where the time of a step goes, and where that of shaping does, decoder by decoder."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -11,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis import figures, labels, long, metrics
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.figures import SIZE
 from analysis.load import Plan, Results, load
 from analysis.stats import ABSENT, BRACKETS, Interval, divide, paired_gain, ratio
@@ -221,8 +220,5 @@ def _stack(axes: Axes, place: float, widths: Mapping[str, tuple[float, str]], pa
         start += width
 
 
-main = command("figure3", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("figure3", make))

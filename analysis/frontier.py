@@ -1,13 +1,11 @@
 """The frontier: what every exact verifier emits, on d5b3 and on searched trees, and the ceilings."""
 
-import sys
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import audits, figures, frontier_shapes, labels, long, metrics
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.figures import GREEN, ORANGE, PURPLE, SIZE, Look
 from analysis.labels import Label
@@ -175,8 +173,5 @@ def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, acro
     figures.finish(axes)
 
 
-main = command("frontier", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("frontier", make))

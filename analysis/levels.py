@@ -1,11 +1,10 @@
 """Levels: what deciding whole levels at once emits, beside deciding from the leaves up and SpecInfer."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 from analysis import metrics
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3, with_quantity
 from analysis.metrics import Metric
@@ -39,8 +38,5 @@ def make(plan: Plan) -> Artefact:
     return Artefact((by_cell("levels", results, frame, caption, notes, COLUMNS),))
 
 
-main = command("levels", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("levels", make))

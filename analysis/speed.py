@@ -1,6 +1,5 @@
 """Speed: tokens a second and time a token against verified positions, of the fastest entries and others."""
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import figures, labels, long
-from analysis.artefact import Artefact, command, footer, texts
+from analysis.artefact import Artefact, footer, run, texts
 from analysis.figures import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SIZE, SKY, VERMILION, Look
 from analysis.frontier_shapes import between
 from analysis.load import LABELS, Plan, Results, load
@@ -285,8 +284,5 @@ def predicted(compared: pd.DataFrame) -> Sequence[str]:
     return (f"Expected against measured. {'; '.join(said)}.",)
 
 
-main = command("speed", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("speed", make))

@@ -82,14 +82,18 @@ class Audit:
     """The verdict of an audit: "biased (z 9.7, 12.3; 1,536 tokens)".
 
     verdict: a `Finding`, or the state of an audit that did not finish ("audit failed"); "" without an audit.
-    z: of surprisal and overdraft, NaN where unknown. tokens: NaN where the audit did not finish.
+    z: of surprisal and overdraft, NaN where unknown. tokens: NaN where the audit did not finish. rows: the
+    count of those that have the verdict, in place of its numbers: "biased (6 of 8 rows)".
     """
 
     verdict: str = ""
     z: tuple[float, ...] = ()
     tokens: float = NAN
+    rows: str = ""
 
     def __str__(self) -> str:
+        if self.rows:
+            return f"{self.verdict} ({self.rows})"
         if math.isnan(self.tokens):
             return self.verdict or ABSENT
         scores = ", ".join(f"{z:.1f}" for z in self.z if not math.isnan(z))

@@ -1,13 +1,12 @@
 """Table 1: SpecInfer and ResiSpec on d5b3 beside the paper's figures, and an autoregressive baseline."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import metrics
-from analysis.artefact import Artefact, beside, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, with_figures
 
@@ -44,8 +43,5 @@ def make(plan: Plan) -> Artefact:
     return Artefact((by_cell("table1", results, frame, caption, notes, metrics.METRICS),))
 
 
-main = command("table1", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table1", make))

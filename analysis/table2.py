@@ -1,13 +1,12 @@
 """Table 2: Sequoia and EAGLE with their own rule and with ResiSpec, beside the paper's figures."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import labels, metrics
-from analysis.artefact import Artefact, beside, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, same_decoder, with_figures
 from analysis.table import Number
@@ -61,8 +60,5 @@ def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
     return [TEXTS["expected"].format(texts="; ".join(lines))] if lines else []
 
 
-main = command("table2", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table2", make))

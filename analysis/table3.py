@@ -1,13 +1,12 @@
 """Table 3: trees of about equal verification cost, beside the paper's figures and an exact verifier's."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import labels, long, metrics
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.table import ABSENT
@@ -51,8 +50,5 @@ def make(plan: Plan) -> Artefact:
     return Artefact((side_by_side("table3", frame, keys, COLUMNS, caption, notes),))
 
 
-main = command("table3", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table3", make))

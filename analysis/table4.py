@@ -1,14 +1,13 @@
 """Table 4: the paper's KL divergence, that of a random proxy, and the audited deviation of the output."""
 
 import math
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import long
-from analysis.artefact import Artefact, beside, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, load
 from analysis.metric_table import with_figures
 from analysis.published import Compared
@@ -88,8 +87,5 @@ def _pooled_error(rows: pd.DataFrame) -> float:
     return math.sqrt(squares) / int(rows.num_prefixes.sum())
 
 
-main = command("table4", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table4", make))

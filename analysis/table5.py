@@ -1,6 +1,5 @@
 """Table 5: expected accepted length against the number of candidates, in two arrangements of these."""
 
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -8,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import labels, long
-from analysis.artefact import Artefact, command, footer, paper, texts
+from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.load import SETTING, Plan, Results, load
 from analysis.long import CEILING
 from analysis.published import Compared
@@ -182,8 +181,5 @@ def differences(rows: pd.DataFrame, arrangement: str, figures: np.ndarray) -> li
     return found
 
 
-main = command("table5", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table5", make))

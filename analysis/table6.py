@@ -1,13 +1,12 @@
 """Table 6: SpecInfer and ResiSpec with several targets and drafts, in the paper's layout."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis import labels, long, metrics
-from analysis.artefact import Artefact, beside, command, footer, paper, texts
+from analysis.artefact import Artefact, beside, footer, paper, run, texts
 from analysis.load import Plan, Results, load
 from analysis.metric_table import definitions, measure, side_by_side, with_column, with_figures
 from analysis.stats import ABSENT, BRACKETS, Interval
@@ -103,8 +102,5 @@ def _quantities(prompts: pd.DataFrame, before: pd.DataFrame) -> dict[str, Interv
     return numbers
 
 
-main = command("table6", make)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(run("table6", make))

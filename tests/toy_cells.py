@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from analysis.artefact import run
 from analysis.labels import Label
 from analysis.load import Plan, read_plan
 from analysis.table import Table
@@ -195,3 +197,8 @@ def decay_rows(selected: list[list[float]], tested: list[list[float]]) -> list[d
         | {"ceiling_selected": [1.0, 0.25], "ceiling_tested": [2.0, 1.0]}
         for index, (above, below) in enumerate(zip(selected, tested, strict=True))
     ]
+
+
+def write_artefact(name: str, *arguments: str) -> int:
+    """The exit code of an artefact's command with these arguments."""
+    return run(name, import_module(f"analysis.{name}").make, arguments)

@@ -1,7 +1,6 @@
 """Every class of number that the paper prints, beside what was measured here, in one table."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, starmap
 
 import pandas as pd
@@ -31,16 +30,6 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class AuditedRows(Audit):
-    """A verdict with the count of rows that have it: "biased (6 of 8 rows)"."""
-
-    count: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.verdict} ({self.count})"
-
-
 def table(sections: Sequence[Section]) -> Table:
     """A line for every artefact, method and quantity for which the paper has figures."""
     frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
@@ -62,7 +51,7 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
         audit: Cell = Text()
         for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one is shown
             if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
-                audit = AuditedRows(finding, count=f"{count} of {len(rows)} rows")
+                audit = Audit(finding, rows=f"{count} of {len(rows)} rows")
         values = rows.value.dropna()
         yield (
             Key(artefact, titled(artefact)),

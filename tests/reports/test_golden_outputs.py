@@ -4,13 +4,13 @@ Where an output changes on purpose, `UPDATE_GOLDEN=1 pytest tests/reports/test_g
 files anew; the change is then read in the diff.
 """
 
-import importlib
 import os
 import shutil
 from pathlib import Path
 
 import pytest
 import toy_artefacts
+from toy_cells import write_artefact
 
 from analysis import cells, load, published
 
@@ -63,12 +63,11 @@ def test_files_are_byte_for_byte_the_golden_ones(
 ) -> None:
     toy_artefacts.ARTEFACTS[name](results)
 
-    main = importlib.import_module(f"analysis.{name}").main
     drawn: list[str] = []
     monkeypatch.setattr("analysis.figures.save_figure", lambda _, stem: drawn.append(stem.name) or [])
-    assert main(["--results", str(results)]) == 0
+    assert write_artefact(name, "--results", str(results)) == 0
     if name == "table1":
-        assert main(["--results", str(results), "--slice", "1a2b"]) == 0
+        assert write_artefact(name, "--results", str(results), "--slice", "1a2b") == 0
     printed = capsys.readouterr().out
     assert printed.startswith((results / "embedded" / f"{name}.md").read_text())
     assert drawn == [name] * (name in ("figure1", "figure2", "figure3", "frontier", "field", "speed"))

@@ -20,10 +20,11 @@ from toy_cells import (
     rows_of,
     save,
     save_methods,
+    write_artefact,
     write_plan,
 )
 
-from analysis import load, metrics, table1
+from analysis import load, metrics
 from analysis.load import read_plan
 from analysis.metric_table import measure
 from resispec.errors import InvalidInput
@@ -58,7 +59,7 @@ def test_a_damaged_cell_is_one_line_that_says_what_to_do(
     write_plan(tmp_path, "table1", cells)
     path = cells[1].folder / file
     path.write_text(change(path.read_text()))
-    assert table1.main(["--results", str(tmp_path)]) == 1
+    assert write_artefact("table1", "--results", str(tmp_path)) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert captured.err.startswith(f"table1: cell {cells[1].cell_id}: ") and file in captured.err
@@ -117,7 +118,7 @@ def test_compared_cells_must_share_their_prompts(tmp_path: Path, cells: list[Toy
 def test_a_plan_without_cells_makes_an_empty_table(tmp_path: Path) -> None:
     results = read(tmp_path, [])
     assert results.cells.empty and measure(results).empty
-    assert table1.main(["--results", str(tmp_path)]) == 0
+    assert write_artefact("table1", "--results", str(tmp_path)) == 0
 
 
 def test_a_cell_is_read_once_a_command(
@@ -126,7 +127,7 @@ def test_a_cell_is_read_once_a_command(
     hashed: list[Path] = []
     monkeypatch.setattr(load, "damage", lambda folder, *_: hashed.append(folder))
     write_plan(tmp_path, "table1", cells)
-    assert table1.main(["--results", str(tmp_path)]) == 0
+    assert write_artefact("table1", "--results", str(tmp_path)) == 0
     assert len(hashed) == len(cells)
 
 
@@ -144,7 +145,7 @@ def test_analysis_imports_nothing_from_experiments_and_no_torch() -> None:
 def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert table1.main(["--profile", "embedded", "--results", str(tmp_path / "nowhere")]) == 1
+    assert write_artefact("table1", "--profile", "embedded", "--results", str(tmp_path / "nowhere")) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1
     assert f"`make reproduce-table1 PROFILE=embedded RESULTS={tmp_path}/nowhere`" in captured.err
@@ -181,7 +182,7 @@ def test_a_damaged_plan_is_one_line(
     path = write_plan(tmp_path, "table1", cells, **(content if isinstance(content, dict) else {}))
     if not isinstance(content, dict):
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    assert table1.main(["--results", str(tmp_path)]) == 1
+    assert write_artefact("table1", "--results", str(tmp_path)) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and f"plan {path} is damaged" in error and "make reproduce-table1" in error
 
@@ -195,7 +196,7 @@ def test_a_plan_older_than_its_configuration_says_so(
     then = hashlib.sha256(b"a: 1").hexdigest()
     sources = dict.fromkeys(("same.yaml", "changed.yaml", "gone.yaml"), then)
     write_plan(tmp_path, "table1", cells, part="first", sources=sources)
-    assert table1.main(["--results", str(tmp_path)]) == 0
+    assert write_artefact("table1", "--results", str(tmp_path)) == 0
     captured = capsys.readouterr()
     said = "The plan of table1, part first, is older than changed.yaml, gone.yaml; `make reproduce-table1"
     assert captured.err.startswith(f"table1: {said}") and captured.err.count("\n") == 1
@@ -228,8 +229,8 @@ def test_a_slice_is_taken_by_its_digest_or_is_the_last_one(
         path = write_plan(tmp_path, f"table1@{digest}", cells)
         os.utime(path, ns=(0, 10**9 * (number + 1)))
     for given, taken in (([], "2fffffff"), (["1"], "1fffffff"), (["1a2b"], "1a2b3c4d")):
-        assert table1.main(["--results", str(tmp_path), "--slice", *given]) == 0
+        assert write_artefact("table1", "--results", str(tmp_path), "--slice", *given) == 0
         assert capsys.readouterr().out.startswith(f"**Slice {taken} of table1, not all of it: ")
-    assert table1.main(["--results", str(tmp_path), "--slice", "3"]) == 1
+    assert write_artefact("table1", "--results", str(tmp_path), "--slice", "3") == 1
     said = f"{tmp_path}/embedded/plans has no slice '3' of table1; allowed: 1a2b3c4d, 1fffffff, 2fffffff"
     assert capsys.readouterr().err == f"table1: {said}\n"

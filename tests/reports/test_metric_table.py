@@ -17,6 +17,7 @@ from toy_cells import (
     save,
     save_methods,
     shown,
+    write_artefact,
     write_plan,
 )
 
@@ -127,7 +128,7 @@ def test_a_table_that_cannot_be_written_is_one_line(
 
     write_plan(tmp_path, "table1", cells)
     monkeypatch.setattr("analysis.table.write_atomically", full)
-    assert table1.main(["--results", str(tmp_path)]) == 1
+    assert write_artefact("table1", "--results", str(tmp_path)) == 1
     assert capsys.readouterr().err == "table1: [Errno 28] No space left on device\n"
 
 

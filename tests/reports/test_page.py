@@ -8,10 +8,9 @@ from xml.etree.ElementTree import Element
 
 import pandas as pd
 import pytest
-from toy_cells import METHODS, make_cell, planned, rows_of, save, write_plan
+from toy_cells import METHODS, make_cell, planned, rows_of, save, write_artefact, write_plan
 from toy_page import REASON, parse, rows, section, text, write_results
 
-from analysis import table1
 from analysis.artefact import Artefact
 from analysis.page import documentation, sections, steps
 from analysis.page.__main__ import main, write
@@ -24,7 +23,7 @@ from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table, Text
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("results")
     write_results(folder)
-    table1.main(["--results", str(folder)])
+    write_artefact("table1", "--results", str(folder))
     return folder
 
 

@@ -1,6 +1,5 @@
 """Agreement of what was measured here with what is published, and the command that publishes."""
 
-import importlib
 import json
 import os
 import random
@@ -10,9 +9,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import toy_artefacts
-from toy_cells import ToyCell, make_audit, make_cell, rows_of, save, write_plan
+from toy_cells import ToyCell, make_audit, make_cell, rows_of, save, write_artefact, write_plan
 
-from analysis import audits, cells, publish, published, table1, table2
+from analysis import audits, cells, publish, published
 from analysis.load import read_plan
 from analysis.page import __main__ as page
 from analysis.published import ACCEPTED_LENGTHS, Compared, compare
@@ -47,7 +46,7 @@ def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     monkeypatch.setattr(published, "FOLDER", tmp_path / "repository" / "results" / "published")
 
     def run(results: Path) -> str:
-        assert table1.main(["--results", str(results)]) == 0
+        assert write_artefact("table1", "--results", str(results)) == 0
         return capsys.readouterr().out
 
     measured(tmp_path / "theirs")
@@ -181,7 +180,7 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     names, made = ("table1", "figure2", "frontier", "speed"), dict[str, bytes]()
 
     def drawn(name: str) -> dict[str, bytes]:
-        assert importlib.import_module(f"analysis.{name}").main([]) == 0
+        assert write_artefact(name) == 0
         return {path.name: path.read_bytes() for path in Path("results/embedded").glob(f"{name}*.*")}
 
     for name in names:
@@ -198,9 +197,10 @@ def test_artefacts_and_the_page_are_drawn_from_published_cells_as_they_were(
     facts = json.loads(Path("results/embedded/provenance.json").read_text())
     assert facts["Drawn from"] == "results/published/embedded/cells.tar.xz"
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {*names}
-    assert table1.main(["--results", "elsewhere"]) == table2.main([]) == table1.main(["--slice"]) == 1
+    for arguments in (("table1", "--results", "elsewhere"), ("table2",), ("table1", "--slice")):
+        assert write_artefact(*arguments) == 1
     toy_artefacts.ARTEFACTS["table2"](Path("results"))  # from now on the page is about what is measured here
-    assert page.main([]) == cells.main([]) == 0 and table1.main([]) == 0
+    assert page.main([]) == cells.main([]) == 0 and write_artefact("table1") == 0
     assert "Drawn from" not in json.loads(Path("results/embedded/provenance.json").read_text())
     assert {*pd.read_csv("results/embedded/results.csv").artefact} == {"table2"}
 
@@ -247,11 +247,11 @@ def test_a_damaged_archive_is_one_line(
     whole, folder = archive.read_bytes(), published.unpacked(archive)
     rows = next(folder.glob("table1/raw/embedded/*/rows.jsonl"))
     rows.write_text(rows.read_text().replace('"num_steps": 3', '"num_steps": 2') + "\n")
-    assert table1.main([]) == 1
+    assert write_artefact("table1") == 1
     assert "rows.jsonl is not what was written" in capsys.readouterr().err
     for content in (b"", whole[:-100], whole[:500] + b"\0" * 99 + whole[599:], b"text"):
         archive.write_bytes(content)
-        assert table1.main([]) == 1
+        assert write_artefact("table1") == 1
         error = capsys.readouterr().err
         assert error.startswith(f"table1: {archive} cannot be unpacked (") and error.count("\n") == 1
 

@@ -5,10 +5,10 @@ import shlex
 
 import matplotlib as mpl
 import pytest
+from toy_cells import write_artefact
 from toy_runs import messages, run
 
 from analysis import cells as cells_script
-from analysis import table1
 from experiments import run as runner
 from experiments.schema import CONF
 from resispec.errors import InvalidInput
@@ -52,7 +52,7 @@ def test_a_slice_has_a_plan_and_a_table_of_its_own(small, tmp_path, capsys):
     assert note == f"note: a slice of table1, planned as {path.stem}; the plan of table1 stays"
     shown = f"python -m analysis.table1 --profile embedded --results {tables.parent} --slice {digest}"
     assert done.returncode == 0 and last.endswith(f"; next: {shown}")
-    assert table1.main(shlex.split(shown)[3:]) == 0
+    assert write_artefact("table1", *shlex.split(shown)[3:]) == 0
     opening = f"**Slice {digest} of table1, not all of it: Table 1 of the paper"
     assert capsys.readouterr().out.startswith(opening)
     written = {file.name for file in (tables / path.stem).iterdir()}

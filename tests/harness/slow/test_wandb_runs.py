@@ -10,10 +10,9 @@ import pytest
 import wandb
 from PIL import Image
 from test_wandb_upload import DECODED, stored
-from toy_cells import make_cell, rows_of, write_plan
+from toy_cells import make_cell, rows_of, write_artefact, write_plan
 from toy_runs import messages, run, toy_overrides
 
-from analysis import table1
 from experiments import publish
 from experiments.wandb_upload import NO_KEY, Record, chosen_mode
 
@@ -87,7 +86,7 @@ def shown(folder, tmp_path_factory):
         done = run("experiment=table1", *overrides, "tree=d4b4")
         assert done.returncode == 0, done.stderr
         during = {name: read(path) for name, path in runs_in(results).items()}
-        table1.main(["--results", str(results), "--slice"])
+        write_artefact("table1", "--results", str(results), "--slice")
         [written] = (results / "embedded").glob("table1@*")
         Image.new("RGB", (3, 2), "red").save(written / "table1.png")
         assert publish.main([f"results={results}", "wandb.mode=offline", "wandb.project=mine"]) == 0
