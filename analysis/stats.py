@@ -24,7 +24,7 @@ BRACKETS = (
 )
 
 RUN_SPREAD = 0.14
-"""Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.py."""
+"""Standard deviation of log tokens/s over runs of one cell, each alone; see docs/studies/run_spread.csv."""
 
 # What is divided and by what: one number a prompt, (n,) each.
 Sums: TypeAlias = tuple[ArrayLike, ArrayLike]

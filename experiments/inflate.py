@@ -1,7 +1,5 @@
 """Write a pair in a larger shape: `python -m experiments.inflate shape=NAME output=FOLDER`; see `--help`.
 
-    python -m experiments.inflate pair=embedded shape=llama2_7b__jf68m dtype=bfloat16 output=inflated
-
 Both models of the pair, which must be Llamas, are made to the sizes of `shape` with the laws that they have:
 see `resispec.models.inflate`. The folders `target` and `draft` can be opened by everything that reads models
 of transformers, so that other engines can be timed at their real cost and real acceptance, too. Each says in

@@ -1,7 +1,5 @@
 """Train an EAGLE drafter for a Llama target: `python -m experiments.train_eagle output=FOLDER`; see `--help`.
 
-    python -m experiments.train_eagle output=drafter profile=paper dataset=jsonl dataset.path=text.jsonl
-
 recipe=eagle3 trains one of EAGLE-3. Of the pair only the target is used. Documents, from `first_prompt` on,
 are encoded as prompts are, template included, and cut to `document_tokens` tokens. The drafter is saved in
 the published layout: give the folder as pair.draft of a pair with an EAGLE drafter. A stopped training goes

@@ -1,7 +1,5 @@
 """Is everything that runs left behind as it was written? `make verify`; nothing is measured or changed.
 
-    python -m experiments.verify [--results FOLDER]
-
 Cells, plans, searched trees and times of steps in the results folder, and the models that were trained here,
 are compared with their checksums. Each one that is damaged is a line, with what to do; the exit code is 0
 only when there is none. Of a file without a checksum, made by hand or by an earlier version, the format is

@@ -1,4 +1,4 @@
-"""Probability laws as tensors: softmax with temperature, sums of 1, draws from an explicit generator.
+"""Probability laws as tensors: sums of 1, draws from an explicit generator.
 
 Every function is batched over leading dimensions, pure, and never synchronises with the host.
 """
@@ -14,15 +14,6 @@ ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal."""
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
-
-
-def probabilities(logits: Tensor, temperature: float) -> Tensor:
-    """Softmax of `logits / temperature` over the last dimension.
-
-    logits: (..., V), any float dtype. Returns (..., V) in float32, or in float64 when the logits are float64.
-    """
-    precise = logits if logits.dtype == torch.float64 else logits.float()
-    return torch.softmax(precise if temperature == 1 else precise / temperature, dim=-1)
 
 
 def normalise(weights: Tensor, fallback: Tensor, null: Tensor | float = 0.0) -> Tensor:

@@ -18,11 +18,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 from analysis.table import Table, plain
+from experiments.auditing.evidence import decode_terms
+from experiments.auditing.material import Material
 from experiments.bench.frame import Measured, run_bench
 from resispec.audit.ceiling import ceiling
-from resispec.audit.z_score import Terms, join, step_terms
 from resispec.decode import Decoder, Sampling
-from resispec.distributions import probabilities
 from resispec.drafters import Eagle, NoDraft, Reading
 from resispec.draws import Draws
 from resispec.embedded import EmbeddedDataset, load_eagle_pair
@@ -51,28 +51,16 @@ def laws_of(pair: Pair, prompts: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         features = features_of(pair.target, sequence)
         drafts = pair.eagle_model().session(len(sequence))
         predicted = drafts.extend(torch.tensor(sequence[1:]), features[:-1])[start - 1 :]
-        laws.append(probabilities(pair.target.head(features[start:]), SAMPLING.temperature))
+        laws.append(SAMPLING.law(pair.target.head(features[start:])))
         logits.append(pair.eagle_head()(predicted))
     return torch.cat(laws), torch.cat(logits)
 
 
 def decoded(pair: Pair, prompts: Sequence[list[int]]) -> tuple[float, float]:
     """The accepted length with sampled candidates on EAGLE-1's tree, and the z-score of the surprisal."""
-    decoder = Decoder(Eagle(TREE, Reading.SAMPLED), get_verifier("standard"))
-    emitted: list[int] = []
-    terms: list[Terms] = []
-    for seed, prompt in enumerate(prompts):
-        steps: list[Terms] = []
-        found = decoder.generate(
-            pair,
-            prompt,
-            SAMPLING,
-            torch.Generator().manual_seed(seed),
-            on_step=lambda step, kept=steps: kept.append(step_terms(step)),
-        )
-        emitted += found.num_emitted
-        terms.append(join(steps, len(found.tokens)))
-    return sum(emitted) / len(emitted), join(terms).scores()["surprisal"].z
+    decoder, lengths = Decoder(Eagle(TREE, Reading.SAMPLED), get_verifier("standard")), list[int]()
+    terms = decode_terms(decoder, Material(pair, SAMPLING, list(prompts), {}), 1, lengths)
+    return sum(lengths) / len(lengths), terms.scores()["surprisal"].z
 
 
 def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
@@ -80,7 +68,7 @@ def table_of(pairs: Sequence[Pair], prompts: Sequence[list[int]]) -> Table:
     rows = []
     for pair in tqdm(pairs, desc="draft vocabularies", unit="drafter"):
         laws, logits = laws_of(pair, prompts)
-        draft = probabilities(logits, SAMPLING.temperature)
+        draft = SAMPLING.law(logits)
         ceilings = {count: ceiling(laws, draft, count, Draws.WITHOUT_REPLACEMENT) for count in SIBLINGS}
         length, z = decoded(pair, prompts)
         rows.append(

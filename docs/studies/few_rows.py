@@ -24,16 +24,7 @@ from resispec.smollm2 import load_pair
 from resispec.trees import Topology, chain, root_only
 
 PAST, POSITIONS = 64, (1, 2, 4, 8, 16, 32, 64, 121)
-WAYS = ("as it is", "packed")
-
-
-def model_of(dtype: str, way: str) -> TransformersModel:
-    """The target in a precision, as a way of computing has it."""
-    model = load_pair(dtype=dtype).target
-    unpack(model.module)
-    if way == "packed":
-        pack(model.module)
-    return model
+WAYS = {"as it is": unpack, "packed": pack}
 
 
 def forward(model: TransformersModel, positions: int) -> Callable[[int], object]:
@@ -52,8 +43,9 @@ def forward(model: TransformersModel, positions: int) -> Callable[[int], object]
 def measure(options: Namespace) -> Measured:
     """A row for every precision and way, in milliseconds and as ratios to one position of the same row."""
     calls = {}
-    for dtype, way in product(("float32", "bfloat16"), WAYS):
-        model = model_of(dtype, way)
+    for dtype, (way, prepare) in product(("float32", "bfloat16"), WAYS.items()):
+        model = load_pair(dtype=dtype).target
+        prepare(model.module)
         calls |= {(dtype, way, count): [forward(model, count)] for count in POSITIONS}
     taken = take_turns("few rows", calls, options.rounds, torch.device("cpu"))
     frame = pd.Series(taken).unstack().reset_index(names=["precision", "way"])

@@ -1,7 +1,5 @@
 """The joint optimum of small trees, and what exact verifiers leave of it.
 
-    python docs/studies/joint_optimum.py [--results FOLDER] [--draw]
-
 Found (docs/optimal-verification.md, results/published/embedded/joint.md): over 84 worlds with independent
 draws `traversal_optimal` leaves 3.4 % of the joint optimum in the mean and `level_optimal` 2.3 %, `block`
 nothing on chains and `optimal` nothing on one level. Not knowing the laws that were not drafted costs .01 %
@@ -28,15 +26,13 @@ are. With several worlds the program decides once for all worlds that look the s
 is to be exact in every one of them; its optimum is the mean over the worlds, and no real verifier exceeds it.
 """
 
-import argparse
-import sys
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -48,10 +44,10 @@ from torch import Tensor
 from tqdm import tqdm
 
 from analysis import figures
-from analysis.table import Table, markdown, plain
+from analysis.table import Table, plain
+from experiments.bench.frame import Measured, run_bench
 from resispec.core import Tree
 from resispec.errors import InvalidInput
-from resispec.files import write_atomically
 from resispec.trees import Topology, chain, complete, from_child_counts
 from resispec.verifiers import Draws, Verifier, available, get_verifier
 
@@ -270,7 +266,7 @@ def cases() -> list[Case]:
     ]
 
 
-def measure(wanted: Sequence[Case]) -> pd.DataFrame:
+def solved(wanted: Sequence[Case]) -> pd.DataFrame:
     """One tidy row per case and verifier, the joint optimum being one of them."""
     rows = [
         {**asdict(case), "draws": str(case.draws), "verifier": name, "accepted": accepted}
@@ -360,18 +356,10 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def main() -> None:
-    """Solve, enumerate, and write RESULTS/embedded/joint.{md,csv,png,pdf}; print the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    parser.add_argument("--draw", action="store_true", help="draw the figure of an existing joint.csv again")
-    options = parser.parse_args()
-    torch.set_num_threads(1)  # small tensors
-    stem = options.results / "embedded" / "joint"
-    if options.draw:
-        figures.save_figure(draw(pd.read_csv(stem.with_suffix(".csv"))), stem)
-        return
-    frame = measure(cases())
+def measure(options: Namespace) -> Measured:
+    """Two tables, what they show in words, and the figure, which is written here."""
+    frame = solved(cases())
+    figures.save_figure(draw(frame), options.results / "embedded" / "joint")
     notes = (
         f"`python docs/studies/joint_optimum.py`: means over {NUM_WORLDS} random worlds of every kind. "
         "Shapes are children a level. Laws are Dirichlet, flat with parameter 1 and sharp with 1/3; q is a "
@@ -380,15 +368,9 @@ def main() -> None:
         "it is at drafted places only. What the optimum is: docs/optimal-verification.md. The figure is of "
         "i.i.d. draws: of every shape the mean over all its worlds, and the range from the least to the most."
     )
-    tables = f"{markdown(left_by_verifiers(frame))}\n{markdown(left_by_knowledge(frame))}"
     picture = "![what verifiers leave of the joint optimum](joint.png)"
-    page = f"{tables}\n{picture}\n\n{comparison(frame)}\n\n{notes}\n"
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    figures.save_figure(draw(frame), stem)
-    write_atomically(stem.with_suffix(".csv"), frame.to_csv(index=False))
-    write_atomically(stem.with_suffix(".md"), page)
-    sys.stdout.write(f"{page}\nwritten: {stem}.md\n")
+    return [left_by_verifiers(frame), left_by_knowledge(frame)], [picture, comparison(frame), notes], frame
 
 
 if __name__ == "__main__":
-    main()
+    run_bench("joint", __doc__, measure, device=None)

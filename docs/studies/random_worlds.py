@@ -41,23 +41,11 @@ TREES = (
 
 def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
     """The largest total variation between the emitted law and the target's over the worlds of a verifier."""
-    trees = [
-        (topology, vocab)
-        for topology, vocab in TREES
-        if max(map(len, topology.children)) <= most_siblings(draws, vocab)
-        and is_defined_on(verifier, draws, topology)
-    ]
+    trees = [(topology, vocab) for topology, vocab in TREES if is_defined_on(verifier, draws, topology)]
     seeds = range(1, 1 + -(-FEWEST_WORLDS // (len(trees) * len(KINDS))))
     worst = max(worst_tree_error(verifier, draws, seed, trees).error for seed in seeds)
     worlds = len(seeds) * len(trees) * len(KINDS)
     return {"verifier": name, "draws": str(draws), "num_worlds": worlds, "total_variation": worst}
-
-
-def most_siblings(draws: Draws, vocab: int) -> int:
-    """The most siblings that can be drawn; SpecHub's are pairs."""
-    if isinstance(draws, Hub):
-        return 2
-    return vocab if draws.are_distinct else FEWEST_WORLDS
 
 
 def cases() -> Iterator[tuple[str, Verifier, Draws]]:

@@ -1,9 +1,5 @@
 """Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
 
-    python -m experiments.bench.costs                      # the profile's first pair
-    python -m experiments.bench.costs pair=embedded profile=embedded
-    python -m experiments.bench.costs profile=paper device=cuda
-
 Steps of about 80 configurations are timed in turn, round after round, and their medians go to
 results/timing/DEVICE.json, where every pair has an entry; one that is there is measured again. Searches for
 trees and `tree=fastest` read it, and measure for themselves only where it lacks the pair. The machine should

@@ -1,7 +1,5 @@
 """Everything that needs a CUDA device, one after another: `make gpu-check`.
 
-    python -m experiments.bench.gpu_check [--results FOLDER]
-
 The tests that need a device, every bench, the cost model, and the artefact `speed` on few prompts with the
 pair that is inflated to the size of Llama-2-7B. Each is a process of its own with a limit of time, all limits
 together are 20 minutes, and a step that fails does not stop the next ones. What it lacks a package for is

@@ -20,7 +20,6 @@ from experiments.bench.frame import Measured, peak_bytes, run_bench, take_turns
 from experiments.provenance import device_name
 from resispec.audit.battery import supported_draws
 from resispec.core import Tree
-from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete, parallel_chains
 from resispec.verifiers import Draws, SiblingRule, TopDown, Verifier, available, get_verifier
@@ -44,7 +43,7 @@ def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor
     ranking = torch.randperm(VOCAB, generator=generator) + 1
     target = -1.2 * ranking.float().log() + 1.5 * torch.randn(num_nodes, VOCAB, generator=generator)
     draft = target + torch.randn(num_nodes, VOCAB, generator=generator)
-    return probabilities(target, 1.0), probabilities(draft, 1.0)
+    return target.softmax(-1), draft.softmax(-1)
 
 
 def verifiers() -> dict[str, Verifier]:

@@ -1,7 +1,5 @@
 """Can a profile run on this machine, and how long will it take? `make doctor`, in under 30 seconds.
 
-    python -m experiments.doctor --profile paper [--results FOLDER]
-
 One line for each thing that a run needs: is it well, and what to do where it is not. Nothing is downloaded
 but small descriptions. The exit code is 0 only when nothing keeps the profile from running.
 """

@@ -11,7 +11,7 @@ from experiments.costs import CostModel, known_costs
 from experiments.doctor.hub import Wanted
 from experiments.scheduler import jobs_of
 from experiments.schema import CONF
-from experiments.status import PlannedCell, elapsed, planned_cell, time_left
+from experiments.status import elapsed, planned_cell, time_left
 from experiments.store import entry_of
 from resispec.errors import InvalidInput
 from resispec.trees import Topology, complete
@@ -70,23 +70,15 @@ def nodes_of(cell: Cell) -> int:
     return topology.num_nodes if topology else NODES
 
 
-def done_cells(profile: str, results: Path) -> list[PlannedCell]:
-    """The cells of all plans that are done, each once; a damaged plan is `make status`'s to report."""
-    done: dict[str, PlannedCell] = {}
-    for plan in readable_plans(profile, results):
-        for request in plan.requests:
-            cell = planned_cell(request.entry, results / "raw" / profile)
-            done |= {cell.key: cell} if cell.status.state == "done" else {}
-    return list(done.values())
-
-
 def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str) -> tuple[float, str]:
     """Seconds that the rest of a profile's cells take, and what says so: "", where only the paper does.
 
     device: the hardware's name, whose costs are looked for.
     """
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
-    done = done_cells(profile, results)
+    plans = readable_plans(profile, results)  # a damaged one is `make status`'s to report
+    planned = (planned_cell(one.entry, raw) for plan in plans for one in plan.requests)
+    done = {cell.key: cell for cell in planned if cell.status.state == "done"}.values()
     if spent := sum(cell.status.seconds for cell in done):
         every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
         left = (time_left(every, done, workers) or 0.0) - spent / workers

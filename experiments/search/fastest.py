@@ -1,7 +1,5 @@
 """Search for what decodes most tokens a second: draws, verifier and shape, or no speculation.
 
-    python -m experiments.run tree=fastest temperature=0.6
-
 A run whose file is missing calls this search. From how often siblings are accepted and from what steps cost
 on this device (experiments/costs.py) it lists candidates: one token at a time, chains, and for the draws and
 verifiers of `METHODS` the most promising trees of 2 to 128 positions. Their expected tokens a step are

@@ -1,12 +1,5 @@
 """Searches for a tree file: for a grow map, and for the best tree of a size.
 
-    python -m experiments.run decoder=sequoia tree=growmap_64 dataset=embedded_code    # 64 nodes
-    python -m experiments.run decoder=sequoia tree=growmap tree.path=best.json         # the fastest size, too
-    python -m experiments.run tree=best_121 verifier=traversal_optimal temperature=0.6
-    python -m experiments.run tree=best_121 decoder=sequoia verifier=traversal         # without replacement
-    python -m experiments.run tree=best_121 verifier=traversal_optimal search.by=time  # the fastest here
-    python -m experiments.run tree=own_121 verifier=level_optimal                      # for this verifier
-
 A run whose tree file is missing calls its search. Every measurement is a cell of its own, kept and resumed
 like any other, on documents that no table reads. Nothing imports torch before something is measured, so that
 a search is made and checked before anything slow happens.

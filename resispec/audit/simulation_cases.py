@@ -5,7 +5,6 @@ from torch import Generator, Tensor
 
 from resispec.audit.battery import MOST_SIBLINGS, pair_of_laws
 from resispec.audit.simulate import Scene
-from resispec.distributions import probabilities
 from resispec.trees import Topology, chain, complete, from_child_counts
 
 PLACES = (1, 2, 5, 10, 20, 50, 100, 500)
@@ -22,7 +21,7 @@ def wide_laws(vocab: int, noise: float = 1.0, seed: int = 0) -> tuple[Tensor, Te
     logits = -1.2 * torch.arange(1, vocab + 1, dtype=torch.float32).log()
     target = logits + 0.5 * torch.randn(vocab, generator=generator)
     draft = target + noise * torch.randn(vocab, generator=generator)
-    return probabilities(target, 1.0), probabilities(draft, 1.0)
+    return target.softmax(-1), draft.softmax(-1)
 
 
 def scenes(max_siblings: int) -> list[Scene]:

@@ -3,25 +3,11 @@
 oneDNN otherwise brings a weight into its own order in every call: docs/studies/few_rows.py has the times.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-
-
-class _Packed:
-    """The forward of a linear layer, by a copy of its weight in oneDNN's order.
-
-    It calls operators that torch keeps for its compiler; `can_pack` asks for them.
-    """
-
-    def __init__(self, layer: nn.Linear) -> None:
-        self._bias = layer.bias
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        output: Tensor = torch.ops.mkldnn._linear_pointwise(inputs, self._weight, self._bias, "none", [], "")
-        return output
 
 
 def pack_if_faster(module: Any) -> None:
@@ -37,13 +23,19 @@ def pack(module: nn.Module) -> None:
     """Pack the weights of linear layers. The weights stay beside what is packed, and may not change again."""
     for layer in module.modules():
         if type(layer) is nn.Linear:
-            vars(layer)["forward"] = _Packed(layer)
+            weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+            vars(layer)["forward"] = partial(_linear, weight, layer.bias)
+
+
+def _linear(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
+    """A linear layer's output, by operators that torch keeps for its compiler; `can_pack` asks for them."""
+    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
 
 
 def unpack(module: nn.Module) -> None:
     """Undo `pack`: torch's compiler does not take what was packed."""
     for layer in module.modules():
-        if isinstance(vars(layer).get("forward"), _Packed):
+        if getattr(vars(layer).get("forward"), "func", None) is _linear:
             del vars(layer)["forward"]
 
 

@@ -196,38 +196,26 @@ def new_eagle(target: Any, seed: int) -> EagleModule:
 class EagleTraining(DrafterTraining):
     """The training of a drafter from `new_eagle`: the next feature, and the law that it gives, in nats.
 
-    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), uniform noise on the
-    input features, the head frozen.
+    As published (arXiv 2401.15077): loss = SmoothL1(f', f) + w CE(law(f), law(f')), means over the real
+    tokens, uniform noise on the input features, the head frozen.
     """
 
     measured = ("feature_loss", "law_loss_nats")
 
     def _losses(self, places: Sequence[int]) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         tokens, is_learnt = self._padded(places)
-        recipe, device = self.recipe, tokens.device
+        recipe, head, device = self.recipe, self._head, tokens.device
         with torch.no_grad():
-            features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
+            true = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)
-        noise = torch.rand(features.shape, generator=generator, device=device) - 0.5
-        noisy = features + noise * recipe.noise * 512 / tokens.shape[1]
-        regression, law = eagle_losses(self.module, self._head, tokens, (features, noisy), is_learnt)
+        noise = torch.rand(true.shape, generator=generator, device=device) - 0.5
+        noisy = true + noise * recipe.noise * 512 / tokens.shape[1]
+        positions = torch.arange(tokens.shape[1] - 1, device=device)[None]
+        predicted = self.module(tokens[:, 1:], noisy[:, :-1], positions)[is_learnt[:, 1:]]
+        wanted = true[:, 1:][is_learnt[:, 1:]]
+        law = functional.cross_entropy(predicted @ head.T, (wanted @ head.T).softmax(-1))
+        regression = functional.smooth_l1_loss(predicted, wanted)
         return regression + recipe.law_weight * law, (regression, law)
-
-
-def eagle_losses(
-    module: EagleModule, head: Tensor, tokens: Tensor, features: tuple[Tensor, Tensor], is_learnt: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Both losses, means over the real tokens: SmoothL1 of the feature, cross-entropy of its law in nats.
-
-    head: (V, H). tokens: (B, T) int64. features: the target's, and the same with noise, (B, T, H). is_learnt:
-    (B, T) bool.
-    """
-    true, noisy = features
-    positions = torch.arange(tokens.shape[1] - 1, device=tokens.device)[None]
-    predicted = module(tokens[:, 1:], noisy[:, :-1], positions)[is_learnt[:, 1:]]
-    wanted = true[:, 1:][is_learnt[:, 1:]]
-    law = functional.cross_entropy(predicted @ head.T, (wanted @ head.T).softmax(-1))
-    return functional.smooth_l1_loss(predicted, wanted), law
 
 
 # --- EAGLE-3

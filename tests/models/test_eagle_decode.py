@@ -6,7 +6,6 @@ from toys import ToyTokenizer, eagle3_pair, table_pair, tiny_eagle, tiny_llama
 
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
-from resispec.distributions import probabilities
 from resispec.drafters import DynamicTree, Eagle, NoDraft, Reading
 from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
@@ -90,7 +89,7 @@ def test_the_recorded_laws_are_the_drafters_on_the_path(kind, name):
                 positions = torch.arange(len(tokens))[None]
                 predicted = module(torch.tensor([tokens]), rows[None], positions)[0, -1:]
                 rows, tokens = torch.cat((rows, predicted)), [*tokens, token]
-            law = probabilities(pair.eagle_head()(predicted)[0], temperature)
+            law = Warp(temperature=temperature).law(pair.eagle_head()(predicted))[0]
             assert torch.allclose(drafted.probs[node], law, atol=1e-4)
     if kind == "eagle3":
         assert module.t2d[tree.tokens[1:]].all() and drafted.probs[0][~module.t2d].sum() == 0

@@ -14,9 +14,8 @@ from transformers import PreTrainedTokenizerFast
 
 import resispec
 from resispec.data import Prompt
-from resispec.distributions import probabilities
 from resispec.errors import InvalidInput
-from resispec.models import TransformersModel, TransformersTokenizer, features_of, load_pair
+from resispec.models import TransformersModel, TransformersTokenizer, Warp, features_of, load_pair
 from resispec.models.checkpoint import read_tokenizer
 from resispec.models.loading import MOST_PADDING
 
@@ -112,7 +111,8 @@ def bigram(rows, seed):
 
 def table(model):
     """The next token's law after every token of the pair, (SIZE, SIZE), at a temperature that mixes."""
-    return torch.cat([probabilities(model.head(features_of(model, [token])), 40.0) for token in range(SIZE)])
+    features = torch.cat([features_of(model, [token]) for token in range(SIZE)])
+    return Warp(temperature=40.0).law(model.head(features))
 
 
 def test_a_draft_law_is_one_over_the_target_s_tokens():
@@ -121,7 +121,7 @@ def test_a_draft_law_is_one_over_the_target_s_tokens():
     assert (fewer[:, 3:] == 0).all() and (fewer[:, :3] > 0).all()
     assert torch.equal(fewer[3], fewer[2]) and torch.equal(fewer[4], fewer[2])  # read as its last token
     own = bigram(8, 1)
-    law = torch.cat([probabilities(own.head(features_of(own, [token])), 40.0) for token in range(SIZE)])
+    law = table(own)
     assert (law[:, SIZE:].sum(-1) > 0.01).all()
     assert torch.allclose(more, law[:, :SIZE] / law[:, :SIZE].sum(-1, keepdim=True))
     assert torch.equal(whole, table(bigram(SIZE, 1)))
@@ -130,7 +130,7 @@ def test_a_draft_law_is_one_over_the_target_s_tokens():
 def test_a_draft_of_some_tokens_has_its_own_law_among_them():
     whole, some = tiny_llama(), tiny_llama().drafting(torch.tensor([3, 17, 40]))
     features = features_of(whole, [1, 2, 3])
-    law, own = (probabilities(model.head(features), 0.7) for model in (some, whole))
+    law, own = (Warp(temperature=0.7).law(model.head(features)) for model in (some, whole))
     assert law.shape == own.shape and torch.equal(law[0].nonzero().flatten(), torch.tensor([3, 17, 40]))
     left = own[:, [3, 17, 40]]
     assert torch.allclose(law[:, [3, 17, 40]], left / left.sum(-1, keepdim=True))

@@ -7,7 +7,6 @@ from test_exact import RULES
 
 from resispec.audit.ceiling import ceiling
 from resispec.core import Draws, Tree
-from resispec.distributions import probabilities
 from resispec.trees import chain, complete
 from resispec.verifiers import get_rule, get_verifier
 
@@ -81,8 +80,8 @@ def test_trees_at_a_large_vocabulary(name, topology, draws, scale):
     generator, verifier = rng(8), get_verifier(name)
     ranks = torch.arange(1, 32_001, dtype=torch.float32).log()
     logits = -scale * ranks + 0.5 * torch.randn(topology.num_nodes, 32_000, generator=generator)
-    target = probabilities(logits, 1.0)
-    noisy = probabilities(logits + torch.randn(logits.shape, generator=generator), 1.0)
+    target = logits.softmax(-1)
+    noisy = (logits + torch.randn(logits.shape, generator=generator)).softmax(-1)
     for draft in (noisy, target):
         tokens = torch.zeros(topology.num_nodes, dtype=torch.int64)
         for parents, children in topology.families:
