@@ -1,8 +1,6 @@
 """Files of transcripts: what is read and written, and one line for everything that is wrong with one."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -66,8 +64,3 @@ def test_what_is_wrong_is_said_in_one_line_with_its_place(tmp_path):
         read_transcripts(tmp_path / "none.jsonl")
     with pytest.raises(InvalidInput, match="are empty; at least one row"):
         read_transcripts(written(tmp_path))
-
-
-def test_rows_take_no_torch():
-    program = "import sys; sys.modules['torch'] = None; import referee.engines, referee.transcripts"
-    subprocess.run([sys.executable, "-c", program], check=True)

@@ -54,12 +54,6 @@ class ChainKernel:
 EXACT = ChainKernel()
 
 
-def not_renormalised(p, q, share):
-    """The residual's cumulative sum is compared with a number in [0, 1)."""
-    below = (p - q).clamp_min(0).cumsum(-1)
-    return int(torch.searchsorted(below, share, right=True).clamp_max(len(p) - 1))
-
-
 def of_the_best(p, q, share):
     """The residual is cut to 100 tokens."""
     top = (p - q).clamp_min(0).topk(min(100, len(p)))
@@ -126,7 +120,6 @@ def siblings(believes):
 OTHERS = {"draws": "without_replacement", "siblings": 3, "batch": 50}
 FAULTS = {
     "accepts a little more": (ChainKernel(mass=lambda p, at, token: 1.25 * p[at, token]), {"samples": 8000}),
-    "residual not renormalised": (ChainKernel(residual=not_renormalised), {}),
     "residual is the target": (ChainKernel(residual=lambda p, q, share: pick(p, share)), {}),
     "residual cut, wide": (
         ChainKernel(residual=of_the_best),
@@ -136,7 +129,6 @@ FAULTS = {
         ChainKernel(bonus=lambda p, share: pick(p[-1] ** (1 / 0.9), share)),
         {"samples": 8000, "vocabularies": (32_000,)},
     ),
-    "bonus from the row before": (ChainKernel(bonus=lambda p, share: pick(p[-2], share)), {}),
     "target one row off": (ChainKernel(mass=lambda p, at, token: p[at + 1, token]), {}),
     "the same seed every call": (same_seed, {}),
     "the accept test's number again": (ChainKernel(reuses="in the draw"), {}),

@@ -57,15 +57,6 @@ def test_what_cannot_happen_is_infinite_and_what_must_happen_is_nothing():
 # Trees
 
 
-def test_an_exact_verifier_is_not_accused_and_a_faulty_one_is():
-    fault = FAULTS["bonus token greedy"].make()
-    exact, biased = (
-        simulated(verifier, scenes(8)[:2], Draws.IID, 60, rng(0))
-        for verifier in (get_verifier("standard"), fault)
-    )
-    assert least_p(exact) >= LEAST_P > least_p(biased)
-
-
 def test_a_root_alone_has_no_siblings_and_emits_the_target():
     scene = Scene("it", root_only(), law(0.5, 0.5).float()[None], law(1, 0).float()[None], torch.arange(2))
     found = simulate(get_verifier("standard"), [scene], Draws.IID, 100, rng(0))

@@ -38,6 +38,7 @@ def test_what_can_be_mended_is_one_line(error, line, capsys):
 LIGHT = {
     "import experiments.search.fastest, experiments.costs": "torch",
     "import experiments.doctor.__main__": "torch",
+    "import analysis.table1, analysis.table5": "torch transformers matplotlib scipy",
     "from experiments import run; run.cells_of(['experiment=table1'])[0].cell_id": "torch pandas wandb",
     "from experiments.status import main; main(sys.argv[1:])": "torch hydra omegaconf pandas numpy",
 }
@@ -54,5 +55,5 @@ def test_planning_and_looking_import_nothing_that_is_slow(program, tmp_path):
 def test_an_unknown_profile_is_one_line(capsys):
     for command in (status, doctor):
         assert command.main(["--profile", "papers"]) == 1
-        allowed = "embedded, inflated, inflated_cpu, paper, smollm2"
+        allowed = "embedded, inflated, inflated_cpu, paper, smollm2, smollm2_bfloat16"
         assert capsys.readouterr().err == f"error: unknown profile 'papers'; allowed: {allowed}\n"

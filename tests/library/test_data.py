@@ -41,6 +41,8 @@ def test_lines_in_order_with_ids(tmp_path):
 
 GOOD = b'{"text": "fine"}\n'
 FAULTS = {
+    "a category that is none": (b'{"text": "a", "category": ["x"]}', r"line 1 has the category \['x'\]; all"),
+    "texts in lists": (b'{"text": [["a"]]}', "line 1 has no text: expected .* a non-empty 'text'"),
     "not JSON": (b"{broken", "line 1 is not JSON in UTF-8 .*: b'{broken'; allowed: one JSON object a line"),
     "white space": (
         GOOD + b'{"text": " \\n\\t "}',
@@ -63,7 +65,8 @@ def test_a_bad_line_is_named_with_its_file(tmp_path, name):
     content, message = FAULTS[name]
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
-    for data in (JsonlDataset(str(path)), replace(CNN, field="text", path=str(path))):
+    asked = QuestionDataset("https://nowhere", "0", "text", path=str(path))
+    for data in (JsonlDataset(str(path)), replace(CNN, field="text", path=str(path)), asked):
         with pytest.raises(InvalidInput, match=message) as caught:
             data.prompts(2)
         assert str(path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
@@ -278,16 +281,3 @@ def test_a_local_file_takes_the_place_of_the_web(tmp_path):
     path = write(tmp_path / "q.jsonl", SPEC_BENCH[0] | {"text": "not this"}, own)
     data = QuestionDataset("https://nowhere", "0", "turns", "question_id", path=path)
     assert found(data, 2) == [("81", "writing", "Write."), ("mine", "own", "hello")]
-
-
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        ({"question_id": 1, "turns": [["a"]]}, "line 1 has no text: expected .* a non-empty 'turns'"),
-        ({"question_id": 1, "turns": ["a"], "category": ["x"]}, r"line 1 has the category \['x'\]; allowed"),
-        ([1], "line 1 has no text"),
-    ],
-)
-def test_a_bad_question_is_named(published, row, message):
-    with pytest.raises(InvalidInput, match=f"question.jsonl, {message}"):
-        published("spec_bench", [row]).prompts(1)

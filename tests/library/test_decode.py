@@ -160,26 +160,6 @@ def test_the_cache_length_is_checked_before_the_first_token():
 
 
 @pytest.mark.parametrize("draws", list(Draws))
-def test_an_exhausted_draft_neither_stops_nor_biases(draws):
-    """Three siblings of a draft with one token of positive mass: every prompt is decoded, and exactly."""
-    target, drafter, sampling = (
-        table_pair(vocab=4, seed=2).target,
-        DraftModel(complete(3, 3), draws),
-        (1.0, 2, 64),
-    )
-    one_hot = torch.eye(4, dtype=torch.float64).roll(1, 1).log()
-    pair, law = Pair(target, TableModel(one_hot), table_pair().tokenizer), sequence_law(target, 0, 2, 1.0)
-    for verifier, runs in (("standard", 250), ("resispec", 20)):
-        counts = dict.fromkeys(law, 0)
-        for seed in range(runs):
-            result = generate(pair, drafter, Sampling(*sampling), seed, verifier)
-            assert len(result.tokens) == 2 and result.stop_reason == "max_new_tokens"
-            counts[result.tokens] += 1
-        expected = [runs * mass for mass in law.values()]
-        assert verifier == "resispec" or chisquare(list(counts.values()), expected).pvalue > 1e-4
-
-
-@pytest.mark.parametrize("draws", list(Draws))
 def test_a_law_that_is_not_a_number_raises(draws):
     for broken in ("target", "draft"):
         pair = table_pair(vocab=5)

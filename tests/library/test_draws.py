@@ -2,23 +2,18 @@
 
 import itertools
 import pickle
-from dataclasses import dataclass
 
 import pytest
 import torch
 from accounts import law, random_law, rng
-from toys import table_pair
 
-from resispec.audit.battery import worst_error
 from resispec.audit.ceiling import ceiling
-from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.row_checks import emitted
 from resispec.core import Draws
-from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
 from resispec.errors import InvalidInput
 from resispec.trees import complete, from_child_counts
-from resispec.verifiers import as_verifier, base, get_rule
+from resispec.verifiers import base, get_rule
 
 NAMES = ["iid", "without_replacement", "point_mass", "greedy"]
 
@@ -112,44 +107,3 @@ def test_dust_is_drawn_last_and_nan_is_not_dust():
     for draws in (Draws.WITHOUT_REPLACEMENT, Draws.GREEDY):
         *_, last = draws.laws(torch.full((4,), torch.nan), torch.tensor([0, 1, 2]))
         assert last[3].isnan()
-
-
-# A kind of one's own
-
-
-@dataclass(frozen=True)
-class Tempered(Draws):
-    """Independent draws from q^power, renormalised. It names no ceiling and no least chances."""
-
-    power: float = 0.5
-    name = "tempered"
-    are_distinct = False
-
-    def law(self, draft_probs):
-        weights = draft_probs**self.power
-        return weights / weights.sum(-1, keepdim=True)
-
-    def draw(self, draft_probs, count, generator):
-        return Draws.IID.draw(self.law(draft_probs), count, generator)
-
-    def laws(self, draft_probs, siblings):
-        return (self.law(draft_probs) for _ in range(siblings.shape[-1]))
-
-
-@pytest.mark.parametrize("power", [0.5, 1.0])
-def test_a_kind_of_one_s_own_is_an_object_of_a_class(power):
-    """It drafts, decodes and is audited: the standard rule, which asks for siblings' laws only, is exact."""
-    draws, rule = Tempered(power), get_rule("standard")
-    assert draws not in list(Draws) and str(draws) == "tempered" and Draws(draws) is draws
-    assert draws.power == power and pickle.loads(pickle.dumps(draws)) == draws
-    p, q = random_law(6, rng(0)), random_law(6, rng(1))
-    assert worst_error(rule, draws, repeats=1).error < 1e-12
-    assert abs(estimate(rule, p, q, Tuples(2, draws, 500), rng(2)).total_variation.z) < 4
-    with pytest.raises(InvalidInput, match="tempered draws: the ceiling of exact rules is not known"):
-        ceiling(p, q, 2, draws)
-    with pytest.raises(InvalidInput, match="kseq is not exact for draws 'tempered'; supported: iid"):
-        get_rule("kseq").law(p, q, torch.tensor([0]), draws)
-    topology, sampling = from_child_counts([[2], [2, 1]]), Sampling(1.0, 20, 64)
-    decoders = [Decoder(DraftModel(topology, one), as_verifier(rule)) for one in (draws, Draws.IID)]
-    own, plain = (one.generate(table_pair(), [0], sampling, rng(0)).tokens for one in decoders)
-    assert len(own) == 20 and (own == plain) == (power == 1.0)

@@ -20,7 +20,8 @@ HARNESS += ["matplotlib", "jinja2", "tabulate", "wandb"]
 WITHOUT_TORCH = [
     "resispec",
     *(f"resispec.{name}" for name in ("errors", "files", "hub", "data", "sampling", "embedded", "trees")),
-    *("resispec.trees.grow_map", "resispec.trees.search", "resispec.training.recipe"),
+    *("resispec.trees.grow_map", "resispec.trees.search", "resispec.training.recipe", "resispec.smollm2"),
+    *("referee.engines", "referee.transcripts"),
 ]
 
 

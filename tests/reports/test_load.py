@@ -5,8 +5,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,15 +129,12 @@ def test_a_cell_is_read_once_a_command(
     assert len(hashed) == len(cells)
 
 
-def test_analysis_imports_nothing_from_experiments_and_no_torch() -> None:
+def test_analysis_imports_nothing_from_experiments() -> None:
     for path in (ROOT / "analysis").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not any(name.split(".")[0] == "experiments" for name in names), path
-    heavy = "{'torch', 'transformers', 'matplotlib', 'scipy'}"
-    code = f"import sys, analysis.table1, analysis.table5; sys.exit(bool({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 def test_without_a_plan_one_line_names_the_command_and_nothing_is_written(
