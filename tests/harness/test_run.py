@@ -67,6 +67,8 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
     command = [*toy, "tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=24"]
     calm = [hashes(run_here(cell)) for cell in cells_of([*command, f"results={tmp_path}/calm"])]
     first, _ = cells_of(command)
+    first.folder.mkdir(parents=True)  # a process was killed as it wrote
+    (first.folder / ".status.json.12345").write_text("{")
     process = subprocess.Popen([*COMMAND, *command], stderr=subprocess.DEVNULL)
     while process.poll() is None and not (first.folder / "rows.partial.jsonl").exists():
         time.sleep(0.02)
@@ -77,6 +79,7 @@ def test_a_killed_sweep_goes_on_where_it_was(toy, tmp_path):
     assert [hashes(cell) for cell in cells_of(command)] == calm
     for cell in cells_of(command):
         assert [row["prompt_index"] for row in rows(cell)] == list(range(8))
+        assert {path.name for path in cell.folder.glob(".*")} == {".lock"}
 
 
 def test_a_sweep_records_a_failure_and_goes_on(toy, tmp_path):
@@ -276,6 +279,8 @@ def test_a_worker_that_is_killed_once_costs_nothing(toy, tmp_path):
     assert note.startswith("note: the worker was killed by signal 9; tried once more")
     [cell] = cells_of(command)
     assert [row["prompt_index"] for row in rows(cell)] == list(range(6))
+    [plain] = cells_of([*toy, "num_prompts=6", f"results={tmp_path}/plain"])
+    assert hashes(cell) == hashes(run_here(plain))
 
 
 # Where a result comes from.

@@ -1,14 +1,12 @@
 """Tasks that measure laws, against sums, recursions and numbers worked out by hand, and their rows."""
 
-import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from toys import TableModel, ToyTokenizer, table_pair, tiny_eagle, tiny_llama
 
-from experiments.store import parse
 from experiments.tasks.acceptance import Acceptance
 from experiments.tasks.base import Workload
 from experiments.tasks.bound import Bound
@@ -19,7 +17,6 @@ from experiments.tasks.prefix_laws import prefix_laws, prefix_lengths, written
 from experiments.tasks.residuals import Residuals
 from experiments.tasks.sampled_trees import Root, part
 from experiments.tasks.scaling import Scaling
-from experiments.tasks.shapes import Shapes
 from experiments.tasks.step_breakdown import Profile, ProfileRow
 from resispec import timing
 from resispec.audit.as_sibling_rule import rule_of
@@ -85,30 +82,6 @@ def test_kl_audits_the_law_that_is_emitted(verifier):
 
 
 TREE = DraftModel(complete(3, 2), Draws.IID)
-TASKS = {
-    "decode": Decode(),
-    "audit": Decode(audit=True),
-    "profile": Profile(),
-    "kl": Kl(2, 2, 8),
-    "decay": Decay(2, 4, 2),
-    "residuals": Residuals(2, 2, 8, 1, 1),
-    "scaling": Scaling(2, [1, 2], 3, 1),
-    "acceptance": Acceptance(3, "without_replacement"),
-    "bound": Bound(2, 1),
-    "shapes": Shapes(2, [[-1, 0, 0], [-1, 0, 1]]),
-}
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_every_task_makes_a_row_and_a_progress_text(task):
-    setting = workload("resispec", prompts=2, pair=table_pair(vocab=5, gap=3.0), length=6, drafter=TREE)
-    rows = [task(setting, index) for index in range(2)]
-    for row in rows:
-        assert type(row) is task.row
-        assert parse(json.dumps(asdict(row), allow_nan=False), task.row) == row
-    for count in (1, 2):
-        texts = task.progress(rows[:count])
-        assert texts and all(isinstance(text, str) for text in texts.values())
 
 
 def test_at_temperature_0_laws_are_those_of_greedy_decoding():

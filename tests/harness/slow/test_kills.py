@@ -1,7 +1,6 @@
-"""Kills at random moments, two runs at once, a full disk, a rule that kills. No row is lost."""
+"""Runs that are stopped, two runs at once, a full disk, a rule that kills. No row is lost."""
 
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -15,8 +14,6 @@ from experiments.cell import build
 from experiments.grid import cells_of
 from experiments.store import CellStore, RowLog
 
-KILLS = int(os.environ.get("RESISPEC_KILLS", "1"))
-"""Of the coordinator, and half as many of workers. The suite takes few; RESISPEC_KILLS=20 tries more."""
 SLOW = ["tree=d5b3,chain", "num_prompts=8", "sampling.max_new_tokens=120", "sampling.max_length=160"]
 
 
@@ -57,41 +54,6 @@ def check(command, expected):
         assert hashes(cell) == tokens and CellStore(cell.folder).status().state == "done"
         assert {path.name for path in cell.folder.glob(".*")} == {".lock"}
     assert not holders(command)
-
-
-def test_no_row_is_lost_when_the_coordinator_is_killed(slow, calm):
-    """A kill at a random moment, and a restart at once: the worker of the killed one may still be at work."""
-    for cell in cells_of(slow):  # a process was killed as it wrote
-        cell.folder.mkdir(parents=True)
-        (cell.folder / ".status.json.12345").write_text("{")
-    moments = random.Random(0)
-    for _ in range(KILLS):
-        process = start(slow)
-        time.sleep(moments.uniform(1.0, 6.0))
-        process.kill()
-        process.wait()
-    done = run(*slow)
-    assert done.returncode == 0, done.stderr
-    check(slow, calm)
-
-
-def test_no_row_is_lost_when_workers_are_killed(slow, calm):
-    """What they left undone is tried once more."""
-    moments = random.Random(1)
-    for _ in range((KILLS + 1) // 2):
-        process = start(slow)
-        while process.poll() is None and not holders(slow):
-            time.sleep(0.05)
-        time.sleep(moments.uniform(0.0, 1.0))
-        killed = holders(slow)
-        for pid in killed:
-            os.kill(pid, signal.SIGKILL)
-        _, errors = process.communicate(timeout=300)
-        assert process.returncode == 0, errors
-        assert ("note: the worker was killed by signal 9; tried once more" in errors) == bool(killed)
-        assert "Traceback" not in errors
-    assert run(*slow).returncode == 0
-    check(slow, calm)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
