@@ -75,8 +75,8 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
 
     draft: forwards over the nodes that have children, level by level, and their draws. target: its forward,
     head and laws included. verify: a walk, so much a level, a sibling on the widest path, and a node; the
-    root's siblings are always looked at, those of deeper levels less and less often. rest: commit, and the
-    loop itself.
+    root's siblings are always looked at, those of deeper levels less and less often. rest: commit, in which
+    recycled laws are learnt, and the loop itself.
     """
     topology = configuration.topology
     target, below = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
@@ -98,6 +98,8 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
         f"{walk} nodes": below,
     }
     rest = {"rest": 1.0, "rest of speculation": 1.0, "rest by nodes": below}
+    if configuration.draws == "recycled":
+        rest |= {"rest of learning": 1.0, "rest of learning by nodes": below}
     return {"draft": draft, "target": target, "verify": verify, "rest": rest}
 
 
