@@ -168,13 +168,11 @@ def eagle3_pair(token_ids: tuple[int, ...] = tuple(range(0, 64, 3)), vocab: int 
 def save_tiny_pair(
     folder: Path,
     words: tuple[str, ...] = ("target", "draft"),
-    vocab: int = 64,
-    seed: int = 0,
     layers: int = 2,
 ) -> None:
     """Write model folders, in transformers' own layout, that share a byte-level tokenizer.
 
-    seed: of the first model; the next ones have the next seeds.
+    The first model has the seed 0, the next ones have the next seeds.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -182,10 +180,10 @@ def save_tiny_pair(
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     options = {"special_tokens": ["<eos>"], "initial_alphabet": list("abcdefgh"), "show_progress": False}
-    trainer = trainers.BpeTrainer(vocab_size=vocab, **options)
+    trainer = trainers.BpeTrainer(vocab_size=64, **options)
     tokenizer.train_from_iterator(["abc def gh " * 9], trainer)
     for number, word in enumerate(words):
-        module = tiny_llama(vocab, layers=layers, seed=seed + number).module
+        module = tiny_llama(layers=layers, seed=number).module
         save_model(module, tokenizer, folder / word, eos_token="<eos>")
 
 
@@ -196,15 +194,3 @@ def save_prompts(folder: Path, count: int) -> None:
         for index in range(count)
     ]
     (folder / "prompts.jsonl").write_text("\n".join(lines) + "\n")
-
-
-def save_tiny_search(folder: Path, num_documents: int, seed: int = 0) -> list[str]:
-    """A tiny pair and documents in a folder, and the overrides with which a search for trees uses them."""
-    save_tiny_pair(folder, seed=seed)
-    save_prompts(folder, num_documents)
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft", "device=cpu",
-        "dtype=float32", "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=3",
-        "first_tuning_prompt=3", "warmup_prompts=0", "prompt_tokens=12", "sampling.max_new_tokens=6",
-        "sampling.max_length=40", "num_threads=1", f"results={folder}/results",
-    ]  # fmt: skip

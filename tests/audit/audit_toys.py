@@ -3,7 +3,7 @@
 import sys
 
 import torch
-from toys import save_prompts, save_tiny_pair, table_pair
+from toys import table_pair
 
 from experiments import audit
 from experiments.auditing import evidence, processes
@@ -41,25 +41,3 @@ def run_command(monkeypatch, capsys, *arguments):
     monkeypatch.setattr(sys, "argv", ["audit", *arguments])
     code = run_single(audit.run_audit, "audit", {"pair": "pairs"})
     return code, capsys.readouterr()
-
-
-def rule_file(folder, body):
-    """Arguments that choose a rule whose `law` has this body."""
-    path = folder / "mine.py"
-    head = (
-        "import os, sys, time\nfrom resispec.errors import InvalidInput\nfrom resispec.verifiers import *\n\n"
-    )
-    path.write_text(f"{head}class Rule:\n    def law(self, p, q, s, draws):\n        {body}\n")
-    return ["verifier=custom", f"verifier.name={path}:Rule"]
-
-
-def tiny_overrides(folder):
-    """Overrides of a tiny pair and data set."""
-    save_tiny_pair(folder)
-    save_prompts(folder, 2)
-    return [
-        "pair=llama2_7b__jf68m", f"pair.target={folder}/target", f"pair.draft={folder}/draft",
-        "dataset=jsonl", f"dataset.path={folder}/prompts.jsonl", "num_prompts=2",
-        "prompt_tokens=12", "device=cpu",
-        "dtype=float32", "sampling.max_new_tokens=8", "sampling.max_length=64", f"results={folder}/results",
-    ]  # fmt: skip

@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
+from audit_toys import run_command, toy_material, use
+from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments import audit
 from experiments.auditing import evidence, processes
@@ -50,7 +51,8 @@ def test_one_verifier_is_printed_and_not_written_and_a_baseline_must_be_clean(mo
 )
 @pytest.mark.usefixtures("small")
 def test_a_rule_that_breaks_the_contract_is_named(monkeypatch, capsys, tmp_path, body, message):
-    code, printed = run_command(monkeypatch, capsys, *rule_file(tmp_path, body))
+    name = f"verifier.name={save_rule(tmp_path, body)}"
+    code, printed = run_command(monkeypatch, capsys, "verifier=custom", name)
     assert code == 1 and re.search(f"^error: {message}", printed.err.splitlines()[-1]), printed.err
     assert "Traceback" not in printed.err
 
@@ -102,7 +104,7 @@ def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
 
 def test_material_is_that_of_the_configuration(tmp_path):
     """Prompts are encoded as cells encode them; laws are those of the pair, which prompts in turn decode."""
-    [cell] = cells_of(tiny_overrides(tmp_path))
+    [cell] = cells_of(toy_overrides(save_toys(tmp_path), tmp_path / "results"))
     material = gather(cell.config, [Prompt("long", "abc def gh a" * 4), Prompt("short", "abc")])
     encode = material.pair.tokenizer.encode
     assert material.prompts == [encode("abc def gh a" * 4)[:12], encode("abc")]

@@ -7,7 +7,7 @@ import pytest
 import torch
 from toy_costs import made_up, proportional, save_costs, timed
 from toy_runs import ignore
-from toys import save_tiny_search, tiny_llama
+from toys import tiny_llama
 
 from experiments import costs
 from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
@@ -90,12 +90,6 @@ def test_probes_are_timed_on_a_gpu():
 
 
 # The file
-
-
-@pytest.fixture
-def toy(tmp_path):
-    """Overrides of a tiny pair with 20 documents."""
-    return save_tiny_search(tmp_path, 20)
 
 
 @pytest.fixture

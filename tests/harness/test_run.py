@@ -133,10 +133,7 @@ def test_what_only_the_cell_can_know_fails_the_cell_in_one_line(toy):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (
-            "from resispec.verifiers import Law; return Law(0 * siblings.float(), -target_probs)",
-            "Rule",
-        ),
+        ("return Law(0 * s.float(), -p)", "Rule"),
         ("raise KeyError('lost')", "KeyError: 'lost' (verifier {rule})"),
         ("sys.exit(0)", "the code ended the process: sys.exit(0)"),
     ],

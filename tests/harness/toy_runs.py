@@ -19,11 +19,11 @@ from resispec.models import save_eagle
 COMMAND = [sys.executable, "-m", "experiments.run"]
 
 
-def save_toys(folder: Path) -> Path:
+def save_toys(folder: Path, num_documents: int = 8) -> Path:
     """Write a tiny pair, a tiny EAGLE drafter and documents into a folder."""
     save_tiny_pair(folder)
     save_eagle(tiny_eagle(), folder / "eagle")
-    save_prompts(folder, 8)
+    save_prompts(folder, num_documents)
     return folder
 
 
@@ -38,10 +38,11 @@ def toy_overrides(folder: Path, results: Path) -> list[str]:
 
 
 def save_rule(folder: Path, body: str) -> str:
-    """Write a rule of the user's own, whose law is this line; returns how a command line names it."""
-    law = "def law(self, target_probs, draft_probs, siblings, draws)"
-    imports = "import os, sys, time"
-    (folder / "rule.py").write_text(f"class Rule:\n    {law}:\n        {imports}\n        {body}\n")
+    """Write a rule of the user's own, whose law has this body; returns how a command line names it."""
+    imports = ("import os, sys, time", "from resispec.errors import InvalidInput")
+    imports += ("from resispec.verifiers import Law, Standard",)
+    law = "\n        ".join(("def law(self, p, q, s, draws):", *imports, body))
+    (folder / "rule.py").write_text(f"class Rule:\n    {law}\n")
     return f"{folder}/rule.py:Rule"
 
 

@@ -9,7 +9,8 @@ import time
 
 import pandas as pd
 import pytest
-from audit_toys import rule_file, run_command, tiny_overrides, toy_material, use
+from audit_toys import run_command, toy_material, use
+from toy_runs import save_rule, save_toys, toy_overrides
 
 from experiments.auditing.evidence import Candidate, audit
 from resispec.draws import Draws
@@ -36,7 +37,7 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
 def test_a_rule_for_one_sibling_is_audited_on_chains(tmp_path):
     """Defect: it was enumerated with as many siblings as any other rule, and refused."""
     body = "if s.shape[-1] > 1: raise InvalidInput('one')\n        return Standard().law(p, q, s, draws)"
-    name = rule_file(tmp_path, body)[1].partition("=")[2]
+    name = save_rule(tmp_path, body)
     one = Candidate(name, {"_target_": "resispec.verifiers.get_verifier", "name": name})
     found = audit(one, Draws.IID, toy_material())
     assert found.judgement.finding == "no bias seen" and found.evidence.enumerated_error < 1e-12
@@ -44,12 +45,13 @@ def test_a_rule_for_one_sibling_is_audited_on_chains(tmp_path):
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tiny")
-    return [sys.executable, "-m", "experiments.audit", *tiny_overrides(folder)]
+    folder = save_toys(tmp_path_factory.mktemp("tiny"))
+    return [sys.executable, "-m", "experiments.audit", *toy_overrides(folder, folder / "results")]
 
 
 def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path):
-    arguments = [*command, *rule_file(tmp_path, "os._exit(0)")]
+    rule = f"verifier.name={save_rule(tmp_path, 'os._exit(0)')}"
+    arguments = [*command, "verifier=custom", rule]
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
     message = "error: verifier '.*:Rule', or one that was audited beside it, ended its process"
     assert done.returncode == 1 and re.search(message, done.stderr), done.stderr
@@ -61,7 +63,7 @@ def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path, stop):
     marks = tmp_path / "marks"
     body = f"open({str(marks)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     process = subprocess.Popen(
-        [*command, *rule_file(tmp_path, body)],
+        [*command, "verifier=custom", f"verifier.name={save_rule(tmp_path, body)}"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,8 +8,8 @@ import pytest
 import torch
 from test_shapes import comparing, workload
 from toy_costs import flat, made_up, proportional, save_costs
-from toy_runs import ignore, run
-from toys import same_everywhere, save_tiny_search, tiny_llama
+from toy_runs import ignore, run, save_toys, toy_overrides
+from toys import same_everywhere, tiny_llama
 
 from experiments import costs
 from experiments.configurations import ONE_TOKEN, load
@@ -38,7 +38,8 @@ def about(path):
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     """Overrides of a tiny pair with 20 documents, and made-up costs."""
-    overrides = save_tiny_search(tmp_path_factory.mktemp("search"), 20)
+    folder = save_toys(tmp_path_factory.mktemp("search"), 20)
+    overrides = [*toy_overrides(folder, folder / "results"), "first_tuning_prompt=3"]
     save_costs(cells_of(overrides)[0].config, made_up(proportional, draft_s=1e-3))
     return overrides
 

@@ -25,9 +25,8 @@ def few_tokens():
 WIDE = complete(3, 2)
 CASES = {
     "eagle": (bigram_pair, DRAFTERS["sampled"], "standard", 0.8),
-    "eagle, recycled": (bigram_pair, DRAFTERS["recycled"], "level_optimal", 0.8),
     "eagle3": (few_tokens, Eagle(WIDE, Reading.SAMPLED), "standard", 2.0),
-    "eagle3, iid": (few_tokens, Eagle(WIDE, Reading.IID), "traversal_optimal", 2.0),
+    "eagle3, recycled": (few_tokens, Eagle(WIDE, Reading.IID, 0.5), "level_optimal", 2.0),
 }
 
 
