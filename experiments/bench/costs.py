@@ -1,6 +1,6 @@
 """Costs of a step on this device: `python -m experiments.bench.costs [KEY=VALUE ...]`; see `--help`.
 
-Steps of about 80 configurations are timed in turn, round after round, and their medians go to
+Steps of some 90 configurations are timed in turn, round after round, and their medians go to
 results/timing/DEVICE.json, where every pair has an entry; one that is there is measured again. Searches for
 trees and `tree=fastest` read it, and measure for themselves only where it lacks the pair. The machine should
 do nothing else meanwhile.
