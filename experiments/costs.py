@@ -51,6 +51,9 @@ STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
 PARTS = ("draft", "target", "verify")
 """Parts of a step that have a clock; what is left of it is its rest."""
 
+WALKED = {"recycled": "iid"}
+"""Draws whose trees are walked as those of other draws, and not timed with every verifier again."""
+
 Terms = Mapping[str, float]
 Step = Mapping[str, Any]
 """A step that was timed, as JSON holds it: `Configuration.facts`; `length`, the positions that were cached
@@ -89,7 +92,7 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
         draft.update(forward_terms("draft", int(laws), length))
         draft.update({drawn: 1.0, f"{drawn} laws": laws, f"{drawn} siblings": laws * max(family)})
     draft["draft begins"] = 1.0  # the first forward also has the token that was accepted as a leaf
-    walk = f"walk {configuration.draws} {configuration.verifier}"
+    walk = f"walk {WALKED.get(configuration.draws, configuration.draws)} {configuration.verifier}"
     verify = {
         walk: 1.0,
         f"{walk} levels": topology.num_levels - 1.0,
@@ -282,7 +285,8 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     short = [ONE_TOKEN, *stars, *levels]
     for draws, verifiers in METHODS.items():
         short += [Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)]
-        short += [Configuration(draws, verifier, topology) for verifier in verifiers for topology in walked]
+        timed = verifiers[:1] if draws in WALKED else verifiers
+        short += [Configuration(draws, verifier, topology) for verifier in timed for topology in walked]
     short += [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
     long = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
     behind = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]

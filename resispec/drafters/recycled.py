@@ -85,12 +85,15 @@ _NONE = torch.iinfo(torch.int64).min
 
 
 class _Table:
-    """Sums of laws by key, each in the place of its key; nothing waits for the device."""
+    """Sums of laws by key, each in the place of its key; nothing waits for the device.
+
+    One more place, the last, takes what goes nowhere.
+    """
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
-        self._counts = torch.zeros(NUM_PLACES, 1, device=device)
-        self._sums = torch.zeros(NUM_PLACES, vocab_size, device=device)
+        self._counts = torch.zeros(NUM_PLACES + 1, 1, device=device)
+        self._sums = torch.zeros(NUM_PLACES + 1, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
         """Add laws (K, V) to the sums of their keys (K,); of several for one place the largest key stays."""
@@ -101,10 +104,12 @@ class _Table:
         )
         self.keys.index_copy_(0, places, now)
         # Sums stay where their key does, and a law counts unless another key has taken its place.
-        stays, counts = (now == before)[:, None], (now == keys)[:, None]
-        for sums, added in ((self._counts, counts.float()), (self._sums, laws.float())):
-            sums.index_copy_(0, places, torch.where(stays, sums.index_select(0, places), 0.0))
-            sums.index_add_(0, places, torch.where(counts, added, 0.0))
+        new, counting = (
+            torch.where(condition, places, NUM_PLACES) for condition in (now != before, now == keys)
+        )
+        for sums, added in ((self._counts, torch.ones_like(laws[:, :1])), (self._sums, laws)):
+            sums.index_fill_(0, new, 0.0)
+            sums.index_add_(0, counting, added.float())
 
     def mixed(self, keys: Tensor, laws: Tensor, share: float) -> Tensor:
         """Laws (K, V) with a share of the means of their keys (K,), where they are known."""
