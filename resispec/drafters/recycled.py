@@ -92,8 +92,9 @@ class _Table:
 
     def __init__(self, vocab_size: int, device: torch.device) -> None:
         self.keys = torch.full((NUM_PLACES,), _NONE, device=device)
-        self._counts = torch.zeros(NUM_PLACES + 1, 1, device=device)
-        self._sums = torch.zeros(NUM_PLACES + 1, vocab_size, device=device)
+        # Not filled, which would take longest of all: a place is emptied when it is taken.
+        self._counts = torch.empty(NUM_PLACES + 1, 1, device=device)
+        self._sums = torch.empty(NUM_PLACES + 1, vocab_size, device=device)
 
     def add(self, keys: Tensor, laws: Tensor) -> None:
         """Add laws (K, V) to the sums of their keys (K,); of several for one place the largest key stays."""
