@@ -64,12 +64,12 @@ def test_every_option_that_was_ever_measured_or_is_swept_is_listed():
         for group in set(LABELS) & set(frame) if "cell_id" in frame else ():
             used[group] |= {str(value).partition("(")[0] for value in frame[group].dropna()}
     for path in (ROOT / "conf" / "profile").glob("*.yaml"):
-        axes = OmegaConf.to_container(OmegaConf.load(path).axes)
+        axes = OmegaConf.to_container(OmegaConf.load(path)).get("axes", {})
         pairs = [
             [names] if isinstance(names, str) else names for key, names in axes.items() if "pairs" in key
         ]
         used["pair"] |= {name for names in pairs for name in names}
-        used["dataset"] |= set(axes["datasets"])
+        used["dataset"] |= set(axes.get("datasets", ()))
     for group, options in used.items():
         assert options - {"ceiling"} <= listed()[group], group
 
