@@ -26,7 +26,9 @@ METHODS = {
     "without_replacement": ("standard", "traversal"),
     "point_mass": ("naive",),
 }
-"""Exact verifiers that are compared on trees, by the draws; "recycled" ones are i.i.d., too."""
+"""Exact verifiers that are compared on trees, by the draws."""
+DRAWN_AS = {"recycled": "iid"}
+"""Draws that are others from another law: they suit the same trees, whose walks cost the same."""
 RECYCLED = 0.5
 """The share of the target's earlier laws in what recycled siblings are drawn from, as of decoder=recycled."""
 ON_CHAINS = ("block", "standard")

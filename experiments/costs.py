@@ -24,7 +24,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from experiments.cell import Cell, Report, build
-from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, Configuration
+from experiments.configurations import DRAWN_AS, METHODS, ON_CHAINS, ONE_TOKEN, Configuration
 from resispec.errors import InvalidInput, first_line
 from resispec.files import locked, read_sealed, sealed, write_json
 from resispec.trees import chain, complete, from_widths
@@ -50,9 +50,6 @@ SHORT, LONG = 32, 448  # tokens of a prompt; the long one is cut to the models' 
 STRIDE = 61  # tokens between the beginnings of the prompts of two rounds
 PARTS = ("draft", "target", "verify")
 """Parts of a step that have a clock; what is left of it is its rest."""
-
-WALKED = {"recycled": "iid"}
-"""Draws whose trees are walked as those of other draws, and not timed with every verifier again."""
 
 Terms = Mapping[str, float]
 Step = Mapping[str, Any]
@@ -92,7 +89,7 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
         draft.update(forward_terms("draft", int(laws), length))
         draft.update({drawn: 1.0, f"{drawn} laws": laws, f"{drawn} siblings": laws * max(family)})
     draft["draft begins"] = 1.0  # the first forward also has the token that was accepted as a leaf
-    walk = f"walk {WALKED.get(configuration.draws, configuration.draws)} {configuration.verifier}"
+    walk = f"walk {DRAWN_AS.get(configuration.draws, configuration.draws)} {configuration.verifier}"
     verify = {
         walk: 1.0,
         f"{walk} levels": topology.num_levels - 1.0,
@@ -285,7 +282,7 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     short = [ONE_TOKEN, *stars, *levels]
     for draws, verifiers in METHODS.items():
         short += [Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)]
-        timed = verifiers[:1] if draws in WALKED else verifiers
+        timed = verifiers[:1] if draws in DRAWN_AS else verifiers
         short += [Configuration(draws, verifier, topology) for verifier in timed for topology in walked]
     short += [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
     long = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))

@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from experiments.cell import Cell
-from experiments.configurations import METHODS, ON_CHAINS, ONE_TOKEN, SETTINGS, Chosen, Configuration
+from experiments.configurations import (
+    DRAWN_AS,
+    METHODS,
+    ON_CHAINS,
+    ONE_TOKEN,
+    SETTINGS,
+    Chosen,
+    Configuration,
+)
 from experiments.costs import SIZES, rounded
 from experiments.search.candidates import FLATTER, Value, flattened, ordered, widths_of
 from experiments.search.tree_search import SearchStage, TreeSearch, draft_model
@@ -25,8 +33,6 @@ from resispec.trees.search import expected_tokens
 CHAINS = range(1, 9)  # drafted tokens of the chains that are tried
 LEADING = 2  # configurations of every draws and verifier that are compared again
 FIRST, DECISION = 1, 2  # stages, after that for acceptance
-
-INDEPENDENT = ("iid", "recycled")
 
 Compared = Mapping[Configuration, Value]
 Rate = Callable[[Configuration, Value], float]
@@ -54,10 +60,10 @@ class FastestSearch(TreeSearch):
     def write(self, path: Path) -> None:
         """See `TreeSearch.write`."""
         rate, vectors = self.rate, {}
-        for draws in (draws for draws in METHODS if draws != "recycled"):
+        for draws in (draws for draws in METHODS if draws not in DRAWN_AS):
             labels = {"decoder": draws, "verifier": "standard"}
             vectors[draws] = [v.tokens for v in self.acceptance(draws, draft_model(draws), labels)]
-        vectors["recycled"] = vectors["iid"]  # the trees of both are candidates; what these keep is measured
+        vectors |= {draws: vectors[other] for draws, other in DRAWN_AS.items()}
         found = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
         decided = self.compare(DECISION, leading(found, rate))
         about = self.origin(
@@ -108,7 +114,7 @@ def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_le
     independent the same widths with children in equal numbers count, too.
     """
     shapes = ordered(vector, size, range(2, num_levels + 1))
-    if draws in INDEPENDENT:
+    if DRAWN_AS.get(draws, draws) == "iid":
         shapes += [from_widths(widths_of(shape)) for shape in shapes]
 
     def promised(shape: Topology, power: float) -> float:
