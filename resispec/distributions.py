@@ -3,9 +3,7 @@
 Every function is batched over leading dimensions, pure, and never synchronises with the host.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -40,7 +38,7 @@ def sum_rounding(values: Tensor) -> float:
 def null_mass(probs: Tensor) -> Tensor:
     """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
     missing = 1 - probs.sum(-1, keepdim=True)
-    return torch.nn.functional.threshold(missing, sum_rounding(probs), 0.0)  # NaN stays NaN
+    return torch.threshold(missing, sum_rounding(probs), 0.0)  # NaN stays NaN
 
 
 def counted(probs: Tensor) -> Tensor:
@@ -50,7 +48,7 @@ def counted(probs: Tensor) -> Tensor:
     the siblings' laws and the ceiling must agree on which of the two it is, in whatever precision each works,
     so all of them look at masses that went through here. A token decides it, not a sum, which may be rounded.
     """
-    return torch.nn.functional.threshold(probs, NO_MASS, 0.0)  # NaN stays NaN
+    return torch.threshold(probs, NO_MASS, 0.0)  # NaN stays NaN
 
 
 def without(probs: Tensor, taken: Tensor) -> Tensor:
@@ -92,7 +90,7 @@ def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
 
 
 def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
-    """Draw one index from one law, and check the law on the way (a single host synchronisation).
+    """Draw one index from one law, and check the law on the way; it waits for the device.
 
     weights: (V,), of any positive sum, or of one that is within `tolerance` of 1 if that is given.
     Raises FloatingPointError when the sum is not allowed, infinite or NaN, or when there are negative
@@ -100,8 +98,8 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
-    facts = _invert(cumulative, uniform).double(), cumulative[-1:], weights.amin()[None].double()
-    index, total, least = torch.cat(facts).tolist()
+    facts = _invert(cumulative, uniform), cumulative[-1], weights.amin()
+    index, total, least = (fact.item() for fact in facts)
     if not (0.0 < total < float("inf") and abs(total - 1) <= tolerance and least >= 0):
         allowed = "positive" if tolerance == float("inf") else f"1 within {tolerance:g}"
         raise FloatingPointError(
@@ -111,21 +109,28 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
     return int(index)
 
 
-def choose(chances: Tensor, generator: Generator) -> int:
-    """Draw an index with these chances (B,), or B with what they leave of 1 (a single host synchronisation).
+def choose(chances: Iterable[Tensor], generator: Generator) -> int:
+    """Draw an index with these chances, or their number with what they leave of 1.
 
-    Raises FloatingPointError when a chance is NaN or negative, or when their sum exceeds 1, see
+    chances: one value each, asked for in turn until the index is decided; a tensor (B,) is an iterable, too.
+    Raises FloatingPointError when one that was asked for is NaN or negative, or when their sum exceeds 1, see
     `sum_tolerance`.
     """
-    uniform = torch.rand(1, generator=generator, device=chances.device, dtype=torch.float64)
-    *masses, share = torch.cat((chances, uniform)).tolist()
-    check_chances(masses, sum_tolerance(chances))
-    return bisect_right(list(accumulate(masses)), share)
+    uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
+    share, total, masses = uniform.item(), 0.0, list[float]()
+    for chance in chances:
+        masses.append(chance.item())
+        if share < (total := total + masses[-1]):
+            break
+    else:
+        masses.append(0.0)
+    check_chances(masses, sum_tolerance(chance))
+    return len(masses) - 1
 
 
 def check_chances(chances: Sequence[float], tolerance: float) -> None:
     """Raise FloatingPointError unless these are chances of exclusive events, up to `tolerance`."""
-    if not (sum(chances) <= 1 + tolerance and all(chance >= -tolerance for chance in chances)):
+    if not (sum(chances) <= 1 + tolerance and min(chances) >= -tolerance):  # the sum of NaN is NaN
         raise FloatingPointError(
             f"cannot choose with chances {chances}; allowed: not negative, and a sum of at most 1"
         )

@@ -38,21 +38,26 @@ class Stopwatch:
         self.num_timed = 0
         self._path: list[str] = []
 
-    @contextmanager
-    def part(self, name: str) -> Iterator[None]:
+    def part(self, name: str) -> AbstractContextManager[None]:
         """Time what is inside, as a part of the part that is being timed."""
-        if self._path and not self.looks_inside:
-            yield
-            return
-        self._path.append(name)
-        path = "/".join(self._path)
-        started = now(self.device)
-        try:
-            yield
-        finally:
-            self.seconds[path] += now(self.device) - started
-            self.num_timed += 1
-            self._path.pop()
+        return _NOTHING if self._path and not self.looks_inside else _Part(self, self._path, name)
+
+
+class _Part(AbstractContextManager[None]):
+    """One part, timed by a stopwatch whose open parts are `path`."""
+
+    def __init__(self, watch: Stopwatch, path: list[str], name: str) -> None:
+        self._watch, self._path, self._name = watch, path, name
+
+    def __enter__(self) -> None:
+        self._path.append(self._name)
+        self._started = now(self._watch.device)
+
+    def __exit__(self, *_: object) -> None:
+        finished = now(self._watch.device)
+        self._watch.seconds["/".join(self._path)] += finished - self._started
+        self._watch.num_timed += 1
+        self._path.pop()
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)

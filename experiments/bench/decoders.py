@@ -102,20 +102,25 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     device, spent = pair.target.device, Counter[str]()
     with clocked(pair.target) as target_s, clocked(pair.draft_model()) as draft_s:
         for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
-            marks: list[Counter[str]] = []
             watch = Stopwatch(device, looks_inside=False)
 
-            def mark(_step: Step, marks: list[Counter[str]] = marks, watch: Stopwatch = watch) -> None:
+            def so_far(watch: Stopwatch = watch) -> Counter[str]:
                 forwards = {"target forward": target_s["forward"], "draft forward": draft_s["forward"]}
-                marks.append(Counter({"step": now(device), "steps": 1.0} | watch.seconds | forwards))
+                return Counter({"step": now(device)} | watch.seconds | forwards)
+
+            before: list[Counter[str]] = []
+
+            def mark(_step: Step, before: list[Counter[str]] = before, so_far: Any = so_far) -> None:
+                if not before:  # a first step, with its prompt's forwards, is left out
+                    before.append(so_far())
 
             generator = torch.Generator(device).manual_seed(index)
             with measuring(watch):
-                decoder.generate(pair, prompt, SAMPLING, generator, mark)
-            if index:  # the first prompt warms up; a first step, with its prompt's forwards, is left out
-                for name in marks[-1]:
-                    spent[name] += marks[-1][name] - marks[0][name]
-                spent["steps"] += len(marks) - 1
+                decoded = decoder.generate(pair, prompt, SAMPLING, generator, mark)
+            if index:  # the first prompt warms up
+                for name, seconds in so_far().items():
+                    spent[name] += seconds - before[0][name]
+                spent["steps"] += len(decoded.num_emitted) - 1
     return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 
 

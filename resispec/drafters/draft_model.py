@@ -4,6 +4,7 @@ Plain speculative decoding, SpecInfer and Sequoia draft this way.
 """
 
 from dataclasses import dataclass, replace
+from math import isnan
 
 import torch
 from torch import Generator, Tensor
@@ -68,8 +69,8 @@ class _DraftModelSession:
         device = self._model.device
         self._warp = replace(warp, temperature=warp.temperature / drafter.sharpness)
         self._levels = inner_levels(drafter.topology, device)
-        forwarded = torch.cat([level.nodes for level in self._levels]).tolist()[1:]
-        self._rows = {node: row for row, node in enumerate(forwarded)}
+        self._inner = torch.cat([level.nodes for level in self._levels])
+        self._rows = {node: row for row, node in enumerate(self._inner.tolist()[1:])}
         self._session = self._model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, device)
         self._keep = keeping(self._session, device)
@@ -99,21 +100,19 @@ class _DraftModelSession:
         """
         topology = self._drafter.topology
         features = self._session.extend(known[1:])[-1:]
-        tokens = known[-1:].expand(topology.num_nodes).clone()
-        before, here, laws = known[-2:-1], known[-1:], list[Tensor]()
+        before, here, laws, tokens = known[-2:-1], known[-1:], list[Tensor](), [known[-1:]]
         for level in self._levels:
             if laws:
                 before = here.index_select(0, level.parents)
-                here = tokens.index_select(0, level.nodes)
-                depths = torch.full_like(here, len(laws) - 1)
-                features = self._session.forward(here, depths, level.visible)
+                here = tokens[-1].index_select(0, level.places)
+                features = self._session.forward(here, level.depths, level.visible)
             law = self._warp.law(self._model.head(features))
             laws.append(law if self._recycled is None else self._recycled.mixed(before, here, law))
-            level.put(tokens, self._drafter.draws.draw(laws[-1], level.most_children, generator))
+            tokens.append(level.children(self._drafter.draws.draw(laws[-1], level.most_children, generator)))
         probs = laws[0].new_empty(topology.num_nodes, self._model.vocab_size)
         for level, law in zip(self._levels, laws, strict=True):
-            probs.index_copy_(0, level.nodes, law)
-        return tokens, probs, torch.cat([law[:, 0] for law in laws])
+            probs[level.rows] = law
+        return torch.cat(tokens), probs, probs[:, 0].index_select(0, self._inner)
 
     def commit(self, verdict: Verdict, features: Tensor, target_probs: Tensor) -> None:
         """Keep the rows of the accepted path; an accepted leaf has none and is forwarded later.
@@ -121,7 +120,7 @@ class _DraftModelSession:
         Raises FloatingPointError when a law of the last tree was NaN; checked here because the device has
         been waited for.
         """
-        if bool(self._sample.isnan().any()):  # softmax spreads a NaN over the whole law
+        if isnan(self._sample.sum().item()):  # softmax spreads a NaN over the whole law
             raise FloatingPointError("the draft model's law is nan; masses are positive and finite")
         rows = [self._rows[node] for node in verdict.path if node in self._rows]
         if rows:

@@ -111,17 +111,16 @@ class FixedTree:
 
     def grow(self, growth: Growth, generator: Generator) -> tuple[Tensor]:
         """Choose the children of every node, level by level: tokens (N-1,) of the nodes below the root."""
-        device = growth.logits.device
-        tokens = torch.zeros(self.largest.num_nodes, dtype=torch.int64, device=device)
-        for depth, level in enumerate(inner_levels(self.largest, device)):
-            if depth:
-                growth.forward(tokens.index_select(0, level.nodes), level.parents)
+        tokens = list[Tensor]()
+        for level in inner_levels(self.largest, growth.logits.device):
+            if tokens:
+                growth.forward(tokens[-1].index_select(0, level.places), level.parents)
             if self.reading.is_sampled:
                 chosen = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
             else:  # by the logits themselves: at a low temperature many laws' entries are 0
                 chosen = growth.logits.topk(level.most_children, dim=-1).indices
-            level.put(tokens, chosen)
-        return (tokens[1:],)
+            tokens.append(level.children(chosen))
+        return (torch.cat(tokens),)
 
     def connect(self, tokens: Tensor) -> Grown:
         """The tree of these tokens: its nodes with children were forwarded in their order."""

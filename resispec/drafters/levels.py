@@ -10,26 +10,27 @@ from resispec.trees import Topology, kept_with_topology
 
 @dataclass(frozen=True)
 class Level:
-    """The nodes of one level that have children, how they are forwarded, and how their children are filled.
+    """The nodes of one level that have children, how they are forwarded, and which draws their children get.
 
-    nodes: (K,) ids. parents: (K,) places of their parents in the level above (none for the root). picks: (C,)
-    places of the next level's nodes among the K x most_children draws; children: their ids. visible: (K, R)
-    bool, which of all levels' nodes so far each sees, the root left out.
+    nodes: (K,) ids; rows: the same, a slice where they lie side by side, which is written to faster. places:
+    (K,) theirs among all nodes of the level. parents: (K,) places of their parents among those of the level
+    above that have children (none for the root). depths: (K,) levels below the first drafted one. visible:
+    (K, R) bool, which of all levels' nodes so far each sees, the root left out. picks: (C,) places of the
+    next level's nodes among the K x most_children draws.
     """
 
     nodes: Tensor
+    rows: Tensor | slice
+    places: Tensor
     parents: Tensor
-    picks: Tensor
+    depths: Tensor
     visible: Tensor
-    children: slice
+    picks: Tensor
     most_children: int
 
-    def put(self, tokens: Tensor, drawn: Tensor) -> None:
-        """Write the children's tokens into those of the tree.
-
-        tokens: (N,) int64, of the tree. drawn: (K, most_children), the draws at every node of the level.
-        """
-        tokens[self.children] = drawn.flatten().index_select(0, self.picks)
+    def children(self, drawn: Tensor) -> Tensor:
+        """The tokens (C,) of the next level, from the draws (K, most_children) at every node of this one."""
+        return drawn.flatten().index_select(0, self.picks)
 
 
 @kept_with_topology
@@ -52,7 +53,10 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         most = max(counts)
         picks = [row * most + rank for row, count in enumerate(counts) for rank in range(count)]
         visible = topology.ancestors[nodes][:, forwarded].to(device)
-        children = slice(ids.stop, ids.stop + len(picks))
-        levels.append(Level(placed(nodes), placed(parents), placed(picks), visible, children, most))
+        stop = nodes[0] + len(nodes)
+        rows = slice(nodes[0], stop) if nodes[-1] < stop else placed(nodes)
+        places, depths = [node - ids.start for node in nodes], [depth - 1] * len(nodes)
+        indices = placed(places), placed(parents), placed(depths)
+        levels.append(Level(placed(nodes), rows, *indices, visible, placed(picks), most))
         above = nodes
     return tuple(levels)

@@ -19,16 +19,39 @@ FULL: Mapping[str, int | None] = {"full_attention": None}
 """The window of every kind of layer: how far back a row sees, itself included; None where it sees all."""
 
 
+class _Store:
+    """The memory of all layers: keys and values (layers, 2, 1, heads, places, head_dim) of those alike.
+
+    places: (K,) int64, of the rows that the next forward writes.
+    """
+
+    def __init__(self, num_layers: int, num_places: int) -> None:
+        self.num_layers, self.num_places = num_layers, num_places
+        self.places = torch.empty(0, dtype=torch.int64)
+        self.rows: dict[torch.Size, Tensor] = {}
+
+    def allocated(self, layer: int, key_states: Tensor) -> Tensor:
+        """Memory of a layer (2, 1, heads, places, head_dim), given its first keys (1, heads, K, head_dim)."""
+        shape = torch.Size((2, *key_states.shape[:2], self.num_places, key_states.shape[3]))
+        if shape not in self.rows:  # a mask hides no NaN, so unused rows must be numbers
+            self.rows[shape] = key_states.new_zeros(self.num_layers, *shape)
+        return self.rows[shape][layer]
+
+    def move(self, rows: Tensor, places: Tensor) -> None:
+        """Copy these rows (K,) int64 of every layer to other places (K,) int64."""
+        for stored in self.rows.values():
+            stored.index_copy_(4, places, stored.index_select(4, rows))
+
+
 class _Layer(CacheLayerMixin):
-    """One layer: keys and values (2, 1, heads, places, head_dim), in the form that transformers asks for."""
+    """One layer of a store, in the form that transformers asks for."""
 
     is_sliding = False
 
-    def __init__(self, num_places: int) -> None:
+    def __init__(self, store: _Store, layer: int) -> None:
         super().__init__()
-        self._num_places = num_places
-        self.rows: Tensor | None = None
-        self.places = torch.empty(0, dtype=torch.int64)
+        self._store, self._layer = store, layer
+        self._rows: Tensor | None = None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Nothing to do: `update` allocates what it needs."""
@@ -37,12 +60,12 @@ class _Layer(CacheLayerMixin):
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write rows (1, heads, K, head_dim) to their places; return all rows."""
-        if self.rows is None:
-            shape = (2, *key_states.shape[:2], self._num_places, key_states.shape[3])
-            self.rows = key_states.new_zeros(shape)  # a mask hides no NaN, so unused rows must be numbers
-        self.rows[0].index_copy_(2, self.places, key_states)
-        self.rows[1].index_copy_(2, self.places, value_states)
-        return self.rows[0], self.rows[1]
+        if self._rows is None:
+            self._rows = self._store.allocated(self._layer, key_states)
+        keys, values = self._rows
+        keys.index_copy_(2, self._store.places, key_states)
+        values.index_copy_(2, self._store.places, value_states)
+        return keys, values
 
     def get_seq_length(self) -> int:
         """Nothing is asked for by length: positions and masks are always given."""
@@ -50,11 +73,11 @@ class _Layer(CacheLayerMixin):
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Width of the attention mask, and its offset."""
-        return self._num_places, 0
+        return self._store.num_places, 0
 
     def get_max_length(self) -> int:
         """Rows that fit."""
-        return self._num_places
+        return self._store.num_places
 
     get_max_cache_shape = get_max_length  # the name that transformers before 5.14 asks for
 
@@ -76,11 +99,12 @@ class KeyValues:
         device: torch.device,
         windows: Mapping[str, int | None] = FULL,
     ) -> None:
-        self._layers = [_Layer(drafted + capacity) for _ in range(num_layers)]
         self._drafted, self._windows = drafted, windows
-        self.cache = Cache(layers=list(self._layers))
+        self._store = _Store(num_layers, drafted + capacity)
+        self.cache = Cache(layers=[_Layer(self._store, layer) for layer in range(num_layers)])
         self.past = torch.zeros((), dtype=torch.int64, device=device)
         self._columns = torch.arange(capacity, device=device)
+        self._places = self._columns + drafted  # of committed rows
         self._depths = torch.zeros(drafted, dtype=torch.int64, device=device)  # of the step's rows
 
     def extend(self, count: int) -> tuple[Tensor, Mask]:
@@ -90,7 +114,7 @@ class KeyValues:
         the forward that writes them raises IndexError on a processor.
         """
         positions = self._next(count)
-        self._write_to(self._drafted + positions)
+        self._store.places = self._drafted + positions
         visible = torch.nn.functional.pad(self._columns <= positions[:, None], (self._drafted, 0))
         mask = self._masked(visible, positions)
         self.past.add_(count)
@@ -105,7 +129,7 @@ class KeyValues:
         if so_far > self._drafted:
             raise IndexError(f"the cache holds {self._drafted} rows of a step; {so_far} were needed")
         places = torch.arange(so_far - count, so_far, device=self.past.device)
-        self._write_to(places)
+        self._store.places = places
         self._depths.index_copy_(0, places, depths)
         missing = visible.new_zeros(count, self._drafted - so_far)
         committed = (self._columns < self.past).expand(count, -1)
@@ -125,10 +149,7 @@ class KeyValues:
 
     def keep(self, rows: Tensor) -> None:
         """Commit these rows of the step (K,) int64, in this order."""
-        places = self._drafted + self._next(len(rows))
-        for layer in self._layers:
-            if layer.rows is not None:
-                layer.rows.index_copy_(3, places, layer.rows.index_select(3, rows))
+        self._store.move(rows, self.past + self._places[: len(rows)])
         self.past.add_(len(rows))
 
     def clear(self) -> None:
@@ -138,7 +159,3 @@ class KeyValues:
     def _next(self, count: int) -> Tensor:
         """The positions (K,) of the next committed rows."""
         return self.past + torch.arange(count, device=self.past.device)
-
-    def _write_to(self, places: Tensor) -> None:
-        for layer in self._layers:
-            layer.places = places

@@ -1,7 +1,5 @@
 """The contracts of verification: a rule is a conditional law at one node, a verifier walks a tree with it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -87,13 +85,18 @@ def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = 
             raise InvalidInput(f"{whose}{quantity} is {found}; allowed: a tensor {allowed}")
 
 
-@contextmanager
-def naming(law: str, node: int) -> Iterator[None]:
+class naming:
     """Name a law and its node in a FloatingPointError, which means that the law is none."""
-    try:
-        yield
-    except FloatingPointError as error:
-        raise FloatingPointError(f"{law}, node {node}: {error}") from error
+
+    def __init__(self, law: str, node: int) -> None:
+        self._law, self._node = law, node
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, FloatingPointError):
+            raise FloatingPointError(f"{self._law}, node {self._node}: {error}") from error
 
 
 def require_rule(name: str, rule: SiblingRule) -> None:

@@ -4,6 +4,7 @@
 kinds of draws differ only in how the draft's law changes from one sibling to the next, see `Draws.laws`.
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
@@ -17,9 +18,9 @@ from resispec.verifiers.base import Draws, Law
 class Recursive:
     """Accepts sibling i with probability min(1, p_i(x_i) / q_i(x_i)), else p_{i+1} is the reshaped residual.
 
-    The law is computed in closed form, without coins: `select[i]` is the product of the rejections before i
-    and the acceptance of i. A target of mass a < 1 is a law over V tokens and a null outcome of mass 1 - a
-    that no draft proposes.
+    The law is computed in closed form, without coins: the chance to select sibling i is the product of the
+    rejections before i and the acceptance of i. A target of mass a < 1 is a law over V tokens and a null
+    outcome of mass 1 - a that no draft proposes.
 
     A subclass says how the residual is reshaped; with the normalisation to p_{i+1} that follows this is the
     part "shaping" of a profile. It may set `is_bounded` when `reshape` leaves no token more than the target
@@ -38,15 +39,26 @@ class Recursive:
 
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`; defined for every kind of draws."""
-        target, null = target_probs, null_mass(target_probs)
+        *select, residual = self.in_turn(target_probs, draft_probs, siblings, draws)
+        return Law(torch.cat(select, -1), residual)
+
+    def in_turn(
+        self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws
+    ) -> Iterator[Tensor]:
+        """The law piece by piece: the chance (..., 1) to select each sibling, and then the residual (..., V).
+
+        What is not asked for is not computed.
+        """
+        target, null = target_probs, None
         tiny = torch.finfo(target_probs.dtype).tiny
-        alive = torch.ones_like(null)
-        select = []
-        laws, tokens = draws.laws(draft_probs, siblings), siblings.split(1, dim=-1)
-        for draft, token in zip(laws, tokens, strict=True):
+        alive: Tensor | float = 1.0
+        for index, draft in enumerate(draws.laws(draft_probs, siblings)):
+            token = siblings[..., index : index + 1]
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
-            select.append(alive * accept)
-            alive = alive - select[-1]
+            yield (chance := alive * accept)
+            alive = alive - chance
+            if null is None:
+                null = null_mass(target)
             with part("shaping"):
                 mass = self.reshape(target, draft, token)
                 with part("proxy"):
@@ -56,4 +68,4 @@ class Recursive:
                     divisor = total.clamp_min(tiny)
                     target = torch.where(total <= tiny, target, mass / divisor)  # NaN stays NaN
                     null = null / divisor
-        return Law(torch.cat(select, -1), target)
+        yield target

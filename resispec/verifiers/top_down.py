@@ -1,8 +1,10 @@
 """Walk a tree from its root with a sibling rule: accept a child and go on there, or emit a residual token."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from math import prod
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor
@@ -21,6 +23,7 @@ from resispec.verifiers.base import (
     require_rule,
     rule_name,
 )
+from resispec.verifiers.recursive import Recursive
 
 
 def as_verifier(rule_or_verifier: SiblingRule | Verifier) -> Verifier:
@@ -59,14 +62,15 @@ class TopDown:
         node = 0
         while children := tree.topology.children[node]:
             siblings = tree.tokens[children[0] : children[-1] + 1]
-            law = law_of(self.rule, target_probs[node], draft_probs[node], siblings, tree.draws)
             drafted: list[int] = siblings.tolist()
+            law = self._in_turn(target_probs[node], draft_probs[node], siblings, tree.draws)
             with naming(rule_name(self.rule), node):
-                index = choose(law.select, generator)
+                index = choose(islice(law, len(children)), generator)
                 if index < len(children):
                     token = drafted[index]
                 else:
-                    token = draw_one(law.residual, generator, sum_tolerance(law.residual))
+                    residual = next(law)
+                    token = draw_one(residual, generator, sum_tolerance(residual))
             tokens.append(token)
             if token not in drafted:
                 return Verdict(tuple(path), tuple(tokens))
@@ -74,6 +78,13 @@ class TopDown:
             path.append(node)
         with naming("target", node):
             return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
+
+    def _in_turn(self, *given: Any) -> Iterator[Tensor]:
+        """The rule's law as `Recursive.in_turn` gives it, of what is `given` as for `SiblingRule.law`."""
+        if isinstance(self.rule, Recursive) and type(self.rule).law is Recursive.law:
+            return self.rule.in_turn(*given)
+        law = law_of(self.rule, *given)
+        return iter((*law.select.split(1), law.residual))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the precision of `target_probs`; every node is visited."""

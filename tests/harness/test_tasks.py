@@ -292,7 +292,7 @@ def test_a_profile_decodes_the_same_tokens_and_its_parts_add_up(verifier):
         assert (row.shaping_s > 0) == (names > 0)
         if names:
             rejections = inside / names  # each name is read once a rejection
-            assert rejections >= row.num_steps and row.shaping_s - inside == (names + 1) * rejections
+            assert row.shaping_s - inside == (names + 1) * rejections
         assert Profile().progress([row])["shaping"].endswith("%")
 
 

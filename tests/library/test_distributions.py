@@ -32,7 +32,9 @@ def test_choose_follows_its_chances(generator):
     counts = torch.bincount(torch.tensor([choose(chances, generator) for _ in range(4000)]), minlength=4)
     assert counts[1] == 0
     assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
-    for broken in ([0.5, float("nan")], [0.9, 0.2], [0.5, -0.1], [float("inf")]):
+    asked = map(torch.tensor, [0.0, 1.0, float("nan")])
+    assert choose(asked, generator) == 1 and torch.isnan(next(asked))
+    for broken in ([float("nan"), 0.5], [1.2], [-0.1, 0.5], [float("inf")]):
         with pytest.raises(FloatingPointError, match="cannot choose"):
             choose(torch.tensor(broken), generator)
 
@@ -40,7 +42,7 @@ def test_choose_follows_its_chances(generator):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_tolerances_are_those_of_the_precision(dtype, generator):
     """Sums of 1 as float32 gives them are none in float64."""
-    for chances in ([0.5, 0.50005], [1.0, -5e-5]):
+    for chances in ([1.00005], [-5e-5]):
         if dtype == torch.float32:
             choose(torch.tensor(chances, dtype=dtype), generator)
         else:
