@@ -3,7 +3,8 @@
 Found on an Intel Xeon with matrix units (docs/speed.md): in float32 8 positions cost 1.8 times as much as
 one, and 121 five times; with packed weights few positions cost less, and one costs more, so they are not
 packed. In bfloat16 8 and 16 positions cost 1.1 and 1.2 times as much as one, and packed weights are a fifth
-faster.
+faster. Found on an AMD EPYC without AVX-512: in float32 packed weights are faster at any number of positions,
+so large ones are packed; it has no bfloat16 of its own.
 
 Forwards of SmolLM2 behind 64 tokens, with the head at every position, in all ways in turn.
 """
@@ -19,12 +20,12 @@ from analysis.table import plain
 from experiments.bench.frame import Measured, run_bench, take_turns
 from experiments.provenance import device_name
 from resispec.models import TransformersModel
-from resispec.models.packed import pack, unpack
+from resispec.models.packed import can_pack, pack, pack_if_faster, unpack
 from resispec.smollm2 import load_pair
 from resispec.trees import Topology, chain, root_only
 
 PAST, POSITIONS = 64, (1, 2, 4, 8, 16, 32, 64, 121)
-WAYS = {"as it is": unpack, "packed": pack}
+WAYS = {"unpacked": unpack, "packed": pack, "as loaded": pack_if_faster}
 
 
 def forward(model: TransformersModel, positions: int) -> Callable[[int], object]:
@@ -44,6 +45,8 @@ def measure(options: Namespace) -> Measured:
     """A row for every precision and way, in milliseconds and as ratios to one position of the same row."""
     calls = {}
     for dtype, (way, prepare) in product(("float32", "bfloat16"), WAYS.items()):
+        if prepare == pack and not can_pack(getattr(torch, dtype)):
+            continue
         model = load_pair(dtype=dtype).target
         prepare(model.module)
         calls |= {(dtype, way, count): [forward(model, count)] for count in POSITIONS}

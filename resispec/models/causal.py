@@ -18,7 +18,7 @@ from resispec.models.base import Session
 from resispec.models.checkpoint import end_token_ids
 from resispec.models.kv_cache import FULL, KeyValues, Mask
 from resispec.models.own_lm_head import check_logits, own_head, shortened, spread
-from resispec.models.packed import unpack
+from resispec.models.packed import pack_if_faster, unpack
 from resispec.models.pair import Pair
 
 Body = Callable[..., Any]
@@ -137,8 +137,11 @@ class TransformersModel:
         if not isinstance(self._head, nn.Linear):
             raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
         rows, size = self._head.weight[token_ids], self.config.vocab_size
+        head = nn.Linear(rows.shape[1], len(rows), bias=False, device="meta")
+        head.weight = nn.Parameter(rows, requires_grad=False)
+        pack_if_faster(head)
         fitting = copy.copy(self)
-        fitting._head = lambda features: spread(functional.linear(features, rows), token_ids, size)
+        fitting._head = lambda features: spread(head(features), token_ids, size)
         return fitting
 
     def session(self, capacity: int, drafted: int = 0) -> Session:

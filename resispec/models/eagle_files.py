@@ -24,6 +24,7 @@ from resispec.models.checkpoint import cause
 from resispec.models.eagle import EagleModel, EagleModule, build_eagle
 from resispec.models.eagle3 import NUM_TAPS, Eagle3Module, build_eagle3, usual_taps
 from resispec.models.loading import load_pair
+from resispec.models.packed import pack_if_faster
 from resispec.models.pair import Pair
 
 CONFIG = "config.json"
@@ -96,7 +97,9 @@ def load_eagle(name: str, target: Any, revision: str | None = None) -> EagleMode
         raise InvalidInput(f"{drafter}: {' '.join(str(error).split())[:_LONGEST]}") from error
     for parameter in module.parameters():  # only these: rotary frequencies lose too much in half precision
         parameter.data = parameter.data.to(target.module.dtype)
-    return EagleModel(module.to(target.device), hub.commit_of(folder))
+    module = module.to(target.device)
+    pack_if_faster(module)
+    return EagleModel(module, hub.commit_of(folder))
 
 
 def save_eagle(module: EagleModule | Eagle3Module, folder: Path) -> None:
