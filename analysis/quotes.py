@@ -11,6 +11,11 @@ The second form is numbers in a sentence: an artefact, a quantity, and labels th
 text of its own. Several rows give the range of their values, with the word `bounds` that of their intervals;
 a single row gives its value with its interval. The quantity `verdict` counts what the audits found. An
 artefact of another profile than embedded is called PROFILE/ARTEFACT.
+
+    <!-- from: docs/studies/few_rows.py, a run on an AMD EPYC, 2026-11-25 -->
+
+The third form says where numbers come from that are no quotes: those of its paragraph, or of its section if
+it stands right below a heading. `unsourced` finds numbers without any of the three.
 """
 
 import itertools
@@ -28,6 +33,14 @@ from resispec.files import write_atomically
 BLOCK = re.compile(r"(<!-- ((?:\w+/)?\w+) -->\n)(.*?)(\n<!-- /\2 -->)", re.S)
 NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re.S)
 BOUNDS, VERDICT = "bounds", "verdict"
+SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
+NO_PROSE = re.compile(
+    r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|<[^>\n]+>"  # code, targets of links, HTML
+    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 %"  # temperatures, arXiv, intervals
+    r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+",  # versions
+    re.S,
+)
+MEASURED = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.]*\.\d)|\b\d+ %")
 SPECS = {metric.name: metric.spec for metric in METRICS}
 """quantity -> how its numbers are printed; others with two decimals."""
 
@@ -112,6 +125,19 @@ def numbers(query: str, published: Path) -> str:
         else:
             texts.append(str(Paper(values[low].min(), values[high].max(), spec)))
     return " and ".join(texts)
+
+
+def unsourced(text: str) -> list[str]:
+    """The paragraphs of a document with decimals or percentages of which nothing says where they are from."""
+    text = NUMBERS.sub("", BLOCK.sub("", text))
+    found, covered = list[str](), False
+    for before, paragraph in itertools.pairwise(["", *re.split(r"\n\s*\n", text)]):
+        is_heading, starts_section = paragraph.startswith("#"), before.startswith("#")
+        if is_heading or (starts_section and paragraph.startswith("<!-- from: ")):
+            covered = not is_heading
+        if not covered and not SOURCE.search(paragraph) and MEASURED.search(NO_PROSE.sub("", paragraph)):
+            found.append(paragraph.strip())
+    return found
 
 
 def _path(artefact: str, suffix: str, published: Path) -> Path:

@@ -10,6 +10,9 @@ from torch import Generator, Tensor
 
 ROUNDING_EPS = 64
 """Masses this many machine epsilons apart count as equal."""
+BELOW_ONE = 1 - 2**-52
+"""Factor of a sum before it meets a uniform number: the largest of these is 1 - 2^-53, and its product could
+round up to the sum, past the last token of positive weight."""
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
 
@@ -77,16 +80,10 @@ def invert(weights: Tensor, uniform: Tensor) -> Tensor:
     weights: (..., V), as for `draw`. uniform: (..., K) float64 in [0, 1); of any shape for a single row (V,).
     Returns int64 of the shape of `uniform`.
     """
-    return _invert(weights.cumsum(-1, dtype=torch.float64), uniform)
-
-
-def _invert(cumulative: Tensor, uniform: Tensor) -> Tensor:
-    """Indices (..., K) where a cumulative sum (..., V) first exceeds these shares (..., K) of its total."""
-    # The largest uniform is 1 - 2^-53, and its product could round up to the total, past the last token of
-    # positive weight.
-    total = cumulative[..., -1:] * (1 - 2**-52)
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    shares = uniform * (cumulative[..., -1:] * BELOW_ONE)
     # A law that is NaN has no index; the last one keeps memory safe until whoever reads the law raises.
-    return torch.searchsorted(cumulative, uniform * total, right=True).clamp_max(cumulative.shape[-1] - 1)
+    return torch.searchsorted(cumulative, shares, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
 def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("inf")) -> int:
@@ -98,15 +95,14 @@ def draw_one(weights: Tensor, generator: Generator, tolerance: float = float("in
     """
     cumulative = weights.cumsum(-1, dtype=torch.float64)
     uniform = torch.rand(1, generator=generator, device=weights.device, dtype=torch.float64)
-    facts = _invert(cumulative, uniform), cumulative[-1], weights.amin()
-    index, total, least = (fact.item() for fact in facts)
+    total, least = cumulative[-1].item(), weights.amin().item()
     if not (0.0 < total < float("inf") and abs(total - 1) <= tolerance and least >= 0):
         allowed = "positive" if tolerance == float("inf") else f"1 within {tolerance:g}"
         raise FloatingPointError(
             f"cannot draw from a law whose mass is {total:.9g} and whose least entry is {least:.6g}; "
             f"allowed: a mass that is finite and {allowed}, entries that are not negative"
         )
-    return int(index)
+    return int(torch.searchsorted(cumulative, uniform * (total * BELOW_ONE), right=True).item())
 
 
 def choose(chances: Iterable[Tensor], generator: Generator) -> int:

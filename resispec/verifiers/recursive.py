@@ -51,12 +51,13 @@ class Recursive:
         """
         target, null = target_probs, None
         tiny = torch.finfo(target_probs.dtype).tiny
-        alive: Tensor | float = 1.0
+        alive: Tensor | None = None
         for index, draft in enumerate(draws.laws(draft_probs, siblings)):
             token = siblings[..., index : index + 1]
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
-            yield (chance := alive * accept)
-            alive = alive - chance
+            chance = accept if alive is None else alive * accept
+            yield chance
+            alive = 1 - chance if alive is None else alive - chance
             if null is None:
                 null = null_mass(target)
             with part("shaping"):

@@ -57,12 +57,11 @@ class TopDown:
         returns is no law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn
         from.
         """
-        path: list[int] = []
-        tokens: list[int] = []
-        node = 0
+        path, tokens, node = list[int](), list[int](), 0
+        every: list[int] = tree.tokens.tolist()
         while children := tree.topology.children[node]:
-            siblings = tree.tokens[children[0] : children[-1] + 1]
-            drafted: list[int] = siblings.tolist()
+            family = slice(children[0], children[-1] + 1)
+            siblings, drafted = tree.tokens[family], every[family]
             law = self._in_turn(target_probs[node], draft_probs[node], siblings, tree.draws)
             with naming(rule_name(self.rule), node):
                 index = choose(islice(law, len(children)), generator)
