@@ -35,12 +35,13 @@ NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re
 BOUNDS, VERDICT = "bounds", "verdict"
 SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
 NO_PROSE = re.compile(
-    r"```.*?```|`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|<[^>\n]+>"  # code, targets of links, HTML
+    r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|<[^>\n]+>"  # code, targets of links, HTML
     r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 %"  # temperatures, arXiv, intervals
-    r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+",  # versions
+    r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+|\b\d+(?:\.\d+){2,}",  # versions
     re.S,
 )
-MEASURED = re.compile(r"(?<![\w.])\d*\.\d+(?![\w.]*\.\d)|\b\d+ %")
+FENCED = re.compile(r"^ *```.*?^ *```", re.S | re.M)
+MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ %")
 SPECS = {metric.name: metric.spec for metric in METRICS}
 """quantity -> how its numbers are printed; others with two decimals."""
 
@@ -129,7 +130,7 @@ def numbers(query: str, published: Path) -> str:
 
 def unsourced(text: str) -> list[str]:
     """The paragraphs of a document with decimals or percentages of which nothing says where they are from."""
-    text = NUMBERS.sub("", BLOCK.sub("", text))
+    text = FENCED.sub("", NUMBERS.sub("", BLOCK.sub("", text)))
     found, covered = list[str](), False
     for before, paragraph in itertools.pairwise(["", *re.split(r"\n\s*\n", text)]):
         is_heading, starts_section = paragraph.startswith("#"), before.startswith("#")
