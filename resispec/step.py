@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import Unit, as_unit, send, upload
 from resispec.drafters.base import Drafter
+from resispec.machine import keep_freed_memory
 from resispec.models import Pair, Warp, keeping
 from resispec.timing import looks_inside, part
 from resispec.trees import Topology, kept_with_topology
@@ -41,6 +42,8 @@ class Stepper:
     def __init__(self, drafter: Drafter, verifier: Verifier, pair: Pair, warp: Warp, capacity: int) -> None:
         self._verifier, self._target, self._warp = verifier, pair.target, warp
         self._device = device = pair.target.device
+        if reading_is_free(device):
+            keep_freed_memory()
         self._topology = drafter.topology
         self._generator = Generator(device)  # captured units draw from this one, whatever the prompt's
         self._session = pair.target.session(capacity, drafted=self._topology.num_nodes)
