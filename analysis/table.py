@@ -232,12 +232,17 @@ def plain(
 
 def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
     """Write `folder/stem.csv`, `.md` and `.tex`, each atomically; make the folder, return the paths."""
-    renderers = {"csv": lambda table: table.frame.to_csv(index=False), "md": markdown, "tex": latex}
+    renderers = {"csv": csv, "md": markdown, "tex": latex}
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{table.stem}.{suffix}" for suffix in suffixes]
     for path in paths:
         write_atomically(path, renderers[path.suffix[1:]](table))
     return paths
+
+
+def csv(table: Table) -> str:
+    """The frame with 12 digits a number, so that processors that round the last ones otherwise agree."""
+    return table.frame.to_csv(index=False, float_format=lambda value: repr(float(f"{value:.12g}")))
 
 
 def markdown(table: Table) -> str:

@@ -2,6 +2,7 @@
 
 import math
 
+import pandas as pd
 import pytest
 
 from analysis import table
@@ -21,6 +22,11 @@ from resispec.errors import InvalidInput
 )
 def test_cells_as_printed(cell: table.Cell, text: str) -> None:
     assert str(cell) == text
+
+
+def test_files_have_no_digits_in_which_processors_differ() -> None:
+    frame = pd.DataFrame({"temperature": [1.0, 0.6], "value": [0.1 + 0.2, math.nan]})
+    assert table.csv(table.plain("toy", frame, "")) == "temperature,value\n1.0,0.3\n0.6,\n"
 
 
 def test_special_characters_are_escaped() -> None:
