@@ -35,13 +35,13 @@ NUMBERS = re.compile(r"(<!-- ((?:\w+/)?\w+ \w+[^>]*?) -->)(.*?)(<!-- / -->)", re
 BOUNDS, VERDICT = "bounds", "verdict"
 SOURCE = re.compile(r"<!-- from: (\S.*?) -->", re.S)
 NO_PROSE = re.compile(
-    r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|<[^>\n]+>"  # code, targets of links, HTML
-    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 %"  # temperatures, arXiv, intervals
+    r"`[^`\n]*`|\]\([^)]*\)|<!--.*?-->|</?[a-z][^>\n]*>"  # code, targets of links, HTML
+    r"|\bT ?= ?0?\.\d+(?:,? (?:and|or) 0?\.\d+)?|\b\d{4}\.\d{5}\b|\b95 ?%"  # temperatures, arXiv, intervals
     r"|(?:Python|torch|transformers|Apache)[ -]\d+\.\d+|\b\d+(?:\.\d+){2,}",  # versions
     re.S,
 )
 FENCED = re.compile(r"^ *```.*?^ *```", re.S | re.M)
-MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ %")
+MEASURED = re.compile(r"(?<![\w.])\d*\.\d++(?![BM]\b)|\b\d+ ?%")
 SPECS = {metric.name: metric.spec for metric in METRICS}
 """quantity -> how its numbers are printed; others with two decimals."""
 

@@ -1,6 +1,7 @@
 """Probability laws as tensors: sums of 1, draws from an explicit generator.
 
-Every function is batched over leading dimensions, pure, and never synchronises with the host.
+Functions are batched over leading dimensions and pure, and never synchronise with the host, but for those
+that draw or choose a number.
 """
 
 from collections.abc import Iterable, Sequence
@@ -109,19 +110,20 @@ def choose(chances: Iterable[Tensor], generator: Generator) -> int:
     """Draw an index with these chances, or their number with what they leave of 1.
 
     chances: one value each, asked for in turn until the index is decided; a tensor (B,) is an iterable, too.
+    Each is waited for.
     Raises FloatingPointError when one that was asked for is NaN or negative, or when their sum exceeds 1, see
     `sum_tolerance`.
     """
     uniform = torch.rand(1, generator=generator, device=generator.device, dtype=torch.float64)
     share, total, masses = uniform.item(), 0.0, list[float]()
+    index = 0
     for chance in chances:
         masses.append(chance.item())
         if share < (total := total + masses[-1]):
             break
-    else:
-        masses.append(0.0)
+        index += 1
     check_chances(masses, sum_tolerance(chance))
-    return len(masses) - 1
+    return index
 
 
 def check_chances(chances: Sequence[float], tolerance: float) -> None:

@@ -16,15 +16,22 @@ DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 LIMIT_S = 60.0
 """Seconds that torch has to answer."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
-KEPT_BYTES = 1 << 30
+LARGEST_KEPT = 128 << 20, 32 << 20
+"""Bytes of the largest blocks whose memory is kept: what is wanted, and what older glibc allows at most."""
 
 
+@cache
 def processor_name() -> str:
     """The processor's own name, like "Intel(R) Xeon(R) Processor @ 2.50GHz"."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def memory_bytes() -> int:
+    """The machine's memory, whether it is free or not; 0 where the system does not say."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
 
 
 def cpp_compiler() -> str | None:
@@ -35,14 +42,16 @@ def cpp_compiler() -> str | None:
 
 @cache
 def keep_freed_memory() -> None:
-    """Let the C library keep up to a GiB that was freed, for this process, where it is glibc.
+    """Let the C library, where it is glibc, keep the memory of freed blocks of up to LARGEST_KEPT.
 
     Otherwise it gives the laws of a step back to the system, tens of MB with a vocabulary of 50,000 tokens,
-    and the next step waits until the system has cleared as many pages.
+    and the next step waits until the system has cleared as many pages. Larger blocks go back as before. It
+    holds for the whole process.
     """
     if platform.libc_ver()[0] == "glibc":
-        for setting in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            ctypes.CDLL(None).mallopt(setting, KEPT_BYTES)
+        mallopt = ctypes.CDLL(None).mallopt
+        if any(mallopt(M_MMAP_THRESHOLD, size) for size in LARGEST_KEPT):
+            mallopt(M_TRIM_THRESHOLD, 1 << 30)
 
 
 def has_cuda() -> bool:

@@ -29,35 +29,35 @@ class Stopwatch:
 
     looks_inside: whether parts inside of parts are timed, too; their clocks take a share of their own.
     seconds: by path, as "verify" and "verify/shaping". A part's seconds include those of the parts inside it.
-    num_timed: how often a part was timed.
+    num_timed: how often a part was timed. open_parts: names of those being timed, from the outermost.
     """
 
     def __init__(self, device: torch.device, looks_inside: bool = True) -> None:
         self.device, self.looks_inside = device, looks_inside
         self.seconds: defaultdict[str, float] = defaultdict(float)
         self.num_timed = 0
-        self._path: list[str] = []
+        self.open_parts: list[str] = []
 
     def part(self, name: str) -> AbstractContextManager[None]:
         """Time what is inside, as a part of the part that is being timed."""
-        return _NOTHING if self._path and not self.looks_inside else _Part(self, self._path, name)
+        return _NOTHING if self.open_parts and not self.looks_inside else _Part(self, name)
 
 
 class _Part(AbstractContextManager[None]):
-    """One part, timed by a stopwatch whose open parts are `path`."""
+    """One part, timed by a stopwatch; `open_parts` are those around it."""
 
-    def __init__(self, watch: Stopwatch, path: list[str], name: str) -> None:
-        self._watch, self._path, self._name = watch, path, name
+    def __init__(self, watch: Stopwatch, name: str) -> None:
+        self._watch, self._name = watch, name
 
     def __enter__(self) -> None:
-        self._path.append(self._name)
+        self._watch.open_parts.append(self._name)
         self._started = now(self._watch.device)
 
     def __exit__(self, *_: object) -> None:
         finished = now(self._watch.device)
-        self._watch.seconds["/".join(self._path)] += finished - self._started
+        self._watch.seconds["/".join(self._watch.open_parts)] += finished - self._started
         self._watch.num_timed += 1
-        self._path.pop()
+        self._watch.open_parts.pop()
 
 
 _running: ContextVar[Stopwatch | None] = ContextVar("_running", default=None)

@@ -137,8 +137,10 @@ class TransformersModel:
         if not isinstance(self._head, nn.Linear):
             raise InvalidInput(f"{self.name}: only a head that is one linear layer can leave out tokens")
         rows, size = self._head.weight[token_ids], self.config.vocab_size
-        head = nn.Linear(rows.shape[1], len(rows), bias=False, device="meta")
+        head = nn.Linear(rows.shape[1], len(rows), self._head.bias is not None, device="meta")
         head.weight = nn.Parameter(rows, requires_grad=False)
+        if self._head.bias is not None:
+            head.bias = nn.Parameter(self._head.bias[token_ids], requires_grad=False)
         pack_if_faster(head)
         fitting = copy.copy(self)
         fitting._head = lambda features: spread(head(features), token_ids, size)

@@ -20,26 +20,31 @@ FULL: Mapping[str, int | None] = {"full_attention": None}
 
 
 class _Store:
-    """The memory of all layers: keys and values (layers, 2, 1, heads, places, head_dim) of those alike.
+    """The memory of all layers: keys and values, each (layers, 2, 1, heads, places, head_dim).
 
-    places: (K,) int64, of the rows that the next forward writes.
+    Layers of the first one's shape are one tensor, so that rows of all of them move at once; any other has
+    its own. places: (K,) int64, of the rows that the next forward writes.
     """
 
     def __init__(self, num_layers: int, num_places: int) -> None:
         self.num_layers, self.num_places = num_layers, num_places
         self.places = torch.empty(0, dtype=torch.int64)
-        self.rows: dict[torch.Size, Tensor] = {}
+        self.rows: list[Tensor] = []
 
     def allocated(self, layer: int, key_states: Tensor) -> Tensor:
         """Memory of a layer (2, 1, heads, places, head_dim), given its first keys (1, heads, K, head_dim)."""
         shape = torch.Size((2, *key_states.shape[:2], self.num_places, key_states.shape[3]))
-        if shape not in self.rows:  # a mask hides no NaN, so unused rows must be numbers
-            self.rows[shape] = key_states.new_zeros(self.num_layers, *shape)
-        return self.rows[shape][layer]
+        # A mask hides no NaN, so unused rows must be numbers.
+        if not self.rows:
+            self.rows.append(key_states.new_zeros(self.num_layers, *shape))
+        if self.rows[0].shape[1:] == shape:
+            return self.rows[0][layer]
+        self.rows.append(key_states.new_zeros(1, *shape))
+        return self.rows[-1][0]
 
     def move(self, rows: Tensor, places: Tensor) -> None:
         """Copy these rows (K,) int64 of every layer to other places (K,) int64."""
-        for stored in self.rows.values():
+        for stored in self.rows:
             stored.index_copy_(4, places, stored.index_select(4, rows))
 
 
@@ -113,7 +118,7 @@ class KeyValues:
         Each sees all rows before it that its layers' windows reach. Rows that do not fit have no place, so
         the forward that writes them raises IndexError on a processor.
         """
-        positions = self._next(count)
+        positions = self.past + torch.arange(count, device=self.past.device)
         self._store.places = self._drafted + positions
         visible = torch.nn.functional.pad(self._columns <= positions[:, None], (self._drafted, 0))
         mask = self._masked(visible, positions)
@@ -155,7 +160,3 @@ class KeyValues:
     def clear(self) -> None:
         """Forget everything."""
         self.past.zero_()
-
-    def _next(self, count: int) -> Tensor:
-        """The positions (K,) of the next committed rows."""
-        return self.past + torch.arange(count, device=self.past.device)

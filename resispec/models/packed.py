@@ -1,56 +1,94 @@
 """Linear layers on a processor, with weights in the order in which its kernels read them.
 
 oneDNN otherwise brings a weight into its own order in every call, and in float32 torch calls MKL, which is
-slow on some processors: docs/studies/few_rows.py has the times.
+slow on AMD's processors: docs/studies/few_rows.py has the times.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from resispec.machine import memory_bytes, processor_name
+
 LEAST_FLOAT32 = 2**19
 """Weights of a float32 layer from which on packing pays: a packed layer takes longer to call."""
+
+LARGEST_SHARE = 1 / 4
+"""Of the machine's memory, for the copies of a model's weights."""
+
+
+class PackedLinear(nn.Linear):
+    """A linear layer with a second copy of its weight, `packed`, for calls that need no gradient.
+
+    What changes the weight, moves or copies the layer leaves that out, and the layer is a plain one again.
+    """
+
+    packed: Tensor | None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """By operators that torch keeps for its compiler; `can_pack` asks for them."""
+        packed = vars(self).get("packed")
+        if packed is None or torch.is_grad_enabled():
+            return super().forward(inputs)
+        return torch.ops.mkldnn._linear_pointwise(inputs, packed, self.bias, "none", [], "")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "packed"}
+
+    def _apply(self, *arguments: Any, **options: Any) -> Any:
+        vars(self).pop("packed", None)
+        return super()._apply(*arguments, **options)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        vars(self).pop("packed", None)
+        super()._load_from_state_dict(*arguments, **options)
 
 
 def pack_if_faster(module: nn.Module) -> None:
     """Pack the weights of linear layers for which it was measured to pay; all others stay as they are.
 
-    These are layers in bfloat16 on a processor that computes in it, and large ones in float32 on one whose
-    kernels are those for AVX2.
+    These are layers in bfloat16 on a processor that computes in it, and large ones in float32 on one of AMD
+    whose kernels are those for AVX2. Their weights take twice the memory, so a model for which that would be
+    a large part of the machine's, see LARGEST_SHARE, stays as it is, too.
     """
-    pack(module, _is_faster)
+    layers = [layer for layer in _linear_layers(module) if _is_faster(layer.weight)]
+    if sum(layer.weight.nbytes for layer in layers) <= LARGEST_SHARE * memory_bytes():
+        _pack(layers)
 
 
-def pack(module: nn.Module, chosen: Callable[[Tensor], bool] = lambda weight: True) -> None:
-    """Pack the weights of linear layers that are `chosen`.
-
-    The weights stay beside what is packed, and may not change again.
-    """
-    for layer in module.modules():
-        if type(layer) is nn.Linear and chosen(layer.weight):
-            weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
-            vars(layer)["forward"] = partial(_linear, weight, layer.bias)
+def pack(module: nn.Module) -> None:
+    """Pack the weights of all linear layers."""
+    _pack(_linear_layers(module))
 
 
-def _is_faster(weight: Tensor) -> bool:
-    if weight.device.type != "cpu" or not can_pack(weight.dtype):
-        return False
-    is_large = weight.numel() >= LEAST_FLOAT32
-    return weight.dtype == torch.bfloat16 or (is_large and torch.backends.cpu.get_cpu_capability() == "AVX2")
+def _linear_layers(module: nn.Module) -> list[Any]:
+    return [layer for layer in module.modules() if type(layer) in (nn.Linear, PackedLinear)]
 
 
-def _linear(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
-    """A linear layer's output, by operators that torch keeps for its compiler; `can_pack` asks for them."""
-    return torch.ops.mkldnn._linear_pointwise(inputs, weight, bias, "none", [], "")
+def _pack(layers: Sequence[Any]) -> None:
+    for layer in layers:
+        layer.__class__ = PackedLinear
+        # Not a buffer: it is no part of the model's state.
+        vars(layer)["packed"] = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
 
 
 def unpack(module: nn.Module) -> None:
     """Undo `pack`: torch's compiler does not take what was packed."""
     for layer in module.modules():
-        if getattr(vars(layer).get("forward"), "func", None) is _linear:
-            del vars(layer)["forward"]
+        if type(layer) is PackedLinear:
+            vars(layer).pop("packed", None)
+            layer.__class__ = nn.Linear
+
+
+def _is_faster(weight: Tensor) -> bool:
+    if weight.device.type != "cpu" or not can_pack(weight.dtype):
+        return False
+    if weight.dtype == torch.bfloat16:
+        return True
+    is_slow_with_mkl = torch.backends.cpu.get_cpu_capability() == "AVX2" and "AMD" in processor_name()
+    return weight.numel() >= LEAST_FLOAT32 and is_slow_with_mkl
 
 
 def can_pack(dtype: torch.dtype) -> bool:

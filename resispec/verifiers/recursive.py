@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import null_mass
+from resispec.errors import InvalidInput
 from resispec.timing import part
-from resispec.verifiers.base import Draws, Law
+from resispec.verifiers.base import Draws, Law, rule_name
 
 
 class Recursive:
@@ -34,6 +35,7 @@ class Recursive:
         """Unnormalised residual (..., V) after `rejected` (..., 1) int64 was refused.
 
         target: (..., V), the law that it was tested against. draft: (..., V), the law that it was drawn from.
+        `law` raises InvalidInput for a residual of another shape or precision than the target's.
         """
         raise NotImplementedError
 
@@ -62,6 +64,11 @@ class Recursive:
                 null = null_mass(target)
             with part("shaping"):
                 mass = self.reshape(target, draft, token)
+                if mass.shape != target.shape or mass.dtype != target.dtype:
+                    found, allowed = (f"{tuple(law.shape)} {law.dtype}" for law in (mass, target))
+                    raise InvalidInput(
+                        f"{rule_name(self)}: `reshape` returns {found}; allowed: a tensor {allowed}"
+                    )
                 with part("proxy"):
                     total = mass.sum(-1, keepdim=True) + null
                     # Where a rejection has probability zero nothing is left to reshape, and the law before it

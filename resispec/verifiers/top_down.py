@@ -10,7 +10,7 @@ import torch
 from torch import Generator, Tensor
 
 from resispec.core import Tree, Verdict
-from resispec.distributions import choose, draw_one, normalise, sum_tolerance
+from resispec.distributions import check_chances, choose, draw_one, normalise, sum_tolerance
 from resispec.errors import InvalidInput
 from resispec.trees import families_on
 from resispec.verifiers.base import (
@@ -55,15 +55,15 @@ class TopDown:
 
         Raises InvalidInput when the rule returns tensors of wrong shapes, and FloatingPointError when what it
         returns is no law: NaN, negative masses, a sum other than 1. The residual is checked when it is drawn
-        from.
+        from, and of a `Recursive` rule as many siblings as it takes to decide.
         """
         path, tokens, node = list[int](), list[int](), 0
         every: list[int] = tree.tokens.tolist()
         while children := tree.topology.children[node]:
             family = slice(children[0], children[-1] + 1)
             siblings, drafted = tree.tokens[family], every[family]
-            law = self._in_turn(target_probs[node], draft_probs[node], siblings, tree.draws)
             with naming(rule_name(self.rule), node):
+                law = self._in_turn(target_probs[node], draft_probs[node], siblings, tree.draws)
                 index = choose(islice(law, len(children)), generator)
                 if index < len(children):
                     token = drafted[index]
@@ -83,6 +83,7 @@ class TopDown:
         if isinstance(self.rule, Recursive) and type(self.rule).law is Recursive.law:
             return self.rule.in_turn(*given)
         law = law_of(self.rule, *given)
+        check_chances(law.select.tolist(), sum_tolerance(law.select))
         return iter((*law.select.split(1), law.residual))
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:

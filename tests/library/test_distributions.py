@@ -34,9 +34,10 @@ def test_choose_follows_its_chances(generator):
     assert chisquare(counts[[0, 2, 3]], [800, 2000, 1200]).pvalue > FALSE_ALARM
     asked = map(torch.tensor, [0.0, 1.0, float("nan")])
     assert choose(asked, generator) == 1 and torch.isnan(next(asked))
-    for broken in ([float("nan"), 0.5], [1.2], [-0.1, 0.5], [float("inf")]):
+    for broken in ([float("nan"), 0.5], [1.2], [-0.1, 0.5], [float("inf")], [0.6, 0.6]):
         with pytest.raises(FloatingPointError, match="cannot choose"):
-            choose(torch.tensor(broken), generator)
+            for _ in range(100):  # the second of two is not always asked for
+                choose(torch.tensor(broken), generator)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

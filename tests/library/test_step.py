@@ -163,13 +163,13 @@ def test_captured_units_change_no_token(name, monkeypatch):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is a setting of glibc")
 def test_the_memory_of_a_step_is_not_given_back():
-    """Laws of 40 MiB take the place of those before them; every page from the system would be a fault."""
+    """Laws of 24 MiB take the place of those before them; every page from the system would be a fault."""
     decoder = Decoder(NoDraft(), get_verifier("standard"))
     decoder.generate(table_pair(vocab=8), [1, 2], SAMPLING, torch.Generator())
     faults = []
     for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-        _laws = [torch.ones(10 << 20) for _ in range(3)]
+        _laws = [torch.ones(6 << 20) for _ in range(3)]
         del _laws
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     assert faults[-1] < 1000

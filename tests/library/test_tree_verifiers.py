@@ -216,3 +216,34 @@ def test_verifiers_refuse_draws_and_trees_that_they_are_not_exact_for():
         for use in (verifier.outcomes, lambda *given, verifier=verifier: verifier.verify(*given, rng(0))):
             with pytest.raises(InvalidInput, match=message):
                 use(*given)
+
+
+def test_a_walk_shapes_a_residual_where_a_sibling_was_refused_and_by_the_rule_s_own_law():
+    """The chances to refuse are .25 for the first sibling; the other two are looked at as often, at most."""
+
+    class Counting(Standard):
+        shaped = 0
+
+        def reshape(self, target, draft, rejected):
+            Counting.shaped += 1
+            return super().reshape(target, draft, rejected)
+
+    class Own(Counting):
+        def law(self, target_probs, _draft_probs, siblings, _draws):
+            return Law(torch.zeros_like(siblings, dtype=target_probs.dtype), target_probs)
+
+    class Narrow(Standard):
+        def reshape(self, target, _draft, _rejected):
+            return target[:-1]
+
+    topology, generator = from_child_counts([[3]]), rng(0)
+    target = torch.tensor([[0.3, 0.3, 0.4]]).expand(4, -1)
+    draft = torch.tensor([[0.4, 0.3, 0.3]]).expand(4, -1)
+    tree = Tree(topology, torch.tensor([0, 0, 0, 0]), Draws.IID)
+    walk = TopDown(Counting())
+    tokens = [walk.verify(tree, target, draft, generator).tokens[0] for _ in range(400)]
+    assert 400 * 0.1 < Counting.shaped < 400 * 3 * 0.3 and tokens.count(2) == pytest.approx(100, abs=60)
+    Counting.shaped = 0
+    assert TopDown(Own()).verify(tree, target, draft, generator) and Counting.shaped == 0
+    with pytest.raises(InvalidInput, match="rule Narrow: `reshape` returns"):
+        TopDown(Narrow()).outcomes(tree, target, draft)

@@ -1,11 +1,14 @@
 """Packed weights: the same law but for rounding, where they are faster, and not under a compiler."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
-from toys import save_tiny_pair, tiny_llama
+from toys import save_tiny_pair, tiny_eagle, tiny_llama
 
-from resispec.models import load_pair, packed
+from resispec.models import eagle_files, load_pair, packed, save_eagle
 from resispec.models.causal import compiled_pair
 from resispec.models.packed import can_pack, pack
 
@@ -19,7 +22,7 @@ PRECISIONS = [
 def packed_layers(model):
     """How many linear layers of a model are packed, and of how many."""
     layers = [layer for layer in model.module.modules() if isinstance(layer, nn.Linear)]
-    return sum("forward" in vars(layer) for layer in layers), len(layers)
+    return sum("packed" in vars(layer) for layer in layers), len(layers)
 
 
 @pytest.mark.parametrize("dtype", PRECISIONS)
@@ -43,15 +46,46 @@ def test_loaded_models_are_packed_where_it_is_faster_and_compiled_ones_are_not(d
     names = str(tmp_path / "target"), str(tmp_path / "draft")
     chosen = {"dtype": str(dtype).removeprefix("torch.")}
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    monkeypatch.setattr(packed, "processor_name", lambda: "AMD EPYC")
     if dtype == torch.float32:  # small layers are not, and none where the processor has longer vectors
         assert packed_layers(load_pair(*names, **chosen).target) == (0, 15)
         monkeypatch.setattr(packed, "LEAST_FLOAT32", 1)
-        with monkeypatch.context() as other:
-            other.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
-            assert packed_layers(load_pair(*names, **chosen).target) == (0, 15)
+        others = (
+            (torch.backends.cpu, "get_cpu_capability", lambda: "AVX512"),
+            (packed, "processor_name", lambda: "Intel"),
+            (packed, "memory_bytes", lambda: 1 << 16),
+        )
+        for other in others:
+            with monkeypatch.context() as there:
+                there.setattr(*other)
+                assert packed_layers(load_pair(*names, **chosen).target) == (0, 15)
     pair = load_pair(*names, **chosen)
     assert packed_layers(pair.target) == packed_layers(pair.draft) == (15, 15)
     assert packed_layers(compiled_pair(pair).target) == (1, 15)  # the head, which is not compiled
+    reduced = pair.target.drafting(torch.tensor([5, 2]))
     features = torch.randn(2, 32, dtype=dtype)
-    drafted, whole = pair.target.drafting(torch.tensor([5, 2])).head(features), pair.target.head(features)
+    with monkeypatch.context() as there:
+        there.setattr(packed.PackedLinear, "forward", lambda *_: torch.full((2, 2), 7.0))
+        assert reduced.head(features)[0, 5] == 7
+    drafted, whole = reduced.head(features), pair.target.head(features)
     assert torch.allclose(drafted[:, [2, 5]], whole[:, [2, 5]], rtol=0, atol=ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS[:1])
+def test_layers_that_are_copied_moved_or_trained_are_plain_ones(dtype):
+    """A copy of the weights that does not follow them would go on giving the old outputs."""
+    layer, features = nn.Linear(4, 4, dtype=dtype), torch.ones(1, 4, dtype=dtype)
+    pack(layer)
+    assert layer(features).requires_grad  # by the weights themselves
+    for plain in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), copy.deepcopy(layer).double()):
+        assert "packed" not in vars(plain) and torch.equal(plain.weight, layer.weight)
+    layer.load_state_dict({name: torch.zeros_like(value) for name, value in layer.state_dict().items()})
+    with torch.inference_mode():
+        assert not layer(features).any()
+
+
+def test_eagle_drafters_are_packed_like_models(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(eagle_files, "pack_if_faster", asked.append)
+    save_eagle(tiny_eagle(), tmp_path)
+    assert asked == [eagle_files.load_eagle(str(tmp_path), tiny_llama()).module]

@@ -34,9 +34,9 @@ def test_what_is_not_published_cannot_be_quoted(tmp_path: Path, quote: str, line
 def test_numbers_in_prose_have_a_source() -> None:
     prose = "Kept: 3.1 tokens at T = 0.6, in 95 % intervals (arXiv 2608.24411), with `2.0`.\n\n"
     sourced = "Kept: 3.1 tokens. <!-- from: arithmetic -->\n\n<!-- toy x -->3.1<!-- / -->\n\n"
-    section = "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\n4 % and .5\n\n"
+    section = "## A\n\n<!-- from: a run -->\n\n| 3.1 |\n\n3 %\n\n## B\n\np < 4 in 3.1 if q > 2\n\n4%\n\n"
     found = quotes.unsourced(prose + sourced + section)
-    assert found == [prose.strip(), "4 % and .5"]
+    assert found == [prose.strip(), "p < 4 in 3.1 if q > 2", "4%"]
     root = Path(__file__).parents[2]
     pages = [*quotes.pages(root), root / "results" / "README.md"]
     assert {page.name: quotes.unsourced(page.read_text(encoding="utf-8")) for page in pages} == {
