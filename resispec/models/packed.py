@@ -76,10 +76,9 @@ def _pack(layers: Sequence[Any]) -> None:
 
 def unpack(module: nn.Module) -> None:
     """Undo `pack`: torch's compiler does not take what was packed."""
-    for layer in module.modules():
-        if type(layer) is PackedLinear:
-            vars(layer).pop("packed", None)
-            layer.__class__ = nn.Linear
+    for layer in _linear_layers(module):
+        vars(layer).pop("packed", None)
+        layer.__class__ = nn.Linear
 
 
 def _is_faster(weight: Tensor) -> bool:
