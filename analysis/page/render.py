@@ -18,7 +18,7 @@ from analysis import labels
 from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
 from analysis.page import documentation, headline, overview
 from analysis.page.sections import Section, titled
-from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table
+from analysis.table import Audit, Cell, Column, Gap, Key, Number, Paper, Table, csv
 from resispec.audit.verdict import LIMIT, Finding
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
@@ -108,7 +108,7 @@ def _file(table: Table, folder: Path) -> tuple[str, bool] | None:
     path = folder / f"{table.stem}.csv"
     if not path.is_file():
         return None
-    return path.name, path.read_text(encoding="utf-8") == table.frame.to_csv(index=False)
+    return path.name, path.read_text(encoding="utf-8") == csv(table)
 
 
 @dataclass(frozen=True)
