@@ -25,14 +25,13 @@ class PackedLinear(nn.Linear):
     What changes the weight, moves or copies the layer leaves that out, and the layer is a plain one again.
     """
 
-    packed: Tensor | None
+    packed: Tensor | None = None
 
     def forward(self, inputs: Tensor) -> Tensor:
         """By operators that torch keeps for its compiler; `can_pack` asks for them."""
-        packed = vars(self).get("packed")
-        if packed is None or torch.is_grad_enabled():
+        if self.packed is None or torch.is_grad_enabled():
             return super().forward(inputs)
-        return torch.ops.mkldnn._linear_pointwise(inputs, packed, self.bias, "none", [], "")
+        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, "none", [], "")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "packed"}
@@ -71,7 +70,7 @@ def _pack(layers: Sequence[Any]) -> None:
     for layer in layers:
         layer.__class__ = PackedLinear
         # Not a buffer: it is no part of the model's state.
-        vars(layer)["packed"] = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
+        layer.packed = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), None)
 
 
 def unpack(module: nn.Module) -> None:
@@ -96,5 +95,4 @@ def can_pack(dtype: torch.dtype) -> bool:
     names = ("_is_mkldnn_bf16_supported", "_reorder_linear_weight", "_linear_pointwise")
     if not (torch.backends.mkldnn.is_available() and all(hasattr(operators, name) for name in names)):
         return False
-    is_bfloat16 = dtype == torch.bfloat16
-    return dtype == torch.float32 or (is_bfloat16 and bool(operators._is_mkldnn_bf16_supported()))
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and bool(operators._is_mkldnn_bf16_supported()))

@@ -54,7 +54,8 @@ class Recursive:
         target, null = target_probs, None
         tiny = torch.finfo(target_probs.dtype).tiny
         alive: Tensor | None = None
-        for index, draft in enumerate(draws.laws(draft_probs, siblings)):
+        places = range(siblings.shape[-1])
+        for index, draft in zip(places, draws.laws(draft_probs, siblings), strict=True):
             token = siblings[..., index : index + 1]
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
             chance = accept if alive is None else alive * accept
