@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Generator, Tensor
 
 from resispec.core import Draws as Draws  # a part of the contract
@@ -78,11 +79,18 @@ def check_shapes(law: Law, target_probs: Tensor, siblings: Tensor, whose: str = 
     It looks at no value, so it costs no host synchronisation. whose: the beginning of the message.
     """
     for quantity, like in (("select", siblings), ("residual", target_probs)):
-        value = getattr(law, quantity, None)
-        found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-        allowed = f"{tuple(like.shape)} {target_probs.dtype}"
-        if found != allowed:
-            raise InvalidInput(f"{whose}{quantity} is {found}; allowed: a tensor {allowed}")
+        check_tensor(f"{whose}{quantity} is", getattr(law, quantity, None), like.shape, target_probs.dtype)
+
+
+def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtype) -> None:
+    """Raise InvalidInput unless the value is a tensor of this shape and precision.
+
+    claim: the beginning of the message, like "residual is".
+    """
+    if isinstance(value, Tensor) and value.shape == shape and value.dtype == dtype:
+        return
+    found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+    raise InvalidInput(f"{claim} {found}; allowed: a tensor {tuple(shape)} {dtype}")
 
 
 class naming:

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from resispec.distributions import null_mass
-from resispec.errors import InvalidInput
 from resispec.timing import part
-from resispec.verifiers.base import Draws, Law, rule_name
+from resispec.verifiers.base import Draws, Law, check_tensor, rule_name
 
 
 class Recursive:
@@ -65,11 +64,7 @@ class Recursive:
                 null = null_mass(target)
             with part("shaping"):
                 mass = self.reshape(target, draft, token)
-                if mass.shape != target.shape or mass.dtype != target.dtype:
-                    found, allowed = (f"{tuple(law.shape)} {law.dtype}" for law in (mass, target))
-                    raise InvalidInput(
-                        f"{rule_name(self)}: `reshape` returns {found}; allowed: a tensor {allowed}"
-                    )
+                check_tensor(f"{rule_name(self)}: `reshape` returns", mass, target.shape, target.dtype)
                 with part("proxy"):
                     total = mass.sum(-1, keepdim=True) + null
                     # Where a rejection has probability zero nothing is left to reshape, and the law before it
