@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis import labels
 from analysis.artefact import paper
-from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP
+from analysis.metrics import ACCEPTED_LENGTH, GAIN, SPEEDUP, SPEEDUP_VS_AUTOREGRESSIVE
 from analysis.page.sections import Section
 from analysis.published import DECIDED
 from analysis.table import Number
@@ -33,6 +33,7 @@ def values(sections: Sequence[Section]) -> dict[str, Any]:
     lengths = _resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
     audits = _by_verdict(_resispec(audited))
     gains = rows[(rows.quantity == GAIN.name) & rows.cell_id.isin(audits["unbiased"].cell_id)]
+    speeds = _of(rows, SPEEDUP_VS_AUTOREGRESSIVE.name, "table1", "frontier")
     is_standard = gains.lower.gt(1 - ROUNDING) & gains.upper.lt(1 + ROUNDING)
     for name, cells in {"equal": gains[is_standard], "missed": gains[~is_standard]}.items():
         audits[name] = audits["unbiased"][audits["unbiased"].cell_id.isin(cells.cell_id)]
@@ -43,6 +44,10 @@ def values(sections: Sequence[Section]) -> dict[str, Any]:
         "other_audits": _by_verdict(audited.drop(_resispec(audited).index)),
         "gains": _resispec(_of(rows, GAIN.name, "table1")),
         "speedups": _resispec(_of(rows, "speedup", "table1")),
+        "speeds": {
+            "resispec": _resispec(speeds),
+            "exact": _by_verdict(speeds.drop(_resispec(speeds).index))["unbiased"],
+        },
         "ceilings": lengths.merge(_of(rows, "ceiling", "frontier"), on="cell_id", suffixes=("", "_ceiling")),
         "best": _best_unbiased(rows),
         "divergences": _resispec(_of(rows, "paper_kl", "table4")),

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from resispec.core import Draft, Draws, Tree, Verdict
 from resispec.cuda_graphs import as_unit, upload
 from resispec.drafters.base import DraftSession, NoDraft
-from resispec.drafters.levels import inner_levels
+from resispec.drafters.levels import inner_levels, inner_nodes
 from resispec.drafters.recycled import NOTHING, check_share, recycling
 from resispec.errors import InvalidInput
 from resispec.models import Pair, Warp, keeping
@@ -69,7 +69,7 @@ class _DraftModelSession:
         device = self._model.device
         self._warp = replace(warp, temperature=warp.temperature / drafter.sharpness)
         self._levels = inner_levels(drafter.topology, device)
-        self._inner = torch.cat([level.nodes for level in self._levels])
+        self._inner = inner_nodes(drafter.topology, device)
         self._rows = {node: row for row, node in enumerate(self._inner.tolist()[1:])}
         self._session = self._model.session(capacity, drafted=len(self._rows))
         self._fill = as_unit(self._filled, device)

@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 
 from resispec.core import Draws
 from resispec.cuda_graphs import upload
-from resispec.drafters.levels import inner_levels
+from resispec.drafters.levels import inner_levels, inner_nodes
 from resispec.drafters.recycled import RecycledLaws
 from resispec.errors import InvalidInput
 from resispec.models import EagleSession, Warp
@@ -124,7 +124,7 @@ class FixedTree:
 
     def connect(self, tokens: Tensor) -> Grown:
         """The tree of these tokens: its nodes with children were forwarded in their order."""
-        nodes = torch.cat([level.nodes for level in inner_levels(self.largest, tokens.device)])
+        nodes = inner_nodes(self.largest, tokens.device)
         return Grown(self.largest, tokens, nodes, torch.arange(len(nodes), device=tokens.device))
 
 

@@ -12,14 +12,13 @@ from resispec.trees import Topology, kept_with_topology
 class Level:
     """The nodes of one level that have children, how they are forwarded, and which draws their children get.
 
-    nodes: (K,) ids; rows: the same, a slice where they lie side by side, which is written to faster. places:
-    (K,) theirs among all nodes of the level. parents: (K,) places of their parents among those of the level
-    above that have children (none for the root). depths: (K,) levels below the first drafted one. visible:
-    (K, R) bool, which of all levels' nodes so far each sees, the root left out. picks: (C,) places of the
-    next level's nodes among the K x most_children draws.
+    rows: (K,) their ids, a slice where they lie side by side, which is written to faster. places: (K,) theirs
+    among all nodes of the level. parents: (K,) places of their parents among those of the level above that
+    have children (none for the root). depths: (K,) levels below the first drafted one. visible: (K, R) bool,
+    which of all levels' nodes so far each sees, the root left out. picks: (C,) places of the next level's
+    nodes among the K x most_children draws.
     """
 
-    nodes: Tensor
     rows: Tensor | slice
     places: Tensor
     parents: Tensor
@@ -57,6 +56,13 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         rows = slice(nodes[0], stop) if nodes[-1] < stop else placed(nodes)
         places, depths = [node - ids.start for node in nodes], [depth - 1] * len(nodes)
         indices = placed(places), placed(parents), placed(depths)
-        levels.append(Level(placed(nodes), rows, *indices, visible, placed(picks), most))
+        levels.append(Level(rows, *indices, visible, placed(picks), most))
         above = nodes
     return tuple(levels)
+
+
+@kept_with_topology
+def inner_nodes(topology: Topology, device: torch.device) -> Tensor:
+    """The ids (I,) int64 of the nodes that have children; they are forwarded in this order."""
+    nodes = [node for node, below in enumerate(topology.children) if below]
+    return torch.tensor(nodes, dtype=torch.int64, device=device)

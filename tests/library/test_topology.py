@@ -54,7 +54,7 @@ def test_tensors_on_a_device_live_as_long_as_their_topology():
     assert families_on(topology, device) is families and inner_levels(topology, device) is levels
     for copy in (pickle.loads(pickle.dumps(topology)), deepcopy(topology)):
         assert copy == topology and vars(copy) == {"parents": topology.parents}
-    tensor = weakref.ref(levels[0].nodes)
+    tensor = weakref.ref(levels[0].places)
     del topology, families, levels
     assert tensor() is None
 
