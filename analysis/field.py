@@ -7,6 +7,7 @@ from matplotlib.lines import Line2D
 from analysis import figures, labels, metrics
 from analysis.artefact import Artefact, footer, run, texts
 from analysis.ceilings import CEILING, is_bound, with_ceilings
+from analysis.frontier import message
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
 from analysis.table import Picture
@@ -31,7 +32,7 @@ def make(plan: Plan) -> Artefact:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    """A panel for every temperature, a row for every method, a mark for every tree. frame: the table's."""
+    """A panel for every temperature, a row for every method, a mark for every tree. frame: of the table."""
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     names = pd.Series([labels.method(*row) for row in gains[METHOD].itertuples(index=False)], gains.index)
     gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))
@@ -62,6 +63,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure.legend(handles=handles, loc="outside upper center", ncols=len(drawn), fontsize=figures.SIZE)
     across = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
     figure.supxlabel(across, fontsize=figures.SIZE)
+    figure.suptitle(message(frame))
     return figure
 
 

@@ -94,7 +94,7 @@ def summary(frame: pd.DataFrame, plan: Plan) -> Table:
 def message(frame: pd.DataFrame) -> str:
     """The figure in a sentence: the highest gain without a bias seen, and ResiSpec's.
 
-    frame: rows of one data set and temperature, long.
+    frame: long.
     """
     gains = frame[(frame.quantity == "accepted_length_gain") & frame.value.notna()]
     unbiased = gains[gains.verdict == Finding.NO_BIAS_SEEN]
