@@ -60,10 +60,12 @@ def draw(frame: pd.DataFrame) -> Figure:
     handles = [
         Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in drawn
     ]
-    figure.legend(handles=handles, loc="outside upper center", ncols=len(drawn), fontsize=figures.SIZE)
+    # The sentence is the legend's title, since the layout keeps no room for both above the panels.
+    titled = {"title": message(frame), "title_fontsize": figures.SIZE + 2, "frameon": False}
+    place = {"loc": "outside upper center", "ncols": len(drawn)}
+    figure.legend(handles=handles, **place, **titled, fontsize=figures.SIZE)
     across = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
     figure.supxlabel(across, fontsize=figures.SIZE)
-    figure.suptitle(message(frame))
     return figure
 
 

@@ -42,7 +42,7 @@ SHAPING: Parts = {
 }
 """The parts of shaping, in shades of its colour."""
 LEFT, RIGHT = "ms a step, in profiling runs (whiskers: 95 % interval of the step)", "% of ResiSpec's shaping"
-ROOM = 0.055
+ROOM = 0.075
 """A part that is narrower than this share of its panel has no number."""
 FIELDS = (
     *("num_emitted", "num_steps", "num_timed", "profiled_s", "draft_s", "target_s", "verify_s", "shaping_s"),
@@ -182,6 +182,9 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
         figures.finish(axes)
         axes.grid(visible=False)
         axes.tick_params(axis="y", length=0)
+    shaping = frame[(frame.quantity == "percent_of_step") & (frame.part == "shaping")].value
+    if shaping.notna().any():
+        figure.suptitle(f"Shaping takes at most {shaping.max():.1f} % of a step", fontsize=SIZE + 3)
     return figure
 
 

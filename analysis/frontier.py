@@ -111,8 +111,8 @@ def message(frame: pd.DataFrame) -> str:
 def draw(frame: pd.DataFrame) -> Figure:
     """Two panels, of the data set that was measured at the most temperatures. frame: the frontier's, long.
 
-    Left, every verifier on d5b3, its ceiling and the best tree of as many positions; right, the best trees of
-    every kind of draws by their size, and their ceiling.
+    Left, every verifier on d5b3, its ceiling and the best tree of as many positions; right, where several
+    sizes were measured, the best trees of every kind of draws by their size, and their ceiling.
     """
     measured = frame[frame.decoder.isin(list(SEARCHED)) & frame.value.notna()]
     dataset = measured.groupby("dataset", sort=False).temperature.nunique().idxmax() if len(measured) else ""
@@ -146,14 +146,16 @@ def draw(frame: pd.DataFrame) -> Figure:
         *on_reference,
     ]
     at_hottest = [(name, look, rows[rows.temperature == hottest]) for name, look, rows in of_sizes]
+    panels = [(at_121, "temperature", "temperature", "121 positions")]
+    if lengths["size"].nunique() > 1:
+        panels.append((at_hottest, "size", "verified positions", f"T = {hottest:g}"))
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
-    left.set_ylim(1, own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0)
-    _panel(left, at_121, "temperature", "temperature")
-    _panel(right, at_hottest, "size", "verified positions")
-    for axes, what in ((left, "121 positions"), (right, f"T = {hottest:g}")):
+    row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    row[0].set_ylim(1, own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0)
+    for axes, (lines, x, across, what) in zip(row, panels, strict=True):
+        _panel(axes, lines, x, across)
         axes.set_title(f"{labels.name('dataset', dataset)}, {what}", fontsize=SIZE + 0.5)
-    left.set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
+    row[0].set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
     figure.suptitle(message(measured[measured.temperature == hottest]), fontsize=SIZE + 3)
     return figure
 

@@ -24,7 +24,7 @@ TEXTS = texts("speed")
 KINDS = {
     "chain": ("chain", Look(BLUE, "D", "-.")),
     "iid": ("best, independent draws", Look(GREEN, "s")),
-    "recycled": ("best, recycled laws", Look(SKY, "<", "-")),
+    "recycled": ("best, recycled laws", Look(SKY, ">", "-")),
     "without_replacement": ("best, without replacement", Look(ORANGE, "v", "--")),
     "point_mass": ("best, likeliest tokens", Look(PURPLE, "P", ":")),
 }
@@ -172,13 +172,24 @@ def draw(frame: pd.DataFrame) -> Figure:
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
     settings = [own for _, own in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
     figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
-    panels = figure.subplots(1, max(1, len(settings)), squeeze=False)[0]
+    panels = figure.subplots(1, max(1, len(settings)), sharey=True, squeeze=False)[0]
     for axes, own in zip(panels, settings, strict=False):
         _panel(axes, own)
     panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right upper")
+    figure.suptitle(message(frame), fontsize=SIZE + 3)
     return figure
+
+
+def message(frame: pd.DataFrame) -> str:
+    """The sizes that beat one token at a time, intervals above 1, in a sentence. frame: see `draw`."""
+    gains = frame[(frame.quantity == "speedup_vs_one_token") & (frame.lower > 1) & (frame.num_nodes > 1)]
+    if gains.empty:
+        return "Nothing drafted beats one token at a time"
+    low, high = gains.num_nodes.min(), gains.num_nodes.max()
+    sizes = f"{low:g} to {high:g} positions beat" if low < high else f"{low:g} positions beat"
+    return f"{sizes} one token at a time, by up to {100 * gains.value.max() - 100:.0f} %"
 
 
 def _panel(axes: Axes, own: pd.DataFrame) -> None:
@@ -191,7 +202,8 @@ def _panel(axes: Axes, own: pd.DataFrame) -> None:
         for verifier, rows in own[kinds == "d5b3"].groupby("verifier", sort=False)
     ]
     for name, look, rows in (*lines, (*SINGLE[FASTEST], own[kinds == FASTEST])):
-        figures.line(axes, rows.num_nodes, rows, look, name)
+        if len(rows):
+            figures.line(axes, rows.num_nodes, rows, look, name)
     for kind, (name, look) in SINGLE.items():
         for value in own.value[(kinds == kind) & (not look.marker)]:
             axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.1, label=name)

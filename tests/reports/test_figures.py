@@ -74,6 +74,8 @@ def test_the_frontiers_lines_are_named_without_overlaps(published: pd.DataFrame)
         assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
     titles = [axes.get_title() for axes in drawn.axes]
     assert titles == ["Python reference, 121 positions", "Python reference, T = 1"]
+    at_121 = published[~published.tree.isin(["best_16", "best_64"])]
+    assert [axes.get_title() for axes in frontier.draw(at_121).axes] == titles[:1]  # there is one size
     for frame in (published.iloc[:0], published[published.decoder == "autoregressive"], published.iloc[:40]):
         frontier.draw(frame).draw_without_rendering()  # figures of few cells
 
@@ -165,6 +167,14 @@ def test_every_kind_of_entry_is_drawn_with_its_name(made: Callable[..., Artefact
     names = artefact.figures["speed"].axes[0].get_legend_handles_labels()[1]
     assert {"chain", "tree=fastest", "one token at a time", "d5b3, standard"} <= set(names)
     assert speed.draw(artefact.tables[0].frame[:0]).axes  # nothing measured yet
+    columns = ["quantity", "num_nodes", "value", "lower"]
+    rows = [
+        ("speedup_vs_one_token", size, 1 + size / 100, low) for size, low in ((4, 1.01), (2, 1.01), (8, 0.9))
+    ]
+    frame = pd.DataFrame(rows, columns=columns)
+    assert speed.message(frame) == "2 to 4 positions beat one token at a time, by up to 4 %"
+    assert speed.message(frame[:1]) == "4 positions beat one token at a time, by up to 4 %"
+    assert speed.message(frame[2:]) == "Nothing drafted beats one token at a time"
 
 
 def test_the_speeds_goal_is_said_in_words(tmp_path: Path) -> None:
