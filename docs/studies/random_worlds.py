@@ -18,7 +18,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import KINDS, is_defined, worst_tree_error
+from resispec.audit.battery import KINDS, is_defined, tree_cases, worst
 from resispec.core import Draws
 from resispec.draws import Hub
 from resispec.trees import chain, complete, from_child_counts, parallel_chains
@@ -43,9 +43,9 @@ def measured(name: str, verifier: Verifier, draws: Draws) -> dict[str, object]:
     """The largest total variation between the emitted law and the target's over the worlds of a verifier."""
     trees = [(topology, vocab) for topology, vocab in TREES if is_defined_on(verifier, draws, topology)]
     seeds = range(1, 1 + -(-FEWEST_WORLDS // (len(trees) * len(KINDS))))
-    worst = max(worst_tree_error(verifier, draws, seed, trees).error for seed in seeds)
+    error = max(worst(tree_cases(verifier, draws, seed, trees)).error for seed in seeds)
     worlds = len(seeds) * len(trees) * len(KINDS)
-    return {"verifier": name, "draws": str(draws), "num_worlds": worlds, "total_variation": worst}
+    return {"verifier": name, "draws": str(draws), "num_worlds": worlds, "total_variation": error}
 
 
 def cases() -> Iterator[tuple[str, Verifier, Draws]]:

@@ -12,7 +12,7 @@ from torch import Generator
 from experiments.auditing.material import Material
 from experiments.cell import build
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, supported_draws, worst_of
+from resispec.audit.battery import CHAINS, MOST_SIBLINGS, TREES, cases_of, supported_draws, worst
 from resispec.audit.row_checks import CheckedRule
 from resispec.audit.simulate import simulated
 from resispec.audit.simulation_cases import scenes
@@ -115,7 +115,7 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
             )
         simulated_scenes = [scene for scene in scenes(max_siblings) if is_defined(scene.topology)]
         evidence = Evidence(
-            enumerated_error=worst_of(rule, verifier, draws, is_chain).error,
+            enumerated_error=worst(cases_of(rule, verifier, draws, is_chain)).error,
             total_variations={kind: found["total variation"] for kind, (found, _) in estimates.items()},
             simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
             z_scores=z_scores,

@@ -9,7 +9,7 @@ from torch import Generator
 from referee.testing.plugin import SESSION, Report
 from referee.testing.samplers import name_of
 from resispec.audit.as_sibling_rule import rule_of
-from resispec.audit.battery import MOST_SIBLINGS, supported_draws, worst_of
+from resispec.audit.battery import MOST_SIBLINGS, cases_of, supported_draws, worst
 from resispec.audit.estimate import Tuples, estimate
 from resispec.audit.row_checks import CheckedRule
 from resispec.audit.simulate import simulated
@@ -59,7 +59,7 @@ def assert_exact(
     rule = CheckedRule(rule_of(verifier), name)
     is_chain = chain or kind not in supported_draws(rule)
     try:
-        worst = worst_of(rule, verifier, kind, is_chain, chosen)
+        found = worst(cases_of(rule, verifier, kind, is_chain, chosen))
     except FloatingPointError as error:
         raise InvalidInput(f"verifier {name!r}: {error}") from error
     generator = Generator().manual_seed(chosen)
@@ -70,18 +70,18 @@ def assert_exact(
         return {f"V = {VOCABULARY:,}": estimate(rule, *laws, tuples, generator).total_variation}
 
     counts = simulated(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
-    evidence = Evidence(worst.error, remeasured(variation), counts)
+    evidence = Evidence(found.error, remeasured(variation), counts)
     judgement = judge(evidence, REQUIRED)
     if judgement.finding is not Finding.NO_BIAS_SEEN:
         lines = [
             f"{name} is {judgement.finding}: {kind} draws, seed={chosen}, samples={samples}",
             *judgement.reasons,
         ]
-        if worst.error > TOLERANCE:  # the laws on which it is largest, where they are short
-            laws = {"p": worst.target_probs, "q": worst.draft_probs}
+        if found.error > TOLERANCE:  # the laws on which it is largest, where they are short
+            laws = {"p": found.target_probs, "q": found.draft_probs}
             shown = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
-            is_short = len(worst.target_probs) <= MOST_SHOWN
-            pair = f"a {worst.kind} pair, {worst.case}"
+            is_short = len(found.target_probs) <= MOST_SHOWN
+            pair = f"a {found.kind} pair, {found.case}"
             lines += [f"{pair}:", *shown] if is_short else [pair]
         raise AssertionError("\n  ".join(lines))
     details = f"{kind} draws: {judgement.finding}", *judgement.reasons, f"seed {chosen}"

@@ -1,4 +1,4 @@
-"""A seeded battery of hard pairs of laws, and the worst error that a rule or a tree verifier makes on it.
+"""A seeded battery of hard pairs of laws, and the errors that a rule or a tree verifier makes on it.
 
 `shown_bias` needs no battery: it is for whoever samples without an audit.
 """
@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -58,12 +57,11 @@ Uneven ones are among them, one where only the second sibling has children, leve
 """
 CHAINS: tuple[tuple[Topology, int], ...] = ((root_only(), 4), (chain(2), 4), (chain(3), 3), (chain(5), 2))
 """Topologies for verifiers of chains, each with its vocabulary."""
-_error = attrgetter("error")
 
 
 @dataclass(frozen=True)
-class Worst:
-    """The largest total variation between the emitted law and the target's, and where it was found.
+class Case:
+    """A total variation between an emitted law and the target's, and where it was found.
 
     error: |law - p|_1 / 2, infinity when a law was NaN. kind: one of KINDS. target_probs, draft_probs: (V,)
     for a rule, (V, V) for a tree verifier. case: "3 siblings" or "tree of 7 nodes, 3 levels".
@@ -76,28 +74,31 @@ class Worst:
     draft_probs: Tensor
 
     @classmethod
-    def of(cls, law: Tensor, wanted: Tensor, *case: Any) -> Worst:
+    def of(cls, law: Tensor, wanted: Tensor, *case: Any) -> Case:
         """The case of an emitted law and of the one that it should be; the rest are the other fields."""
         error = total_variation(law, wanted)
         return cls(math.inf if math.isnan(error) else error, *case)
 
 
-def worst_error(
+def worst(cases: Iterable[Case]) -> Case:
+    """The case with the largest error."""
+    return max(cases, key=lambda case: case.error)
+
+
+def rule_cases(
     rule: SiblingRule, draws: Draws, seed: int = 0, repeats: int = 3, most_siblings: int = MOST_SIBLINGS
-) -> Worst:
-    """The worst enumerated error over `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
+) -> Iterator[Case]:
+    """Enumerate a rule in `repeats` rounds of the battery: all KINDS, 1 to 8 siblings, V in 2..8.
 
     It takes a few seconds. Raises what the rule raises, such as InvalidInput for draws that it is not defined
     for.
     """
-    cases = []
     for kind, generator in _rounds(seed, repeats):
         for num_siblings in range(1, most_siblings + 1):
             for vocab in _vocabularies(num_siblings, draws):
                 p, q = pair_of_laws(kind, vocab, generator)
                 law = emitted_law(rule, p, q, num_siblings, draws)
-                cases.append(Worst.of(law, p, kind, f"{num_siblings} siblings", p, q))
-    return max(cases, key=_error)
+                yield Case.of(law, p, kind, f"{num_siblings} siblings", p, q)
 
 
 def _vocabularies(num_siblings: int, draws: Draws) -> range:
@@ -108,14 +109,13 @@ def _vocabularies(num_siblings: int, draws: Draws) -> range:
     return range(vocab, vocab + 1)
 
 
-def worst_tree_error(
+def tree_cases(
     verifier: Verifier, draws: Draws, seed: int = 0, trees: Sequence[tuple[Topology, int]] = TREES
-) -> Worst:
-    """The worst error over whole trees: the law of the first D tokens for bigram pairs.
+) -> Iterator[Case]:
+    """Enumerate a verifier on whole trees: the law of the first D tokens for bigram pairs.
 
     trees: topologies with their vocabularies, of which those count that the verifier is defined on.
     """
-    cases = []
     for kind, generator in _rounds(seed, 1):
         for topology, vocab in trees:
             if draws.are_distinct and max(map(len, topology.children)) > vocab:
@@ -127,17 +127,16 @@ def worst_tree_error(
             law = tree_law(verifier, topology, target, draft, draws)
             name = f"tree of {topology.num_nodes} nodes, {topology.num_levels} levels"
             wanted = chain_law(target, topology.num_levels)
-            cases.append(Worst.of(law, wanted, kind, name, target, draft))
-    return max(cases, key=_error)
+            yield Case.of(law, wanted, kind, name, target, draft)
 
 
-def worst_wide_error(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Worst:
-    """The worst enumerated error at V = 32,000 on laws that nearly agree; it takes a few seconds.
+def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Iterator[Case]:
+    """Enumerate a rule at V = 32,000 on laws that nearly agree; it takes a few seconds.
 
     The target exceeds the draft by each of RESIDUAL_MASSES: by little on the tokens that can be drafted, by
     the rest on all others, so that a residual is wide and has little mass.
     """
-    generator, cases = Generator().manual_seed(seed), []
+    generator = Generator().manual_seed(seed)
     for mass in RESIDUAL_MASSES:
         drafted = torch.randperm(WIDE, generator=generator)[:NUM_DRAFTED]
         q = torch.zeros(WIDE, dtype=torch.float64)
@@ -146,20 +145,21 @@ def worst_wide_error(rule: SiblingRule, draws: Draws, num_siblings: int, seed: i
         _, weights = drafted_tuples(q, num_siblings, draws, drafted)
         if abs(float(weights.sum()) - 1) < 1e-9:  # else the draws take other tokens, too: too many
             law = emitted_law(rule, p, q, num_siblings, draws, drafted)
-            cases.append(Worst.of(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q))
-    return max(cases, key=_error, default=Worst(0.0, "nearly equal", "none", p, q))
+            yield Case.of(law, p, "nearly equal", f"{num_siblings} siblings of {WIDE:,}", p, q)
 
 
-def worst_of(rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0) -> Worst:
-    """The worst error of a verifier: on whole trees, on wide laws and, if it applies a rule, at one node.
+def cases_of(
+    rule: SiblingRule, verifier: Verifier, draws: Draws, is_chain: bool, seed: int = 0
+) -> Iterator[Case]:
+    """Enumerate a verifier: if it applies a rule at one node, on wide laws, and on whole trees.
 
     rule: that of the verifier, see `rule_of`. is_chain: nothing is defined for two siblings, so that chains
     are all there is.
     """
-    cases = [worst_wide_error(rule, draws, 1 if is_chain else 2, seed)]
     if isinstance(verifier, TopDown):
-        cases.append(worst_error(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS))
-    return max(*cases, worst_tree_error(verifier, draws, seed, CHAINS if is_chain else TREES), key=_error)
+        yield from rule_cases(rule, draws, seed, most_siblings=1 if is_chain else MOST_SIBLINGS)
+    yield from wide_cases(rule, draws, 1 if is_chain else 2, seed)
+    yield from tree_cases(verifier, draws, seed, CHAINS if is_chain else TREES)
 
 
 def shown_bias(verifier: Verifier, draws: Draws) -> str | None:

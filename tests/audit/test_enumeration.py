@@ -14,9 +14,10 @@ from resispec.audit.as_sibling_rule import FirstToken
 from resispec.audit.battery import (
     TREES,
     pair_of_laws,
-    worst_error,
-    worst_tree_error,
-    worst_wide_error,
+    rule_cases,
+    tree_cases,
+    wide_cases,
+    worst,
 )
 from resispec.audit.enumerate import chain_law, emitted_law, total_variation, tree_law
 from resispec.audit.verdict import TOLERANCE
@@ -44,10 +45,10 @@ def test_enumeration_agrees_with_loops(draws, kind):
 @pytest.mark.parametrize("draws", list(Draws))
 def test_standard_is_exact_on_the_battery_and_resispec_only_for_a_point_mass(draws):
     small = {"repeats": 1, "most_siblings": 3}
-    assert worst_error(STANDARD, draws, **small).error < 1e-12
-    assert worst_tree_error(get_verifier("standard"), draws, trees=TREES[:4]).error < 1e-12
-    rule = worst_error(get_rule("resispec"), draws, **small)
-    tree = worst_tree_error(get_verifier("resispec"), draws, trees=TREES[:4])
+    assert worst(rule_cases(STANDARD, draws, **small)).error < 1e-12
+    assert worst(tree_cases(get_verifier("standard"), draws, trees=TREES[:4])).error < 1e-12
+    rule = worst(rule_cases(get_rule("resispec"), draws, **small))
+    tree = worst(tree_cases(get_verifier("resispec"), draws, trees=TREES[:4]))
     if draws is Draws.POINT_MASS:
         assert max(rule.error, tree.error) < 1e-12
     else:
@@ -58,7 +59,7 @@ def test_standard_is_exact_on_the_battery_and_resispec_only_for_a_point_mass(dra
 
 def test_enumeration_sees_what_is_wrong_with_little_residuals_of_wide_laws():
     fault = FAULTS["target itself where less than .001 is left"]
-    assert worst_wide_error(fault.make(), Draws.IID, 2).error > 50 * TOLERANCE
+    assert worst(wide_cases(fault.make(), Draws.IID, 2)).error > 50 * TOLERANCE
 
 
 def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
@@ -71,12 +72,12 @@ def test_a_tree_whose_chances_to_stop_are_no_law_is_refused_however_unlikely():
             return replace(outcomes, stop=outcomes.stop * likely.all())
 
     with pytest.raises(FloatingPointError, match="chances to stop in a verified tree sum to 0, the least"):
-        worst_tree_error(Forgetful(STANDARD), Draws.IID, trees=[(chain(2), 3)])
+        worst(tree_cases(Forgetful(STANDARD), Draws.IID, trees=[(chain(2), 3)]))
 
 
 def test_a_law_that_is_nan_is_the_worst_error():
     rule = SimpleNamespace(law=lambda p, _, siblings, __: Law(siblings * torch.nan * p[..., :1], p))
-    assert worst_error(rule, Draws.IID, repeats=1, most_siblings=1).error == math.inf
+    assert worst(rule_cases(rule, Draws.IID, repeats=1, most_siblings=1)).error == math.inf
 
 
 def test_a_tree_of_one_level_is_a_rule_and_the_chain_law_a_product():

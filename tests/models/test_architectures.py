@@ -3,18 +3,25 @@
 import pytest
 import torch
 import transformers
-from toy_architectures import LLAMA, PROMPT, TOPOLOGY, build, check_logits, check_trees, made, own_logits
+from toy_architectures import (
+    LLAMA,
+    PROMPT,
+    SOME,
+    TOPOLOGY,
+    build,
+    check_logits,
+    check_trees,
+    made,
+    own_logits,
+)
 from toys import tiny_llama
 
 from resispec.errors import InvalidInput
 from resispec.models import TransformersModel, features_of
 from resispec.models.checkpoint import DTYPES
 
-# A plain one, a scale behind the head, a projection before it, a wide head, windows everywhere and in turn.
-SIX = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
 
-
-@pytest.mark.parametrize("name", SIX)
+@pytest.mark.parametrize("name", SOME)
 def test_logits_are_the_model_s_own_in_chains_and_trees(name):
     check_logits(name, torch.float32, 1e-5)
     check_trees(name)

@@ -48,9 +48,14 @@ DRAFTERS = {
 }
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def toy(tmp_path, monkeypatch):
-    monkeypatch.setenv("RESISPEC_CACHE", str(tmp_path))
+def toy(cache, monkeypatch):
+    monkeypatch.setenv("RESISPEC_CACHE", str(cache))
     monkeypatch.setattr(recipe, "TARGET", TARGET)
     monkeypatch.setattr(recipe, "DRAFTERS", DRAFTERS)
 

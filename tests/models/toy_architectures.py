@@ -56,6 +56,8 @@ SLIDING = {
     "Olmo3": LLAMA | MIXED,
 }
 KINDS = SCALED | PLAIN | SLIDING
+SOME = ("Llama", "Cohere", "OPT", "Qwen3", "Mistral 0.1", "Gemma 3")
+"""Plain, a scale behind the head, a projection before it, a wide head, windows everywhere, and in turn."""
 CLASSES = {
     "GPT2": ("GPT2Config", "GPT2LMHeadModel"),
     "Gemma 3": ("Gemma3TextConfig", "Gemma3ForCausalLM"),

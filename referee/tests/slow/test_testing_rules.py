@@ -6,12 +6,19 @@ import pytest
 from faults import FAULTS
 
 from referee.testing import assert_exact
+from resispec.audit.battery import TREES
 from resispec.verifiers import Block, Standard
 
 
 def law(target_probs, draft_probs, siblings, draws):
     """The standard rule as a function."""
     return Standard().law(target_probs, draft_probs, siblings, draws)
+
+
+@pytest.fixture(autouse=True)
+def fewer_trees(monkeypatch):
+    """How a subject is given is tested here; test_audit_processes.py has all trees for all verifiers."""
+    monkeypatch.setattr("resispec.audit.battery.TREES", TREES[:4])
 
 
 @pytest.mark.parametrize(

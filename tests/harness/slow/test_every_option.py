@@ -18,15 +18,16 @@ def options(group):
     return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
-@pytest.fixture
-def searched(toy):
-    """Overrides of a toy cell, in a results folder that has every tree that is searched for."""
-    for name in ("growmap_64", "growmap_121", "best_16", "best_64", "best_121", "own_121"):
-        [cell] = cells_of([*toy, f"tree={name}"])
-        grow_map.save(complete(2, int(name.rpartition("_")[2]) - 1), cell.tree_file)
-    [cell] = cells_of([*toy, "tree=fastest"])
-    Chosen(Configuration("iid", "optimal", complete(3, 2)), {}).save(cell.tree_file, {})
-    return toy
+def save_searched(toy, tree):
+    """Save a tree that is searched for, if it is one, where a toy cell expects it."""
+    tree = {"tree=best": "tree=best_121", "tree=own": "tree=own_121"}.get(tree, tree)
+    kind, _, size = tree.removeprefix("tree=").rpartition("_")
+    if tree == "tree=fastest":
+        [cell] = cells_of([*toy, tree])
+        Chosen(Configuration("iid", "optimal", complete(3, 2)), {}).save(cell.tree_file, {})
+    elif kind in ("growmap", "best", "own"):
+        [cell] = cells_of([*toy, tree])
+        grow_map.save(complete(2, int(size) - 1), cell.tree_file)
 
 
 GIVEN = {
@@ -66,12 +67,14 @@ def toy_cells():
 
 
 @pytest.mark.parametrize("overrides", list(toy_cells()), ids=" ".join)
-def test_every_file_composes_and_runs_a_toy_cell(overrides, searched, folder, tmp_path):
+def test_every_file_composes_and_runs_a_toy_cell(overrides, toy, folder, tmp_path):
+    for one in overrides:
+        save_searched(toy, one)
     grow_map.save(complete(3, 2), tmp_path / "results" / "map.json")
     has_pair, uses_eagle = (any(name in one for one in overrides) for name in ("pair=", "__eagle"))
     drafter = [f"pair.draft={folder}/eagle"] if uses_eagle else []
     template = ["prompt_template='gh {text} abc'"] if has_pair else []  # chat pairs have their own
-    [cell] = cells_of([*searched, *overrides, *drafter, *template])
+    [cell] = cells_of([*toy, *overrides, *drafter, *template])
     for group, name in (word.split("=") for word in overrides if "." not in word.partition("=")[0]):
         name = "standard" if name == "custom" else name  # a rule of one's own is called what it is
         assert str(cell.labels.get(group, name)).partition("(")[0] == name

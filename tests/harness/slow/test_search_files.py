@@ -14,6 +14,7 @@ from toys import same_everywhere, tiny_llama
 from experiments import costs
 from experiments.configurations import ONE_TOKEN, load
 from experiments.grid import cells_of
+from experiments.search import fastest
 from experiments.search.fastest import FastestSearch
 from experiments.search.tree_search import BestShapeSearch, GrowMapSearch, OwnShapeSearch, means
 from experiments.store import CellStore
@@ -30,6 +31,9 @@ from resispec.trees import from_widths, grow_map
 from resispec.trees.search import expected_tokens
 from resispec.verifiers import get_rule, get_verifier
 
+SIZES = (1, 2, 4, 16)
+"""Positions of trees that are searched for here, in place of those up to 128."""
+
 
 def about(path):
     return json.loads(path.read_text())["about"]
@@ -44,7 +48,8 @@ def toy(tmp_path_factory):
     return overrides
 
 
-def test_every_probe_is_timed_by_decoding():
+def test_every_probe_is_timed_by_decoding(monkeypatch):
+    monkeypatch.setattr(costs, "NEW_TOKENS", 16)  # two steps of the deepest probe
     pair, calls = Pair(tiny_llama(), tiny_llama(seed=1), None), []
     steps = costs.time_probes(pair, [1, 2, 3], lambda *facts: calls.append(facts), rounds=1)
     wanted = costs.probes(256)
@@ -133,9 +138,23 @@ def fastest_cell(toy, folder, target_s, *overrides):
     return cell, about(cell.tree_file)
 
 
-def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_same(toy, tmp_path):
-    cell, said = fastest_cell(toy, tmp_path / "a", flat)
-    assert fastest_cell(toy, tmp_path / "b", flat)[0].cell_id == cell.cell_id
+@pytest.fixture(scope="module")
+def searched(toy, tmp_path_factory):
+    """The results folder of a search for the fastest configuration where all steps take as long."""
+    folder = tmp_path_factory.mktemp("searched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fastest, "SIZES", SIZES)
+        fastest_cell(toy, folder, flat)
+    return folder
+
+
+def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_same(
+    toy, searched, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(fastest, "SIZES", SIZES)
+    [cell] = cells_of([*toy, "tree=fastest", f"results={searched}"])
+    said = about(cell.tree_file)
+    assert fastest_cell(toy, tmp_path, flat)[0].cell_id == cell.cell_id
     assert said["costs"]["entry"] and said["datasets"] == [cell.labels["dataset"]]
     found = load(cell.tree_file).fastest
 
@@ -149,8 +168,9 @@ def test_the_fastest_file_says_what_was_measured_and_the_same_search_finds_the_s
     assert [facts["expected_tokens"] for facts in said["expected"]] == pytest.approx(values, abs=1e-4)
 
 
-def test_every_prompt_is_decoded_by_all_entries(toy, tmp_path):
-    cell, _ = fastest_cell(toy, tmp_path, flat, "task=race", "num_prompts=2", "sampling.ignore_eos=true")
+def test_every_prompt_is_decoded_by_all_entries(toy, searched):
+    race = ["task=race", "num_prompts=2", "sampling.ignore_eos=true"]
+    [cell] = cells_of([*toy, "tree=fastest", f"results={searched}", *race])
     rows = measured(cell, ignore)
     names = [*Race(load(cell.tree_file), 4).entries, *ENGINES]
     assert {"one_token", "fastest", "d5b3 standard", "iid 16", "chain 5", *ENGINES} <= set(names)

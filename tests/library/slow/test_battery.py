@@ -3,7 +3,7 @@
 import pytest
 from test_exact import RULES, VERIFIERS, assert_exact, two_level_shapes
 
-from resispec.audit.battery import worst_error, worst_tree_error
+from resispec.audit.battery import rule_cases, tree_cases, worst
 from resispec.core import Draws
 from resispec.verifiers import get_rule, get_verifier
 
@@ -13,7 +13,7 @@ from resispec.verifiers import get_rule, get_verifier
     [*(case for case in RULES if case[1]), *(("optimal", {"bins": bins}, Draws.IID) for bins in (3, 16))],
 )
 def test_a_rules_emitted_law_is_the_targets(name, options, draws):
-    assert worst_error(get_rule(name, **options), draws).error < 1e-12
+    assert worst(rule_cases(get_rule(name, **options), draws)).error < 1e-12
 
 
 CASES = {repr(case[:3]): case[:3] for case in VERIFIERS if case[1]}
@@ -21,7 +21,7 @@ CASES = {repr(case[:3]): case[:3] for case in VERIFIERS if case[1]}
 
 @pytest.mark.parametrize(("name", "options", "draws"), CASES.values(), ids=CASES)
 def test_a_verifiers_emitted_law_is_the_targets(name, options, draws):
-    assert worst_tree_error(get_verifier(name, **options), draws).error < 1e-12
+    assert worst(tree_cases(get_verifier(name, **options), draws)).error < 1e-12
 
 
 def test_traversal_is_exact_on_every_tree_of_two_levels_with_repeated_children():
