@@ -1,10 +1,12 @@
 """Agreement of a second run with the published numbers: `python docs/studies/second_run.py --results FOLDER`.
 
-It writes second_run.md, which says what agreed and what did not. FOLDER holds what was measured again; the
-published numbers are those of results/published. Two accepted lengths agree when their intervals overlap.
+Found (second_run.md, of which it writes what follows RESULTS): all numbers agree but where the trees that
+were searched for are others. FOLDER holds what was measured again; published is results/published. Two
+accepted lengths agree when their intervals overlap.
 """
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from analysis import published
@@ -12,26 +14,26 @@ from analysis.cli import profile_parser
 from analysis.load import plan_files
 from analysis.page import provenance, sections
 
-PAGE = Path(__file__).with_suffix(".md")
-HEADING = "# A second run, on another machine\n\n<!-- from: docs/studies/second_run.py -->\n"
+PAGE, RESULTS = Path(__file__).with_suffix(".md"), "## Results\n"
 FACTS = ("Commit", "Device", "Measured", "Cells measured")
 
 
-def page(profile: str, results: Path) -> str:
-    """The page about every complete artefact of a results folder."""
+def paragraphs(profile: str, results: Path) -> Iterator[str]:
+    """What was measured where, and then a paragraph for every complete artefact of a results folder."""
     measured = [name for name in sections.artefacts() if plan_files(name, profile, results)]
     read = [sections.read(name, profile, results) for name in measured]
-    complete = [one for one in read if one.plan and one.made and set(one.states) == {"done"}]
-    facts = provenance.facts([one.plan for one in complete if one.plan])
-    lines = [HEADING, *(f"- {name}: {facts[name]}" for name in FACTS), ""]
-    for one in complete:
-        if one.plan and one.made:
-            found = published.agreement(one.plan, one.made.tables[0], one.made.compared)
-            lines += [f"**{sections.titled(one.name)}.** {' '.join(found.notes)}", ""]
-    return "\n".join(lines)
+    made = [(one, one.plan, one.made) for one in read if set(one.states) == {"done"}]
+    facts = provenance.facts([plan for _, plan, _ in made if plan])
+    yield "\n".join(f"- {name}: {facts[name]}" for name in FACTS)
+    for section, plan, artefact in made:
+        if plan and artefact:
+            found = published.agreement(plan, artefact.tables[0], artefact.compared)
+            yield f"**{sections.titled(section.name)}.** {' '.join(found.notes)}"
 
 
 if __name__ == "__main__":
     options = profile_parser("docs/studies/second_run.py", __doc__.splitlines()[0]).parse_args()
-    PAGE.write_text(page(options.profile, options.results), encoding="utf-8")
+    before, heading, _ = PAGE.read_text(encoding="utf-8").partition(RESULTS)
+    after = "\n\n".join(paragraphs(options.profile, options.results))
+    PAGE.write_text(f"{before}{heading}\n{after}\n", encoding="utf-8")
     sys.stdout.write(f"wrote {PAGE}\n")
