@@ -1,8 +1,8 @@
 """Gain of compiled forwards on a processor: `python docs/studies/compiled_forwards.py [--prompts N]`.
 
 Found (docs/speed.md, results/published/embedded/bench_compiled.md): on two cores of an AMD EPYC
-`compiled=true` made one token at a time 1.8 times as fast, a chain of 4 1.5 times and d5b3 1.2 times, for 3
-to 25 s of compiling in every process, which is more than a cell of the embedded profile spends in its
+`compiled=true` makes one token at a time 1.5 times as fast, a chain of 4 1.4 times and d5b3 1.2 times, for 25
+to 50 s of compiling in the first process and 4 to 7 s in later ones, which is more than a cell of the embedded profile spends in its
 forwards.
 
 Our decoders as they are and with `compiled=true`, and transformers beside them, decode the same prompts in
