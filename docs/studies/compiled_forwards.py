@@ -2,8 +2,8 @@
 
 Found (docs/speed.md, results/published/embedded/bench_compiled.md): on two cores of an AMD EPYC
 `compiled=true` makes one token at a time 1.5 times as fast, a chain of 4 1.4 times and d5b3 1.2 times, for 25
-to 50 s of compiling in the first process and 4 to 7 s in later ones, which is more than a cell of the embedded profile spends in its
-forwards.
+to 50 s of compiling in the first process and 4 to 7 s in later ones, which is more than a cell of the
+embedded profile spends in its forwards.
 
 Our decoders as they are and with `compiled=true`, and transformers beside them, decode the same prompts in
 turn; and the seconds are taken that a process needs to compile. It needs a C++ compiler.
