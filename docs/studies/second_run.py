@@ -14,7 +14,7 @@ from analysis.cli import profile_parser
 from analysis.load import plan_files
 from analysis.page import provenance, sections
 
-PAGE, RESULTS = Path(__file__).with_suffix(".md"), "## Results\n"
+PAGE, RESULTS = Path(__file__).with_suffix(".md"), "## Results\n\n<!-- from: docs/studies/second_run.py -->\n"
 FACTS = ("Commit", "Device", "Measured", "Cells measured")
 
 

@@ -79,18 +79,26 @@ def tree_law(
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
         weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
+    tokens, weights = tokens[weights > 0], weights[weights > 0]
+    every = [
+        verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row]) for row in tokens
+    ]
+    stop, final = torch.stack([one.stop for one in every]), torch.stack([one.final for one in every])
+    totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
+    is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
+    if not is_law.all():
+        place = int(is_law.int().argmin())
+        raise FloatingPointError(
+            f"the chances to stop in a verified tree sum to {float(totals[place]):.9g}, the least is "
+            f"{float(least[place]):.6g}; allowed: a sum of 1 within {RETURNED:g}, no negative entries"
+        )
     stopped = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
-    for row, weight in zip(tokens[weights > 0], weights[weights > 0], strict=True):
-        outcomes = verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row])
-        total, least = float(outcomes.stop.sum(dtype=torch.float64)), float(outcomes.stop.min())
-        if not (abs(total - 1) <= RETURNED and least >= -RETURNED):
-            raise FloatingPointError(
-                f"the chances to stop in a verified tree sum to {total:.9g}, the least is {least:.6g}; "
-                f"allowed: a sum of 1 within {RETURNED:g}, entries that are not negative"
-            )
-        for node, mass in enumerate(weight * outcomes.stop):
-            path = tuple(row[list(topology.path_to(node))].tolist())
-            stopped[len(path)][path] += mass * outcomes.final[node]
+    for node, masses in enumerate((weights[:, None] * stop).T):
+        path = tokens[:, list(topology.path_to(node))]
+        places = (path * vocab ** torch.arange(path.shape[1]).flip(0)).sum(-1)
+        # In float64, whatever the verifier returns.
+        emitted_here = (masses[:, None] * final[:, node]).to(target_rows.dtype)
+        stopped[path.shape[1]].view(-1, vocab).index_add_(0, places, emitted_here)
     law = stopped[0]
     for more in stopped[1:]:
         law = law[..., None] * target_rows + more
