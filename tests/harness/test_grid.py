@@ -9,10 +9,9 @@ from omegaconf import OmegaConf
 
 from analysis import labels
 from analysis.labels import Label
-from experiments.cell import IGNORED, build, content
+from experiments.cell import IGNORED, content
 from experiments.cli import completed
 from experiments.grid import LEFT_OUT, Part, cell_of, cells_of, parts_of
-from experiments.rehearsal import check_pair
 from experiments.run import _possible
 from experiments.schema import CONF, RunConfig
 from experiments.store import write_plan
@@ -89,23 +88,6 @@ def test_a_profile_narrows_artefacts_and_leaves_some_out_unless_they_are_named()
     assert kseq.labels["verifier"] == "kseq"  # a command line takes the place of the profile's
     named = parts_of(["experiment=table3,frontier/greedy", "profile=smollm2"])
     assert all(part.cells and not part.lacks and not part.digest for part in named) and len(named) == 2
-
-
-def test_the_profile_smollm2_has_a_plan_of_every_artefact_that_it_does_not_leave_out():
-    """Prompts of all its cells and searches are there, and what it names exists and goes together."""
-    parts = parts_of(["experiment=glob(*)", "profile=smollm2"])
-    planned = {part.artefact for part in parts if part.cells}
-    stems = {path.stem for path in (CONF / "experiment").glob("*.yaml")}
-    assert planned == stems - {"figure2", "table3", "table6"}
-    names = {name for part in parts for name in (part.name, part.artefact)}
-    content = OmegaConf.to_container(OmegaConf.load(CONF / "profile" / "smollm2.yaml"))
-    assert set(content["artefacts"]) <= names
-    for cell in (cell for part in parts for cell in part.cells):
-        assert cell.config["num_prompts"] <= cell.config["first_tuning_prompt"] == 144
-        assert cell.config["prompt_template"] == "chat" and cell.config["pair"]["fingerprint"]
-        if cell.has_tree:
-            check_pair(cell.config["pair"], build(cell.config["decoder"]).drafter)
-    assert 144 + content["max_tuning_prompts"] <= 164  # HumanEval's problems
 
 
 def test_a_cell_is_named_by_what_determines_it(toy, tmp_path):
