@@ -60,10 +60,7 @@ def draw(frame: pd.DataFrame) -> Figure:
     handles = [
         Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in drawn
     ]
-    # The sentence is the legend's title, since the layout keeps no room for both above the panels.
-    titled = {"title": message(frame), "title_fontsize": figures.SIZE + 2, "frameon": False}
-    place = {"loc": "outside upper center", "ncols": len(drawn)}
-    figure.legend(handles=handles, **place, **titled, fontsize=figures.SIZE)
+    figures.legend_above(figure, handles, message(frame))
     across = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
     figure.supxlabel(across, fontsize=figures.SIZE)
     return figure

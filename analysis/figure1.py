@@ -94,13 +94,8 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
         for axes in grid.flat
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    # The sentence is the legend's title, since the layout keeps no room for both above the panels.
-    titled = {
-        "title": "By any exact rule later siblings are accepted less",
-        "title_fontsize": figures.SIZE + 2,
-    }
-    place = {"loc": "outside upper center", "ncols": len(handles) or 1, "fontsize": figures.SIZE + 0.5}
-    figure.legend(list(handles.values()), list(handles), **place, **titled, frameon=False)
+    title = "By any exact rule later siblings are accepted less"
+    figures.legend_above(figure, list(handles.values()), title)
     rare = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
     figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=figures.SIZE + 0.5)
     figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -65,6 +66,12 @@ def finish(axes: Axes) -> None:
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SIZE - 0.5)
+
+
+def legend_above(figure: Figure, handles: Sequence[Any], title: str) -> None:
+    """Put a legend above the panels whose title is a sentence: the layout keeps no room for both apart."""
+    place = {"loc": "outside upper center", "ncols": len(handles) or 1, "frameon": False}
+    figure.legend(handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2)
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float) -> None:

@@ -22,13 +22,12 @@ def paragraphs(profile: str, results: Path) -> Iterator[str]:
     """What was measured where, and then a paragraph for every complete artefact of a results folder."""
     measured = [name for name in sections.artefacts() if plan_files(name, profile, results)]
     read = [sections.read(name, profile, results) for name in measured]
-    made = [(one, one.plan, one.made) for one in read if set(one.states) == {"done"}]
-    facts = provenance.facts([plan for _, plan, _ in made if plan])
+    complete = [one for one in read if one.made and set(one.states) == {"done"}]
+    facts = provenance.facts([one.plan for one in complete])
     yield "\n".join(f"- {name}: {facts[name]}" for name in FACTS)
-    for section, plan, artefact in made:
-        if plan and artefact:
-            found = published.agreement(plan, artefact.tables[0], artefact.compared)
-            yield f"**{sections.titled(section.name)}.** {' '.join(found.notes)}"
+    for one in complete:
+        found = published.agreement(one.plan, one.made.tables[0], one.made.compared)
+        yield f"**{sections.titled(one.name)}.** {' '.join(found.notes)}"
 
 
 if __name__ == "__main__":

@@ -96,7 +96,7 @@ def tree_law(
     for node, masses in enumerate((weights[:, None] * stop).T):
         path = tokens[:, list(topology.path_to(node))]
         places = (path * vocab ** torch.arange(path.shape[1]).flip(0)).sum(-1)
-        # In float64, whatever the verifier returns.
+        # In the rows' precision, whatever the verifier returns.
         emitted_here = (masses[:, None] * final[:, node]).to(target_rows.dtype)
         stopped[path.shape[1]].view(-1, vocab).index_add_(0, places, emitted_here)
     law = stopped[0]

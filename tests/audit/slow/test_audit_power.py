@@ -118,11 +118,14 @@ def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
     fault = FAULTS[name]
     verifier = as_verifier(fault.make())
     cases = scenes(1 if isinstance(verifier, Block) else 8)
-    cases = [scene for scene in cases if name not in SHOWN_IN or scene.name in SHOWN_IN[name]]
-    for num_turns in (60, 500):  # most show within a few turns, whose counts stand if they are certain
-        if least_p(simulate(as_verifier(fault.make()), cases, fault.draws, num_turns, rng(0))) < CERTAIN_P:
-            return
-    assert least_p(simulated(verifier, cases, fault.draws, 500, rng(0))) < LEAST_P
+    if name in SHOWN_IN:
+        cases = [scene for scene in cases if scene.name in SHOWN_IN[name]]
+        assert least_p(simulated(verifier, cases, fault.draws, 500, rng(0))) < LEAST_P
+    else:  # certain at first, so that nothing is measured again; most within a few turns
+        assert any(
+            least_p(simulate(as_verifier(fault.make()), cases, fault.draws, num_turns, rng(0))) < CERTAIN_P
+            for num_turns in (60, 500)
+        )
 
 
 @pytest.mark.parametrize(

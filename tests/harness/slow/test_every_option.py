@@ -20,7 +20,7 @@ def options(group):
 
 def save_searched(toy, tree):
     """Save a tree that is searched for, if it is one, where a toy cell expects it."""
-    tree = {"tree=best": "tree=best_121", "tree=own": "tree=own_121"}.get(tree, tree)
+    tree = "tree=best_121" if tree == "tree=best" else tree
     kind, _, size = tree.removeprefix("tree=").rpartition("_")
     if tree == "tree=fastest":
         [cell] = cells_of([*toy, tree])
