@@ -137,7 +137,7 @@ gallery: .venv/installed ## faults that shipped, rebuilt, and what finds them (i
 	@$(if $(filter PY,$(GIVEN)),,$(PY) -m pip install --quiet --disable-pip-version-check \
 	  --constraint constraints.txt --editable '.[engines]')
 	@$(PY) -m referee.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
-	@$(PY) -m referee.gallery.page --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
+	@$(PY) -m analysis.gallery --results $(RESULTS) $(if $(filter PROFILE,$(GIVEN)),--pair $(PROFILE))
 
 # The faults are planted by the tests.
 .PHONY: faults

@@ -14,7 +14,7 @@ from analysis import SLICE, categories, published, table
 from analysis.cli import profile_parser
 from analysis.load import ROOT, Plan, Results, find_slice, read_plan
 from analysis.published import ACCEPTED_LENGTHS, Compared
-from analysis.table import Note, Notes, Picture, Table
+from analysis.table import Note, Notes, Table
 from resispec.errors import InvalidInput, first_line
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def footer(
     plan: Plan,
     about: Sequence[Note],
     definitions: Sequence[Note] = (),
-    picture: Picture | None = None,
+    picture: str = "",
 ) -> Notes:
     """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
     done = results.cells[results.cells.status == "done"]

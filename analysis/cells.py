@@ -99,7 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         plans = read_plans(chosen.profile, chosen.results, chosen.artefacts)
         frame = tidy(plans)
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, frame.to_csv(index=False))
         tables = [one for one in map(categories.of, plans) if one is not None]
         pages = [table.write(one, path.parent)[1] for one in tables]

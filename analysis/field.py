@@ -10,7 +10,6 @@ from analysis.ceilings import CEILING, is_bound, with_ceilings
 from analysis.frontier import message
 from analysis.load import Plan, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
-from analysis.table import Picture
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("field")
@@ -25,8 +24,7 @@ def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the figure of their gains."""
     results = load(plan.only(lambda one: not is_bound(one.part)), metrics.fields())
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
-    picture = Picture(TEXTS["picture"], "field.png")
-    notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), picture)
+    notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
     caption = TEXTS["caption"].format(profile=plan.profile)
     return Artefact((by_cell("field", results, frame, caption, notes, COLUMNS),), {"field": draw(frame)})
 

@@ -15,7 +15,7 @@ from analysis.load import Plan, Results, load
 from analysis.long import CEILING
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, ratio
-from analysis.table import Picture, Table
+from analysis.table import Table
 
 TEXTS = texts("figure1")
 FIELDS = ("num_prefixes", "num_tuples", "selected", "tested", "ceiling_selected", "ceiling_tested")
@@ -38,7 +38,7 @@ def make(plan: Plan) -> Artefact:
     by = ["cell_id", *results.setting, "verifier"]
     lines = long.tabulate(frame, by, shown, ("quantity", "sibling"))
     about = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in TEXTS["about"]]
-    notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "figure1.png"))
+    notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure1", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     compared = Compared("acceptance_rate", "acceptance rates", ("sibling",))
     return Artefact((table,), {"figure1": draw(frame, varying)}, suffixes=("csv", "md"), compared=compared)

@@ -16,7 +16,7 @@ from analysis.figures import SIZE
 from analysis.load import Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import BRACKETS, ratio
-from analysis.table import Gap, Picture, Table, plain
+from analysis.table import Gap, Table, plain
 
 TEXTS = texts("figure2")
 QUANTITIES = {
@@ -73,12 +73,12 @@ def make(plan: Plan) -> Artefact:
     shown = long.names(varying, verifier="Method", rejections="Rejections")
     shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
     lines = long.tabulate(frame, ["cell_id", *results.keys, "rejections"], shown)
-    about, picture, more, pictures = [], None, (), {}
+    about, picture, more, pictures = [], "", (), {}
     if context:
         tuples = sorted({f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples})
         words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
         about = [note.format(**words, quote=context.code) for note in TEXTS["about"]]
-        picture = Picture(TEXTS["picture"], "figure2.png")
+        picture = TEXTS["picture"]
         laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
         quoted = [f"Drawn after {context.code}."]

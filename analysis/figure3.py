@@ -14,7 +14,7 @@ from analysis.artefact import Artefact, footer, paper, run, texts
 from analysis.figures import SIZE
 from analysis.load import Plan, Results, load
 from analysis.stats import ABSENT, BRACKETS, Interval, divide, paired_gain, ratio
-from analysis.table import Number, Paper, Picture, Table
+from analysis.table import Number, Paper, Table
 
 TEXTS = texts("figure3")
 Parts: TypeAlias = Mapping[str, tuple[str, str]]
@@ -73,7 +73,7 @@ def make(plan: Plan) -> Artefact:
     shown = [*long.names(varying), *COLUMNS]
     lines = long.tabulate(frame, ["cell_id", *results.keys], shown, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
-    notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "figure3.png"))
+    notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure3", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     drawn = draw(frame, [key for key in varying if key != "method"])
     return Artefact((table,), {"figure3": drawn}, suffixes=("csv", "md"))

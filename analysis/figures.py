@@ -74,16 +74,17 @@ def legend_above(figure: Figure, handles: Sequence[Any], title: str) -> None:
     figure.legend(handles=handles, **place, fontsize=SIZE + 0.5, title=title, title_fontsize=SIZE + 2)
 
 
-def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float) -> None:
+def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float, **arrow: Any) -> None:
     """Write the names of lines at the right of a panel, without overlaps, with a thin leader to each end.
 
-    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y.
+    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow: further
+    properties of the leaders.
     """
     ordered = sorted(ends, key=lambda end: end[1])
     heights = [gap * len(end[2].splitlines()) for end in ordered]
     places = spread([end[1] for end in ordered], heights)
     for (x, y, name, colour), place in zip(ordered, places, strict=True):
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
+        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4} | arrow
         spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
         align = {"ha": "left", "va": "center", "annotation_clip": False}
         # Light colours are hard to read as text.
@@ -104,7 +105,6 @@ def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
     """Write `stem.png` and `stem.pdf`, atomically and without dates, and return their paths."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
     mpl.rcParams["pdf.fonttype"] = 42  # text stays text
     paths = []
     for suffix, metadata in (("png", {"Software": None}), ("pdf", {"CreationDate": None, "Producer": None})):

@@ -12,7 +12,7 @@ from analysis.labels import Label
 from analysis.load import Plan, Results, load
 from analysis.metric_table import by_cell, definitions, measure, specinfer_on_d5b3
 from analysis.metrics import METRICS
-from analysis.table import Notes, Picture, Table
+from analysis.table import Notes, Table
 from resispec.audit.verdict import Finding
 
 TEXTS = texts("frontier")
@@ -46,8 +46,7 @@ def make(plan: Plan) -> Artefact:
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     shapes = frontier_shapes.read(plan)
     about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(longer))
-    picture = Picture(TEXTS["picture"], "frontier.png")
-    notes = footer(results, plan, about, definitions(COLUMNS, results), picture)
+    notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"].format(profile=plan.profile), notes, COLUMNS)
     tables = (table, summary(frame, plan), frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": draw(frame)})

@@ -9,7 +9,7 @@ import pandas as pd
 from analysis import labels
 from analysis.load import Results
 from analysis.stats import Interval
-from analysis.table import NAN, Cell, Column, Found, Gap, Key, Kind, Number, Paper, Text
+from analysis.table import NAN, Cell, Column, Found, Gap, Key, Kind, Number, Paper
 
 CEILING = "ceiling"
 """Stands for a verifier: the most that an exact one can reach."""
@@ -71,7 +71,7 @@ def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Co
 
 def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Column:
     """A column of words about a line's first row. kind: "number" for numbers in words."""
-    return Column(key, header, kind, cell=lambda found: Text(text(found[()])))
+    return Column(key, header, kind, cell=lambda found: text(found[()]) or labels.ABSENT)
 
 
 def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Column:

@@ -51,7 +51,6 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
 
 
 def _copy(file: Path, target: Path) -> Path:
-    target.parent.mkdir(parents=True, exist_ok=True)
     with replacing(target) as partial:
         shutil.copyfile(file, partial)
     return target
@@ -69,7 +68,6 @@ def archive(plans: Sequence[Plan], path: Path) -> None:
         contents |= {
             name.as_posix(): (folder / name).read_bytes() for name in kept if name.parts[0] not in replaced
         }
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
         for name, content in sorted(contents.items()):
             member = tarfile.TarInfo(name)  # of nobody, at no time

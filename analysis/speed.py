@@ -15,7 +15,7 @@ from analysis.frontier_shapes import between
 from analysis.load import LABELS, Plan, Results, load
 from analysis.published import Compared
 from analysis.stats import ABSENT, BRACKETS, Interval, paired_gain, ratio
-from analysis.table import Column, Notes, Number, Picture, Table
+from analysis.table import Column, Notes, Number, Table
 from resispec.errors import InvalidInput
 from resispec.trees import grow_map
 from resispec.trees.search import winners
@@ -87,7 +87,7 @@ def make(plan: Plan) -> Artefact:
     )
     lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], shown)
     about = (*verdicts, *predicted(compared), *TEXTS["about"])
-    notes = footer(results, plan, about, [BRACKETS], Picture(TEXTS["picture"], "speed.png"))
+    notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("speed", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
     return Artefact((table, costs(compared, plan)), {"speed": draw(frame)}, compared=lengths)

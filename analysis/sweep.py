@@ -12,7 +12,7 @@ from analysis.load import LABELS, SETTING, Plan
 from analysis.metric_table import RUNS_DIFFER, disagreement
 from analysis.metrics import Metric
 from analysis.stats import Interval
-from analysis.table import Column, Found, Gap, Notes, Number, Table, Text
+from analysis.table import Column, Found, Gap, Notes, Number, Table
 
 SPEEDUPS = (metrics.SPEEDUP_VS_AUTOREGRESSIVE, metrics.SPEEDUP)
 """The table has the first one that any of its cells has."""
@@ -63,10 +63,10 @@ def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
 
 
 def _number(metric: Metric) -> Column:
-    def cell(found: Found) -> Number | Text:
+    def cell(found: Found) -> Number | str:
         interval = _interval(found[()], metric)
         number = Number.of(Interval(interval.value) if metric in PLAIN else interval, metric.spec)
-        return Text(f"{number} *") if _is_marked(found[()], metric) else number
+        return f"{number} *" if _is_marked(found[()], metric) else number
 
     return Column(metric.name, metric.label, "number", cell=cell)
 

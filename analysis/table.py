@@ -21,16 +21,6 @@ NAN = math.nan
 
 
 @dataclass(frozen=True)
-class Text:
-    """A cell of words; an empty one is "–"."""
-
-    text: str = ""
-
-    def __str__(self) -> str:
-        return self.text or ABSENT
-
-
-@dataclass(frozen=True)
 class Key:
     """A cell that names its row. value: a label, a temperature, a count; text: its printed form."""
 
@@ -112,7 +102,7 @@ class Gap:
         return text if len(text) <= 60 else text[:59] + "…"
 
 
-Cell: TypeAlias = Text | Key | Number | Paper | Audit | Gap
+Cell: TypeAlias = str | Key | Number | Paper | Audit | Gap
 
 
 Kind: TypeAlias = Literal["key", "number", "paper", "audit", "text"]
@@ -133,18 +123,7 @@ class Column:
     header: str
     kind: Kind
     of: str = ""
-    cell: Callable[[Found], Cell] = field(default=lambda _: Text(), repr=False, compare=False)
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The figure of a table. alt: its content in words."""
-
-    alt: str
-    file: str
-
-    def __str__(self) -> str:
-        return f"![{self.alt}]({self.file})"
+    cell: Callable[[Found], Cell] = field(default=lambda _: ABSENT, repr=False, compare=False)
 
 
 Note: TypeAlias = str | Mapping[str, str]
@@ -153,26 +132,26 @@ Note: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes below a table, in the order of print; iterating gives their texts.
+    """Notes below a table, in the order of print; iterating gives their texts, that of the picture apart.
 
-    about: the table's own. source: where its numbers are from. definitions: the columns' meanings and how
-    their brackets and audits are to be read. gaps, stale: what is missing, and what is older than its
-    configuration.
+    about: the table's own. picture: what its figure, STEM.png, shows, in words; "" without one. source: where
+    its numbers are from. definitions: the columns' meanings and how their brackets and audits are to be read.
+    gaps, stale: what is missing, and what is older than its configuration.
     """
 
     about: tuple[Note, ...] = ()
-    picture: Picture | None = None
+    picture: str = ""
     source: str = ""
     definitions: tuple[Note, ...] = ()
     gaps: str = ""
     stale: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
-        for part in (self.picture, *self.about, self.source, *self.definitions, self.gaps, *self.stale):
+        for part in (*self.about, self.source, *self.definitions, self.gaps, *self.stale):
             if isinstance(part, Mapping):
                 yield ". ".join(f"{name}: {meaning}" for name, meaning in part.items()) + "."
-            elif part is not None and str(part):
-                yield str(part)
+            elif part:
+                yield part
 
 
 @dataclass(frozen=True)
@@ -223,7 +202,7 @@ def plain(
     kinds = ["key"] * num_keys + ["text"] * (shown.shape[1] - num_keys)
     columns = tuple(Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True))
     rows = tuple(
-        (*(Key(text, str(text)) for text in row[:num_keys]), *(Text(str(text)) for text in row[num_keys:]))
+        (*(Key(one, str(one)) for one in row[:num_keys]), *(str(one) or ABSENT for one in row[num_keys:]))
         for row in shown.to_numpy().tolist()
     )
     notes = notes if isinstance(notes, Notes) else Notes(tuple(notes))
@@ -233,7 +212,6 @@ def plain(
 def write(table: Table, folder: Path, suffixes: Iterable[str] = ("csv", "md", "tex")) -> list[Path]:
     """Write `folder/stem.csv`, `.md` and `.tex`, each atomically; make the folder, return the paths."""
     renderers = {"csv": csv, "md": markdown, "tex": latex}
-    folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{table.stem}.{suffix}" for suffix in suffixes]
     for path in paths:
         write_atomically(path, renderers[path.suffix[1:]](table))
@@ -251,7 +229,8 @@ def markdown(table: Table) -> str:
     aligned = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
     text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned if rows else ())
-    return "\n\n".join([f"**{table.caption}**", text, *table.notes]) + "\n"
+    picture = [f"![{table.notes.picture}]({table.stem}.png)"] * bool(table.notes.picture)
+    return "\n\n".join([f"**{table.caption}**", text, *picture, *table.notes]) + "\n"
 
 
 _TEX = str.maketrans({

@@ -97,7 +97,6 @@ class Chosen:
 
     def save(self, path: Path, about: Mapping[str, Any]) -> None:
         """Write the file; folders are made. about: from what it was made, values that JSON can hold."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         best = {kind: [one.facts for one in of_kind] for kind, of_kind in self.best.items()}
         content = {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about}
         write_json(path, sealed(content))

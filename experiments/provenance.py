@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import resource
-import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,7 +12,7 @@ from typing import Any
 
 import torch
 
-from resispec.machine import processor_name
+from resispec.machine import device_name, git
 
 # What a measurement depends on; tables, tests and documents may change beside it.
 CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
@@ -23,8 +22,8 @@ PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "nu
 def provenance(device: torch.device) -> dict[str, Any]:
     """Everything that a reader needs to place a measurement. device: that of the target."""
     return {
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "git_commit": git("rev-parse", "HEAD"),
+        "git_is_dirty": bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),
@@ -45,26 +44,9 @@ def origin(device: torch.device) -> str:
     return f"Device: {found['device']}. Commit: {found['git_commit'][:10] or 'unknown'}{changed}."
 
 
-def device_name(device: torch.device) -> str:
-    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"{processor_name()} ({os.cpu_count()} cores)"
-
-
 def device_stem(device: torch.device) -> str:
     """The hardware's name for files, like "nvidia_h200"."""
     return re.sub("[^a-z0-9]+", "_", device_name(device).lower()).strip("_")
-
-
-def _git(*arguments: str) -> str:
-    try:
-        done = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=True, cwd=Path(__file__).parent.parent
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
 
 
 def peak_memory(device: torch.device) -> dict[str, int]:

@@ -155,7 +155,6 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
     the command line.
     """
     path = plan_path(part)
-    path.parent.mkdir(parents=True, exist_ok=True)
     others = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
     kept = [argument for argument in arguments if not argument.startswith(others)]
     command = [*([f"experiment={part.name}"] if part.is_named else []), *kept]

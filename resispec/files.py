@@ -21,10 +21,11 @@ def cache_root() -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of `path` when the block ends well.
+    """Give a path to write to, which takes the place of `path` when the block ends well; make its folder.
 
     So a file's presence means that it is complete. When the block raises, what it wrote is removed.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         yield partial

@@ -1,4 +1,4 @@
-"""This machine's processor, compiler and accelerator; nothing here imports torch."""
+"""This machine's processor, compiler, accelerator and checkout; nothing here imports torch."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
@@ -27,6 +31,25 @@ def processor_name() -> str:
     lines = info.read_text(encoding="utf-8").splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.processor() or platform.machine()
+
+
+def device_name(device: torch.device) -> str:
+    """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
+    if device.type == "cuda":
+        import torch  # takes seconds
+
+        return torch.cuda.get_device_name(device)
+    return f"{processor_name()} ({os.cpu_count()} cores)"
+
+
+def git(*arguments: str) -> str:
+    """The output of a git command in the root of the code that runs; "" where it is no checkout."""
+    root = Path(__file__).parent.parent
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def memory_bytes() -> int:

@@ -61,7 +61,6 @@ class LawRecorder:
             raise InvalidInput(
                 f"{path} holds another decoding ({found or 'unnamed'}); allowed: another folder"
             )
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as unfinished:
             save_file(self._tensors, unfinished, self._about | {"decoded": decoded})
 

@@ -42,7 +42,6 @@ def write(profile: str, results: Path) -> Path:
         sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
     path = results / profile / artefact.REPORT
     text = render(read, profile, facts, path.parent)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     write_json(path.with_name(provenance.FILE), facts)
     return path

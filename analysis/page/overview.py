@@ -8,7 +8,7 @@ import pandas as pd
 from analysis import labels
 from analysis.metrics import METRICS
 from analysis.page.sections import Section, titled
-from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table, Text
+from analysis.table import Audit, Cell, Column, Gap, Key, Paper, Table
 from resispec.audit.verdict import Finding
 
 CAPTION = (
@@ -48,7 +48,7 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
     for (method, quantity), rows in frame.assign(method=methods).groupby(["method", "quantity"], sort=False):
         unnamed = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
         name, spec, paper_spec = QUANTITIES.get(quantity, unnamed)
-        audit: Cell = Text()
+        audit: Cell = labels.ABSENT
         for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one is shown
             if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:
                 audit = Audit(finding, rows=f"{count} of {len(rows)} rows")
@@ -60,5 +60,5 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
             audit,
             Paper(rows.paper_low.min(), rows.paper_high.max(), paper_spec),
             Paper(values.min(), values.max(), spec) if len(values) else Gap("missing"),
-            Text(f"{len(values)} of {len(rows)}"),
+            f"{len(values)} of {len(rows)}",
         )

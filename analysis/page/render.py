@@ -75,7 +75,7 @@ def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, An
         "stale": section.plan.stale if section.plan else (),
         "tables": [(arranged(table), _file(table, folder)) for table in tables if table.rows],
         "figures": [
-            picture(stem, figure, about.alt if (about := pictures.get(stem)) else f"Figure of {stem}")
+            picture(stem, figure, pictures.get(stem) or f"Figure of {stem}")
             for stem, figure in figures.items()
         ],
         "audits": found,

@@ -54,7 +54,6 @@ def _lines(chosen: Namespace) -> list[str]:
         submission, path = gather(profile, results, chosen.name), results / profile / FILE
         check_grid(submission, ours)
         lines = [f"beside {ours.name}: {agreement(submission, ours)}"]
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, submission.model_dump_json(indent=1) + "\n")
     return [f"wrote {path}", *lines]
 

@@ -18,8 +18,10 @@ from tqdm import tqdm
 from analysis.cli import DIALECTS
 from analysis.table import Table, markdown
 from experiments.provenance import device_stem
+from referee.inputs import count
 from resispec.errors import fail, in_one_line
 from resispec.files import write_atomically
+from resispec.models import check_device
 from resispec.timing import now
 
 Name = TypeVar("Name")
@@ -51,21 +53,20 @@ def run_bench(
     layout = argparse.RawDescriptionHelpFormatter
     parser = _BenchParser(description=description, formatter_class=layout, epilog=DIALECTS)
     if device is not None:
-        parser.add_argument("--device", type=_device, default=device, help="cpu, or cuda")
+        parser.add_argument("--device", choices=("cpu", "cuda"), default=device, help="cpu, or cuda")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     for option, (default, text) in counts.items():
-        parser.add_argument(f"--{option}", type=_count, default=default, help=text)
+        parser.add_argument(f"--{option}", type=count, default=default, help=text)
     options = parser.parse_args()
     options.device = torch.device(options.device if device is not None else "cpu")
     if folder == "embedded":
         torch.set_num_threads(1)  # as decoding on a CPU: see conf/profile/embedded.yaml
-    if options.device.type != "cpu":
-        folder = "timing"
-    stem = (
-        options.results / folder / (name if folder == "embedded" else f"{name}_{device_stem(options.device)}")
-    )
 
     def work() -> int:
+        check_device(str(options.device))
+        place = folder if options.device.type == "cpu" else "timing"
+        file = name if place == "embedded" else f"{name}_{device_stem(options.device)}"
+        stem = options.results / place / file
         stem.parent.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=stem.parent).close()  # what cannot be written to is refused first
         tables, notes, frame = measure(options)
@@ -77,19 +78,6 @@ def run_bench(
         return 0
 
     sys.exit(in_one_line(work, "stopped; nothing is written"))
-
-
-def _device(text: str) -> str:
-    if text == "cpu" or (text == "cuda" and torch.cuda.is_available()):
-        return text
-    allowed = "cpu, cuda" if torch.cuda.is_available() else "cpu, since this machine has no CUDA device"
-    raise argparse.ArgumentTypeError(f"device {text!r}; allowed: {allowed}")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: a number from 1")
-    return int(text)
 
 
 def take_turns(

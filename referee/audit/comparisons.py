@@ -19,7 +19,7 @@ from referee.audit.statistics import (
     z_of,
 )
 from referee.audit.terms import NEAR_TIE, EmittedTokens, GreedyGaps, TokenTerms
-from resispec.audit.verdict import MIN_TOKENS, Finding, Judgement, Statistic, equal_share, first_with_reasons
+from resispec.audit.verdict import MIN_TOKENS, Finding, Judgement, Statistic, first_with_reasons
 
 MIN_CLUSTERS = 20
 """Fewest prompts that allow to estimate a variance between them."""
@@ -248,9 +248,9 @@ class JudgedComparison(Judgement):
 
 
 def limit_of(comparisons: Iterable[Comparison]) -> float:
-    """The least chance that a statistic may have: its share of NOMINAL_RATE."""
+    """The least chance that a statistic may have: its share of NOMINAL_RATE (union bound, Bonferroni)."""
     num_statistics = sum(len(part) for comparison in comparisons for part in comparison.groups.values())
-    return equal_share(NOMINAL_RATE, num_statistics)
+    return NOMINAL_RATE / max(1, num_statistics)
 
 
 def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:

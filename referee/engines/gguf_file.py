@@ -15,6 +15,7 @@ import numpy as np
 from resispec.errors import InvalidInput
 from resispec.files import replacing
 from resispec.models import TransformersModel, TransformersTokenizer
+from resispec.smollm2.convert import reordered
 
 TYPES = {"F32": np.float32, "F16": np.float16}
 """Of matrices; vectors stay in float32."""
@@ -42,7 +43,7 @@ def write_gguf(
         names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, config.num_hidden_layers)
         for name, weight in model.module.state_dict().items():
             if name != "lm_head.weight" or not config.tie_word_embeddings:
-                values = _in_order(name, weight.float().numpy(force=True), config)
+                values = reordered(name, weight.float().numpy(force=True), config, 2, -1)
                 as_written = values.astype(TYPES[dtype] if values.ndim == 2 else np.float32)
                 writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(as_written))
         writer.write_header_to_file()
@@ -90,13 +91,3 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, si
     )
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)
-
-
-def _in_order(name: str, values: np.ndarray, config: Any) -> np.ndarray:
-    """Weights (rows, columns) or (rows,), those of queries and keys with their rows as GGUF has them."""
-    heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
-    count = heads.get(name.split(".")[-2])
-    if count is None:
-        return values
-    halves = values.reshape(count, 2, -1, *values.shape[1:])
-    return halves.swapaxes(1, 2).reshape(values.shape)

@@ -7,8 +7,6 @@ skipped; `make gallery` installs all of them.
 """
 
 import argparse
-import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +26,7 @@ from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript
 from resispec.errors import GOES_ON, InvalidInput, fail, first_line, in_one_line
 from resispec.files import write_atomically
-from resispec.machine import processor_name
+from resispec.machine import device_name, git
 from resispec.models import Pair
 from resispec.sampling import Sampling
 
@@ -85,13 +83,10 @@ def gallery(
 ) -> Iterator[pd.DataFrame]:
     """The rows of the engines that are done: a table after each of them. folder: of their files."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    device = pair.target.device
     source = {
-        "git_commit": _git("rev-parse", "HEAD"),
-        "git_is_dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
-        "device": torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"{processor_name()} ({os.cpu_count()} cores)",
+        "git_commit": git("rev-parse", "HEAD"),
+        "git_is_dirty": bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        "device": device_name(pair.target.device),
     }
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
     given = pair, questions, greedy, folder, dict[str, Arm]()
@@ -99,15 +94,6 @@ def gallery(
     for exhibit in exhibits:
         rows += [row | source for row in rows_of(exhibit, *given)]
         yield pd.DataFrame(rows)
-
-
-def _git(*arguments: str) -> str:
-    root = Path(__file__).resolve().parents[2]
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-    return done.stdout.strip()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -194,14 +194,6 @@ def first_with_reasons(*cases: tuple[Finding, Sequence[str]]) -> Judgement:
     return next(Judgement(finding, tuple(reasons)) for finding, reasons in cases if reasons)
 
 
-def equal_share(rate: float, num_statistics: int) -> float:
-    """p-value below which each of these statistics is bias, so that all raise false alarms at `rate` at most.
-
-    However the statistics depend on each other (union bound, Bonferroni).
-    """
-    return rate / max(1, num_statistics)
-
-
 def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     """Which of many p-values (K,) are bias, by Holm's rule (Holm 1979): (K,).
 
@@ -210,7 +202,7 @@ def holm(p_values: ArrayLike, rate: float) -> NDArray[np.bool_]:
     """
     p_values = np.asarray(p_values, np.float64)
     order = np.argsort(p_values)
-    shares = [equal_share(rate, left) for left in range(len(order), 0, -1)]
+    shares = rate / np.arange(len(order), 0, -1)
     is_bias = np.zeros(len(order), bool)
     is_bias[order] = np.logical_and.accumulate(p_values[order] <= shares)
     return is_bias

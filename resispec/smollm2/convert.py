@@ -109,20 +109,22 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
             found = f"{its_name} is {values.shape} and {tuple(weight.shape)} by the sizes that it gives"
             raise InvalidInput(f"{source}: {found}")
         # A copy, since the file is mapped.
-        weights[name] = torch.from_numpy(np.array(_in_halves(name, values, model.config)))
+        weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))
     if tensors:
         raise InvalidInput(f"{source} has besides {', '.join(sorted(tensors)[:3])}, which no plain Llama has")
     return weights
 
 
-def _in_halves(name: str, values: np.ndarray, config: Any) -> np.ndarray:
-    """Weights (rows, columns) or (rows,), rows of queries and keys in the order that transformers has."""
+def reordered(name: str, values: np.ndarray, config: Any, *parts: int) -> np.ndarray:
+    """Weights (rows, columns) or (rows,), rows of queries and keys in the order of the other format.
+
+    parts: of a head's rows as they are: (-1, 2), GGUF's pairs, or (2, -1), transformers' halves.
+    """
     heads = {"q_proj": config.num_attention_heads, "k_proj": config.num_key_value_heads}
     count = heads.get(name.split(".")[-2])
     if count is None:
         return values
-    pairs = values.reshape(count, -1, 2, *values.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(values.shape)
+    return values.reshape(count, *parts, *values.shape[1:]).swapaxes(1, 2).reshape(values.shape)
 
 
 def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:

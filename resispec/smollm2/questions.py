@@ -162,9 +162,9 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     hidden = {key for page in reference.held_out for key in content_keys(page.text)}
     for function in measured:
         hidden |= content_keys(function.code) | content_keys(function.docstring)
-    fresh = [function for function in _mixed(functions) if _is_fresh(function.code, hidden)]
+    fresh = (function for function in _mixed(functions) if _is_fresh(function.code, hidden))
     # The reference comes first, since the data set's pages are of it; docstrings fill up.
-    unseen = [page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, hidden)]
+    unseen = (page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, hidden))
     excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
     asked = [
         *_ask("training, functions", fresh, FUNCTION_KINDS, recipe.num_functions),

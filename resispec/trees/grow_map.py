@@ -55,7 +55,6 @@ def save(topology: Topology, path: str | Path, about: Mapping[str, Any] | None =
     if about is not None:
         content["about"] = dict(about)
     lines = [f'  "{key}": {json.dumps(value, allow_nan=False)}' for key, value in sealed(content).items()]
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 

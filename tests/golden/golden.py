@@ -2,7 +2,7 @@
 
     PYTHONPATH=tests:tests/harness python -m golden.golden cells rows    # writes both files anew
 
-`cells.json` counts the cells of every experiment of every profile and has a digest of their printed labels
+`cells.json` counts the cells of the profiles' experiments and has a digest of their printed labels
 and identities, in which whatever is made on a machine counts by its configuration. `rows.json` has the rows
 of toy cells without their times.
 """
@@ -48,8 +48,13 @@ CASES = [
 ]
 
 
-def experiments() -> list[str]:
-    """Every experiment, the parts of an artefact one by one."""
+def experiments(profile: str) -> list[str]:
+    """The experiments of a profile that are written down, the parts of an artefact one by one.
+
+    Other profiles than the first two have few axes and counts of their own: some experiments use them all.
+    """
+    if profile not in ("embedded", "smollm2"):
+        return ["figure1", "figure3/eagle", "frontier/long", "speed", "table1", "table6"]
     paths = sorted((CONF / "experiment").glob("*.yaml"))
     return [
         f"{path.stem}/{part}" if part else path.stem for path in paths for part in part_names(path) or [""]
@@ -66,7 +71,9 @@ def cells_digest(experiment: str, profile: str) -> dict[str, Any]:
 def check_cells(profile: str) -> None:
     """Assert that every experiment asks for the cells that are written down."""
     golden = json.loads((HERE / "cells.json").read_text())
-    found = {f"{experiment} {profile}": cells_digest(experiment, profile) for experiment in experiments()}
+    found = {
+        f"{experiment} {profile}": cells_digest(experiment, profile) for experiment in experiments(profile)
+    }
     assert found == {name: digest for name, digest in golden.items() if name.endswith(f" {profile}")}
 
 
@@ -110,7 +117,7 @@ def main() -> None:
     for name in sys.argv[1:]:
         if name == "cells":
             content: Any = {f"{experiment} {profile}": cells_digest(experiment, profile)
-                            for experiment in experiments() for profile in PROFILES}  # fmt: skip
+                            for profile in PROFILES for experiment in experiments(profile)}  # fmt: skip
         else:
             with tempfile.TemporaryDirectory() as folder:
                 content = toy_rows(save_toys(Path(folder) / "golden"))

@@ -99,7 +99,8 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
     ("bench", "arguments", "message"),
     [
         ("decoders", ["--prompts", "0"], "'0'; allowed: a number from 1"),
-        ("rules", ["--device", "abacus"], "device 'abacus'; allowed: cpu"),
+        ("rules", ["--device", "abacus"], "invalid choice: 'abacus' (choose from"),
+        ("rules", ["--device", "cuda"], "device 'cuda' cannot be used; this machine has cpu"),
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
         ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file

@@ -50,29 +50,30 @@ def logged(path, verifier="standard", draws=Draws.IID, tokens=40, seed=0, topolo
 @pytest.mark.parametrize("verifier", ["standard", "traversal"])
 def test_the_same_laws_give_the_same_verdicts(verifier, draws, tmp_path):
     decided = logged(tmp_path / "laws", verifier, draws, topology=UNEVEN)
-    steps, generator = list(read_laws(tmp_path / "laws")), torch.Generator()
+    steps, generator, gaps = list(read_laws(tmp_path / "laws")), torch.Generator(), []
     assert len(steps) == len(decided) == num_steps(tmp_path / "laws") > 10
     for step, (state, verdict) in zip(steps, decided, strict=True):
         laws = step.draft.tree, step.target_probs, step.draft.probs
         assert get_verifier(verifier).verify(*laws, generator.set_state(state)) == verdict
         expected, terms = replay(step, get_verifier(verifier), generator.set_state(state))
         assert 1 <= expected <= 3 and len(terms.surprisal) == verdict.num_emitted
-        drawn = [get_verifier(verifier).verify(*laws, generator).num_emitted for _ in range(300)]
-        assert abs(sum(drawn) / 300 - expected) < 0.3
+        gaps += [get_verifier(verifier).verify(*laws, generator).num_emitted - expected for _ in range(30)]
+    gaps = torch.tensor(gaps)
+    assert abs(float(gaps.mean())) < 4 * float(gaps.std()) / len(gaps) ** 0.5
 
 
 def test_the_command_compares_verifiers_and_finds_the_biased_one(tmp_path, capsys):
-    for seed in range(4):
+    for seed in range(2):
         logged(tmp_path / "laws" / f"{seed}.safetensors", tokens=700, seed=seed)
     words = [str(tmp_path / "laws"), "verifier=standard,resispec,traversal_optimal"]
     assert main([*words, "--out", str(tmp_path / "found.csv")]) == 0
     found = pd.read_csv(tmp_path / "found.csv").set_index("verifier")
     assert list(found.verdict) == ["no bias seen", "biased", "no bias seen"]
     assert found.gain["standard"] == 1 and (found.gain_lower[1:] > 1).all()
-    steps = [step for seed in range(4) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")]
+    steps = [step for seed in range(2) for step in read_laws(tmp_path / "laws" / f"{seed}.safetensors")]
     expected = [replay(step, get_verifier("standard"), torch.Generator())[0] for step in steps]
     assert found.accepted_length["standard"] == pytest.approx(sum(expected) / len(steps))
-    assert f"Verifiers on {len(steps):,} logged steps of 4 files" in capsys.readouterr().out
+    assert f"Verifiers on {len(steps):,} logged steps of 2 files" in capsys.readouterr().out
 
 
 WRONG = [

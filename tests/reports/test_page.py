@@ -16,7 +16,7 @@ from analysis.page import documentation, sections, steps
 from analysis.page.__main__ import main, write
 from analysis.page.render import VARIATION, Entry, entry, folded, heights, render
 from analysis.page.sections import Section
-from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table, Text
+from analysis.table import Audit, Column, Gap, Key, Number, Paper, Table
 
 BIASED = "ResiSpec's rows that audit as biased"
 BEST = "Best gain without a bias seen"
@@ -88,7 +88,7 @@ def test_cells_are_shown_by_what_they_are() -> None:
         Gap("failed", "no memory"): Entry("failed: no memory", "", "gap"),
         Key(0.6, "0.6"): Entry("0.6", "", "", "0.6"),
         Key("c4", "C4"): Entry("C4"),
-        Text(): Entry("–", "", "absent"),
+        "–": Entry("–", "", "absent"),
     }
     assert {cell: entry(cell) for cell in cells} == cells
 

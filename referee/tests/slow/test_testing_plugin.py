@@ -73,7 +73,7 @@ def printed(tmp_path_factory):
         (folder / name).write_text(text)
     importing = "from referee.testing import assert_exact_sampler\n"
     (folder / "test_top_100.py").write_text(importing + (engine + called).replace("verify", "verify_top_100"))
-    enough = "draft=draft, vocabularies=(16,), samples=20_000"
+    enough = "draft=draft, vocabularies=(16,), samples=12_000"
     noise = noise.replace("/ fresh", "/ noise[i]").replace("draft=draft", enough)
     (folder / "test_noise.py").write_text(noise.replace("verify", "verify_with_noise"))
     return run(folder, *OPTIONS).stdout, (folder / "report.xml").read_text()

@@ -41,9 +41,9 @@ def test_exact_subjects_pass_however_they_are_given(subject, draws, name):
 
 def test_planted_faults_are_found_that_enumeration_does_not_see():
     """Two of those of tests/faults, in which the audit itself is tested."""
-    reason = r"simulation \(token surprisal, wide\): counts of \d+ outcomes"
+    reason = r"simulation \(tokens, deep\): counts of \d+ outcomes"
     with pytest.raises(AssertionError, match=reason) as error:
-        assert_exact(FAULTS["bonus token at T = .8"].make(), samples=250)
+        assert_exact(FAULTS["bonus token from the root's law"].make(), samples=20)
     assert "enumerated" not in str(error.value) and "p = [" not in str(error.value)
     with pytest.raises(AssertionError, match=r"2 siblings of 32,000$"):
         assert_exact(FAULTS["acceptance times 1.02 (V > 5)"].make(), samples=60)

@@ -15,9 +15,9 @@ from resispec.audit.battery import KINDS, cases_of, pair_of_laws
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulate, simulated
+from resispec.audit.simulate import simulate
 from resispec.audit.simulation_cases import scenes
-from resispec.audit.verdict import CERTAIN_P, LEAST_P, TOLERANCE, Evidence, Finding, judge
+from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
 from resispec.core import Draws
 from resispec.decode import Decoder, Sampling
 from resispec.drafters import DraftModel
@@ -45,10 +45,6 @@ def audited(verifier, drafter, seed, prompts=21, gap=0.2, temperature=1.0, pair=
 
 def finding_of(scores):
     return judge(Evidence(z_scores={"": scores}), required=("z_scores",)).finding
-
-
-def least_p(found):
-    return min(count.p_value for counts in found.values() for count in counts.values())
 
 
 # False alarms
@@ -103,39 +99,49 @@ def test_enumeration_catches_every_fault_of_a_law_and_no_other(name):
 
 
 SHOWN_IN = {
-    "draft's noise in the residual draw": ("single, 16 tokens", "single, 300 tokens"),
-    "bonus token at T = .9": ("single, 300 tokens", "wide"),
-    "bonus token by a sum in bfloat16": ("single, 300 tokens",),
+    "bonus token from the root's law": ("deep", 60),
+    "bonus token greedy": ("wide", 60),
+    "bonus token by a sum in bfloat16": ("single, 300 tokens", 1000),
+    "bonus token at T = .9": ("single, 300 tokens", 1500),
+    "bonus token cut to its top 50": ("wide", 500),
+    "draft's rows off by one": ("near", 60),
+    "verification greedy": ("far", 60),
+    "laws of the previous tree": ("far", 60),
+    "temperature forgotten": ("near", 120),
+    "coin used again two levels below": ("deep chain", 500),
+    "no residual from depth 4": ("deep chain", 100),
+    "best subtree among equal siblings": ("far", 200),
+    "block without the prefix's weight": ("far", 60),
+    "draft's noise in the residual draw": ("single, 16 tokens", 2000),
+    "generator rewound after drafting": ("deep", 120),
+    "noise of the first step in all steps": ("deep", 60),
+    "generator seeded anew in every step": ("far", 60),
+    "one uniform for test and residual": ("deep chain", 500),
 }
-"""Faults that take thousands of turns, each with the scenes that show it; the others take those of all."""
-HIDDEN = [
+"""Faults that enumeration does not see, each with a scene that shows it and the turns that this takes."""
+HIDDEN = {
     name for name, fault in FAULTS.items() if fault.is_biased and fault.where in (Where.VERIFY, Where.LOOP)
-]
+}
 
 
-@pytest.mark.parametrize("name", HIDDEN)
+@pytest.mark.parametrize("name", SHOWN_IN)
 def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
-    fault = FAULTS[name]
+    fault, (scene, num_turns) = FAULTS[name], SHOWN_IN[name]
     verifier = as_verifier(fault.make())
-    cases = scenes(1 if isinstance(verifier, Block) else 8)
-    if name in SHOWN_IN:
-        cases = [scene for scene in cases if scene.name in SHOWN_IN[name]]
-        assert least_p(simulated(verifier, cases, fault.draws, 500, rng(0))) < LEAST_P
-    else:  # certain at first, so that nothing is measured again; most within a few turns
-        assert any(
-            least_p(simulate(as_verifier(fault.make()), cases, fault.draws, num_turns, rng(0))) < CERTAIN_P
-            for num_turns in (60, 500)
-        )
+    [case] = [one for one in scenes(1 if isinstance(verifier, Block) else 8) if one.name == scene]
+    counts = simulate(verifier, [case], fault.draws, num_turns, rng(0))[scene]
+    assert min(count.p_value for count in counts.values()) < LEAST_P
+
+
+def test_every_hidden_fault_is_simulated():
+    assert HIDDEN - {*SHOWN_IN} == {"bonus token at T = .8"}  # that at T = .9 is the smaller one
 
 
 @pytest.mark.parametrize(
     ("name", "statistic", "prompts"),
     [
         ("bonus token greedy", "surprisal", 22),
-        ("verification greedy", "surprisal", 22),
-        ("generator seeded anew in every step", "rank", 22),
         ("generator rewound after drafting", "rank", 100),
-        ("target's rows off by one", "surprisal", 22),
     ],
 )
 def test_a_z_score_of_decoding_catches_a_biased_loop(name, statistic, prompts):

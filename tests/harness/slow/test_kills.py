@@ -56,12 +56,12 @@ def check(command, expected):
     assert not holders(command)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow, number):
+def test_a_stopped_run_takes_its_worker_along_and_says_one_line(slow):
+    """By SIGTERM; Ctrl-C is in test_make_reproduce.py."""
     process = start(slow)
     while not holders(slow) and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1
     [line] = messages(errors)

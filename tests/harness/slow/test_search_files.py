@@ -100,8 +100,7 @@ def test_the_number_of_nodes_is_searched_where_it_is_not_given(toy, tmp_path):
     ("decoder", "verifier", "by"),
     [
         ("specinfer", "traversal_optimal", "tokens"),
-        ("specinfer", "traversal_optimal", "time"),
-        ("sequoia", "traversal", "tokens"),
+        ("sequoia", "traversal", "time"),
         ("greedy", "univer", "tokens"),
     ],
 )

@@ -1,9 +1,9 @@
-"""Rules and verifiers with other options on the whole battery; test_audit_processes.py has the usual ones."""
+"""Rules with other options on the whole battery; test_audit_processes.py has the usual ones."""
 
 import pytest
-from test_exact import RULES, VERIFIERS, assert_exact, two_level_shapes
+from test_exact import RULES, assert_exact, two_level_shapes
 
-from resispec.audit.battery import rule_cases, tree_cases, worst
+from resispec.audit.battery import rule_cases, worst
 from resispec.core import Draws
 from resispec.verifiers import get_rule, get_verifier
 
@@ -14,14 +14,6 @@ from resispec.verifiers import get_rule, get_verifier
 )
 def test_a_rules_emitted_law_is_the_targets(name, options, draws):
     assert worst(rule_cases(get_rule(name, **options), draws)).error < 1e-12
-
-
-CASES = {repr(case[:3]): case[:3] for case in VERIFIERS if case[1]}
-
-
-@pytest.mark.parametrize(("name", "options", "draws"), CASES.values(), ids=CASES)
-def test_a_verifiers_emitted_law_is_the_targets(name, options, draws):
-    assert worst(tree_cases(get_verifier(name, **options), draws)).error < 1e-12
 
 
 def test_traversal_is_exact_on_every_tree_of_two_levels_with_repeated_children():

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from referee.gallery import page as gallery
+from analysis import gallery
 
 ROOT = Path(__file__).parents[2]
 LIMIT, ALLOWED = 1e-4, 3.89
@@ -104,12 +104,12 @@ def test_a_gallery_without_faults_says_why_engines_are_biased_that_no_z_shows():
         return about | {"verdict": verdict, "normal_z": normal_z}
 
     for second, said in (
-        (engine("no bias seen"), "none of 2 engines are called biased within 300 tokens"),
+        (engine("no bias seen"), "none of 2 runs are called biased within 300 tokens"),
         (
             engine("biased"),
-            "1 of 2 engines are called biased within 300 tokens,\nfor tokens that filters leave out",
+            "1 of 2 runs are called biased within 300 tokens,\nfor tokens that filters leave out",
         ),
-        (engine("biased", 5.0), "1 of 2 engines are called biased within 300 tokens"),
+        (engine("biased", 5.0), "1 of 2 runs are called biased within 300 tokens"),
     ):
         assert gallery.message([engine("no bias seen"), second]) == said
 

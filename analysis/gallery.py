@@ -1,6 +1,6 @@
 """Table and figure of the gallery: what the usual checks and the audit say of every engine.
 
-Usage: python -m referee.gallery.page; it reads RESULTS/PAIR/gallery.csv.
+Usage: python -m analysis.gallery; it reads RESULTS/PAIR/gallery.csv.
 """
 
 import argparse
@@ -11,28 +11,23 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.optimize import isotonic_regression
 
+from analysis import labels, table
+from analysis.figures import GREY, SIZE, finish, label_ends, save_figure
 from referee.inputs import EMBEDDED
 from resispec.errors import InvalidInput, first_line, in_one_line
-from resispec.files import replacing, write_atomically
+from resispec.files import write_atomically
 
-ABSENT = "–"
 TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
 """Columns of words."""
-# Okabe and Ito's colours, which colour-blind people tell apart (https://jfly.uni-koeln.de/color/).
-GREY = "#7A7A7A"
-SIZE = 8.5
-"""Size of all text, in points."""
 SLOW = 0.9
 """An accepted length below this share of the exact engine's is noticed."""
-EXACT = ("o", "s", "D", "^", "v")
-"""The markers of exact engines, which are grey."""
+PLAIN = ("o", "s", "D", "^", "v")
+"""The markers of engines without a fault that is known or found, which are grey."""
 FAULTS = (
     ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
     ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
@@ -120,57 +115,45 @@ def seeds(row: Mapping[str, Any]) -> str:
 def markdown(frame: pd.DataFrame, pair: str) -> str:
     """The page: a row for every engine, and the notes; one that did not run says why."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
-    shown = (
-        "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
-    )
+    what = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
     has_control = "against_control" in frame
     header, notes = HEADER + CONTROL_HEADER * has_control, NOTES + (CONTROL_NOTE,) * has_control
     by_name = {row["engine"]: row for row in rows}
     cells = [_shown(row, by_name.get(row["beside"], row)) for row in rows]
-    table = pd.DataFrame(cells, columns=HEADER + CONTROL_HEADER)[[*header]].replace(r"\|", r"\\|", regex=True)
-    allowed = _number(frame[frame.status == "done"].allowed_z.max(), ".1f")
+    shown = pd.DataFrame(cells, columns=HEADER + CONTROL_HEADER)[[*header]].set_index(HEADER[0])
+    allowed = labels.number(frame[frame.status == "done"].allowed_z.max(), ".1f")
+    texts = [note.format(slow=SLOW, allowed=allowed) for note in notes]
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
-    return "\n\n".join(
-        [
-            f"**The gallery: {shown}, on the {pair} pair.**",
-            table.to_markdown(
-                index=False, disable_numparse=True, colalign=["left"] + ["right"] * (len(header) - 1)
-            ),
-            *(note.format(slow=SLOW, allowed=allowed) for note in notes),
-            f"Profile: {pair}. Device: {devices}. Commit: {commit}. "
-            f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}.\n",
-        ]
-    )
+    made = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
+    texts.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {made}")
+    caption = f"The gallery: {what}, on the {pair} pair."
+    return table.markdown(table.plain("gallery", frame, caption, texts, shown=shown))
 
 
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
         absent = len(HEADER + CONTROL_HEADER) - 2
-        return [name, f"{row['status']}: {row['reason']}", *[ABSENT] * absent]
-    value, lower, upper = (_number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
+        return [name, f"{row['status']}: {row['reason']}", *[labels.ABSENT] * absent]
+    value, lower, upper = (labels.number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
     share = row["accepted_length"] / beside["accepted_length"]
-    length = _number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
+    length = labels.number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
     smallest = max(row["smallest_temperature"], row["smallest_draft"])
     power = f" (TV {smallest:.2g})" if row["verdict"] == "no bias seen" else ""
     return [
         name,
-        value if lower == ABSENT else f"{value} [{lower}, {upper}]",
+        value if lower == labels.ABSENT else f"{value} [{lower}, {upper}]",
         f"{row['greedy_equal']:.0f} of {row['greedy_rows']:.0f}",
         length,
         seeds(row),
         ", ".join(noticed(row, beside)) or "pass",
         f"{np.copysign(row['normal_z'], row['z']):.1f} ({row['statistic']})",
-        _number(row["first_biased"], ",.0f"),
+        labels.number(row["first_biased"], ",.0f"),
         f"**{row['verdict']}**{power}",
-        row.get("against_control") or ABSENT,
-        _number(row.get("edge_tokens", math.nan), ".0f"),
+        row.get("against_control") or labels.ABSENT,
+        labels.number(row.get("edge_tokens", math.nan), ".0f"),
     ]
-
-
-def _number(value: float, spec: str) -> str:
-    return ABSENT if math.isnan(value) else format(value, spec)
 
 
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -184,7 +167,7 @@ def message(rows: Sequence[Mapping[str, Any]]) -> str:
     if not faults:
         inside = wrong and all(row["normal_z"] <= row["allowed_z"] for row in done)
         why = ",\nfor tokens that filters leave out" if inside else ""
-        return f"{wrong or 'none'} of {len(exact)} engines are called biased within {tokens:,.0f} tokens{why}"
+        return f"{wrong or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} tokens{why}"
     return (
         f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
         f"and {wrong or 'none'} of {len(exact)} exact engines"
@@ -205,11 +188,9 @@ def draw(frame: pd.DataFrame) -> Figure:
     axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
     place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
     axes.text(0.65, limit + 0.01, f"called biased above {10**limit:.1f}", **place, fontsize=SIZE, color="0.3")
-    _label_ends(axes, list(_lines(axes, done, every)), (top - bottom) / 25)
-    axes.grid(axis="y", color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SIZE - 0.5)
+    ends = list(_lines(axes, done, every))
+    label_ends(axes, ends, (top - bottom) / 25, relpos=(0, 0.5))  # from the beginning of the name
+    finish(axes)
     axes.set_xscale("log")
     axes.minorticks_off()
     ticks = [tick for tick in TICKS_X if tick <= 1.05 * most]
@@ -225,43 +206,28 @@ def draw(frame: pd.DataFrame) -> Figure:
 def _lines(
     axes: Axes, done: pd.DataFrame, every: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
-    """Draw every engine's line; gives its end for `_label_ends`. every: see `engines`."""
-    exact, faults = cycle((GREY, marker, "-") for marker in EXACT), cycle(FAULTS)
-    has_faults = any(row["thread"] for row in every)
-    later = {row["engine"]: row["first_biased"] for row in every if row["first_biased"] > done.tokens.max()}
+    """Draw every engine's line; gives its end for `label_ends`. every: see `engines`."""
+    plain, faults = cycle((GREY, marker, "-") for marker in PLAIN), cycle(FAULTS)
+    notes = {row["engine"]: _note(row, done.tokens.max()) for row in every}
     for name, rows in done.groupby("engine", sort=False):
-        colour, marker, dashes = next(exact if has_faults and not rows.thread.iloc[0] else faults)
+        is_plain = not rows.thread.iloc[0] and rows.verdict.iloc[0] != "biased"
+        colour, marker, dashes = next(plain if is_plain else faults)
         heights = np.log10(rows.normal_z)
         size = {"markersize": 4.5, "markeredgecolor": "white", "markeredgewidth": 0.3}
         axes.plot(rows.tokens, heights, color=colour, marker=marker, linestyle=dashes, **size)
-        more = f"\n(biased from {later[name]:,.0f} tokens)" if name in later else ""
-        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{more}", colour
+        yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{notes[name]}", colour
 
 
-def _label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: float) -> None:
-    """Write the names of lines at the right of a panel, without overlaps, with a thin leader to each end.
-
-    ends: (x, y, name, colour). gap: the height of a line of text, in data units of y.
-    """
-    ordered = sorted(ends, key=lambda end: end[1])
-    heights = np.array([gap * len(end[2].splitlines()) for end in ordered])
-    offsets = np.cumsum(heights) - heights / 2
-    # Least squares under an order: neighbours that would overlap move together.
-    places = isotonic_regression(np.array([end[1] for end in ordered]) - offsets).x + offsets
-    for (x, y, name, colour), place in zip(ordered, places, strict=True):
-        leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4}
-        leader["relpos"] = (0, 0.5)  # from the beginning of the name
-        spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
-        align = {"ha": "left", "va": "center", "annotation_clip": False}
-        dark = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))  # light colours are hard to read
-        axes.annotate(name, (x, y), **spot, **align, color=dark, fontsize=SIZE)
+def _note(row: Mapping[str, Any], most: float) -> str:
+    """A second line for the name of an engine that is called biased, where its own line does not show it."""
+    if row["verdict"] == "biased" and math.isnan(row["first_biased"]):
+        return "\n(biased: tokens that filters leave out)"
+    return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > most else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(
-        prog="python -m referee.gallery.page", description=__doc__.splitlines()[0]
-    )
+    parser = argparse.ArgumentParser(prog="python -m analysis.gallery", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of PAIR/")
     parser.add_argument("--pair", default=EMBEDDED, help="as for python -m referee.gallery")
     options = parser.parse_args(arguments)
@@ -271,12 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         frame = read(stem.with_suffix(".csv"))
         page, figure = markdown(frame, options.pair), draw(frame)
         write_atomically(stem.with_suffix(".md"), page)
-        mpl.rcParams["pdf.fonttype"] = 42  # text stays text
-        for suffix, undated in ((".png", ("Software",)), (".pdf", ("CreationDate", "Producer"))):
-            with replacing(stem.with_suffix(suffix)) as partial:
-                figure.savefig(partial, format=suffix[1:], dpi=200, metadata=dict.fromkeys(undated))
-        wrote = (f"wrote {stem.with_suffix(suffix)}\n" for suffix in (".md", ".png", ".pdf"))
-        sys.stdout.writelines((page, *wrote))
+        written = (stem.with_suffix(".md"), *save_figure(figure, stem))
+        sys.stdout.writelines((page, *(f"wrote {path}\n" for path in written)))
         return 0
 
     return in_one_line(work, "stopped")
