@@ -9,9 +9,10 @@ import pytest
 import torch
 from toys import ToyTokenizer, tiny_llama
 
+from analysis import gallery as page
 from referee.audit import Statistic, audit_arms, measure
 from referee.audit.statistics import normal_z
-from referee.gallery import bugs, measures, page
+from referee.gallery import bugs, measures
 from referee.gallery.__main__ import gallery, main
 from referee.gallery.exhibits import EXHIBITS, GALLERIES, Exhibit, with_defaults
 from referee.gallery.measures import Questions, write
