@@ -23,7 +23,7 @@ from experiments.grid import cells_of, digest, parts_of
 from experiments.store import CellStore, RowLog, write_plan
 from experiments.tasks.decode import PromptRow
 from experiments.worker import measure
-from resispec import files
+from resispec import files, machine
 
 
 def test_one_cell_end_to_end_is_repeatable_and_skipped_when_done(toy, tmp_path):
@@ -291,7 +291,7 @@ def test_only_changes_to_what_measures_count_as_changed(tmp_path, monkeypatch):
     identity = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
     for arguments in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "all"]):
         subprocess.run(["git", *arguments], cwd=tmp_path, check=True)
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "resispec" / "machine.py"))
     found = {}
     for name in names:
         (tmp_path / name).write_text("two\n")
