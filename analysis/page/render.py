@@ -185,20 +185,21 @@ def entry(cell: Cell) -> Entry:
 
 
 def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
-    """Attributes of a figure's image. alt: its content; its title, panels, axes and lines are added."""
+    """Attributes of a figure's image. alt: its content; its titles, panels, axes and lines are added."""
     drawn = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "path"}):
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
     encoded = base64.b64encode(drawn.getvalue()).decode("ascii")
     panels = [axes for axes in figure.axes if axes.get_title() or axes.lines]
     names = [handle.get_label() for axes in panels for handle in axes.get_legend_handles_labels()[0]]
+    names += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     described = {
         "Panels": [axes.get_title() for axes in panels],
         "Across": [figure.get_supxlabel(), *(axes.get_xlabel() for axes in panels)],
         "Up": [figure.get_supylabel(), *(axes.get_ylabel() for axes in panels)],
         "Shown": names + [note.get_text() for axes in panels for note in axes.texts],
     }
-    sentences = [alt, figure.get_suptitle()]
+    sentences = [alt, figure.get_suptitle(), *(legend.get_title().get_text() for legend in figure.legends)]
     for name, words in described.items():
         distinct = dict.fromkeys(" ".join(str(word).split()) for word in words if word)
         sentences += [f"{name}: {'; '.join(distinct)}"] if distinct else []

@@ -182,7 +182,7 @@ def test_the_page_needs_nothing_beside_it_and_is_a_document(page: Element, sourc
         assert text(table.find("caption")) and all(cell.get("scope") == "col" for cell in head)
         assert all(row.find("th[@scope='row']") is not None for row in body), table.get("id")
     figure1, frontier = (one.get("alt") for one in page.iter("img"))
-    assert "Panels: Python code, T = 0.4. Across: sibling" in figure1
+    assert "later siblings are accepted less. Panels: Python code, T = 0.4. Across: sibling" in figure1
     assert "Shown: standard; ceiling" in figure1 and "Accepted length of exact verification" in frontier
 
 
