@@ -8,7 +8,7 @@ clock can be; the split of a step there is that of `step_time`.
 """
 
 from argparse import Namespace
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -27,13 +27,15 @@ from resispec.decode import Decoder, Sampling, Step
 from resispec.drafters import DraftModel, NoDraft
 from resispec.embedded import EmbeddedDataset, load_pair
 from resispec.models import Model, Pair, Session
-from resispec.timing import Stopwatch, measuring, now
+from resispec.timing import Stopwatch, clock_seconds, measuring, now
 from resispec.trees import chain, complete
 from resispec.verifiers import get_verifier
 
 NUM_DRAFTED = 4
 NEW_TOKENS = 64
 PROMPT_TOKENS = 64
+NUM_CLOCKS = 10_000
+"""Empty parts that are timed to learn the time of a clock."""
 SAMPLING = Sampling(temperature=1.0, max_new_tokens=NEW_TOKENS, max_length=256, ignore_eos=True)
 Decode = Callable[[list[int], int], object]
 """Decodes a prompt, with a seed."""
@@ -76,9 +78,9 @@ def embedded_prompts(pair: Pair, count: int) -> list[list[int]]:
 
 
 @contextmanager
-def clocked(model: Model) -> Iterator[defaultdict[str, float]]:
-    """Seconds that the forwards of a model and its head take inside, as "forward"."""
-    watch, begin = Stopwatch(model.device), model.session
+def clocked(model: Model, watch: Stopwatch) -> Iterator[None]:
+    """Time what the forwards of a model and its head take inside, as "forward"."""
+    begin = model.session
 
     def timed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def call(*arguments: Tensor) -> Tensor:
@@ -93,33 +95,40 @@ def clocked(model: Model) -> Iterator[defaultdict[str, float]]:
         return begun
 
     with patch.object(model, "session", session), patch.object(model, "head", timed(model.head)):
-        yield watch.seconds
+        yield
 
 
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
-    """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take."""
+    """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take.
+
+    The clocks' own time is taken away.
+    """
     decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
-    device, spent = pair.target.device, Counter[str]()
-    with clocked(pair.target) as target_s, clocked(pair.draft_model()) as draft_s:
+    device, spent, first = pair.target.device, Counter[str](), list[Counter[str]]()
+    watch = Stopwatch(device, looks_inside=False)
+    forwards = {"target": Stopwatch(device), "draft": Stopwatch(device)}
+    clock_s = clock_seconds(device, NUM_CLOCKS) / NUM_CLOCKS
+
+    def so_far() -> Counter[str]:
+        num_timed = watch.num_timed + sum(clock.num_timed for clock in forwards.values())
+        seconds = Counter({"step": now(device) - clock_s * num_timed, **watch.seconds})
+        for name, clock in forwards.items():
+            seconds[name] -= clock_s * clock.num_timed
+            seconds[f"{name} forward"] = clock.seconds["forward"]
+        return seconds
+
+    def mark(_: Step) -> None:
+        if not first:  # a first step, with its prompt's forwards, is left out
+            first.append(so_far())
+
+    with clocked(pair.target, forwards["target"]), clocked(pair.draft_model(), forwards["draft"]):
         for index, prompt in enumerate(tqdm([prompts[0], *prompts], desc="step split", unit="prompt")):
-            watch = Stopwatch(device, looks_inside=False)
-
-            def so_far(watch: Stopwatch = watch) -> Counter[str]:
-                forwards = {"target forward": target_s["forward"], "draft forward": draft_s["forward"]}
-                return Counter({"step": now(device)} | watch.seconds | forwards)
-
-            before: list[Counter[str]] = []
-
-            def mark(_step: Step, before: list[Counter[str]] = before, so_far: Any = so_far) -> None:
-                if not before:  # a first step, with its prompt's forwards, is left out
-                    before.append(so_far())
-
+            first.clear()
             generator = torch.Generator(device).manual_seed(index)
             with measuring(watch):
                 decoded = decoder.generate(pair, prompt, SAMPLING, generator, mark)
             if index:  # the first prompt warms up
-                for name, seconds in so_far().items():
-                    spent[name] += seconds - before[0][name]
+                spent += so_far() - first[0]
                 spent["steps"] += len(decoded.num_emitted) - 1
     return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 
