@@ -14,8 +14,6 @@ ROUNDING_EPS = 64
 BELOW_ONE = 1 - 2**-52
 """Factor of a sum before it meets a uniform number: the largest of these is 1 - 2^-53, and its product could
 round up to the sum, past the last token of positive weight."""
-ONE = torch.ones(())
-"""1 to subtract a tensor from, of any precision and device: from a number it takes five times as long."""
 NO_MASS = torch.finfo(torch.float32).tiny
 """Largest draft mass of a token that counts as 0, in every precision: see `counted`."""
 
@@ -43,7 +41,7 @@ def sum_rounding(values: Tensor) -> float:
 
 def null_mass(probs: Tensor) -> Tensor:
     """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
-    missing = ONE - probs.sum(-1, keepdim=True)
+    missing = 1 - probs.sum(-1, keepdim=True)
     return torch.threshold(missing, sum_rounding(probs), 0.0)  # NaN stays NaN
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from resispec.distributions import ONE, null_mass
+from resispec.distributions import null_mass
 from resispec.timing import part
 from resispec.verifiers.base import Draws, Law, check_tensor, rule_name
 
@@ -59,7 +59,7 @@ class Recursive:
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
             chance = accept if alive is None else alive * accept
             yield chance
-            alive = ONE - chance if alive is None else alive - chance
+            alive = 1 - chance if alive is None else alive - chance
             if null is None:
                 null = null_mass(target)
             with part("shaping"):
