@@ -7,7 +7,7 @@ import argparse
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import cycle
+from itertools import cycle, product
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
 """Columns of words."""
 SLOW = 0.9
 """An accepted length below this share of the exact engine's is noticed."""
-PLAIN = ("o", "s", "D", "^", "v")
-"""The markers of engines without a fault that is known or found, which are grey."""
+PLAIN = tuple(product(("-", "--", ":"), ("o", "s", "D", "^", "v")))
+"""Dashes and markers of engines without a fault that is known or found, which are grey."""
 FAULTS = (
     ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
     ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
@@ -42,7 +42,6 @@ HEADER = (
     "z", "Tokens", "Audit",
 )  # fmt: skip
 NOTES = (
-    "![z against tokens](gallery.png)",
     "The usual checks. Perplexity: of the sampled output under the target, T = 1, brackets: 95 % bootstrap "
     "over prompts. Greedy equal: prompts whose continuation at T = 0 is the target's own. Accepted length: "
     "tokens per forward of the target, in brackets the ratio to an exact engine's with the same draft model. "
@@ -128,7 +127,8 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     made = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
     texts.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {made}")
     caption = f"The gallery: {what}, on the {pair} pair."
-    return table.markdown(table.plain("gallery", frame, caption, texts, shown=shown))
+    described = table.Notes(tuple(texts), picture="z against tokens")
+    return table.markdown(table.plain("gallery", frame, caption, described, shown=shown))
 
 
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
@@ -207,7 +207,7 @@ def _lines(
     axes: Axes, done: pd.DataFrame, every: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
     """Draw every engine's line; gives its end for `label_ends`. every: see `engines`."""
-    plain, faults = cycle((GREY, marker, "-") for marker in PLAIN), cycle(FAULTS)
+    plain, faults = cycle((GREY, marker, dashes) for dashes, marker in PLAIN), cycle(FAULTS)
     notes = {row["engine"]: _note(row, done.tokens.max()) for row in every}
     for name, rows in done.groupby("engine", sort=False):
         is_plain = not rows.thread.iloc[0] and rows.verdict.iloc[0] != "biased"
@@ -220,8 +220,8 @@ def _lines(
 
 def _note(row: Mapping[str, Any], most: float) -> str:
     """A second line for the name of an engine that is called biased, where its own line does not show it."""
-    if row["verdict"] == "biased" and math.isnan(row["first_biased"]):
-        return "\n(biased: tokens that filters leave out)"
+    if "rules out" in row["reason"]:
+        return "\n(biased: it emits tokens that filters leave out)"
     return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > most else ""
 
 

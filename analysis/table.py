@@ -132,7 +132,7 @@ Note: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes below a table, in the order of print; iterating gives their texts, that of the picture apart.
+    """Notes below a table, in the order of print; iterating gives their texts, without the picture's.
 
     about: the table's own. picture: what its figure, STEM.png, shows, in words; "" without one. source: where
     its numbers are from. definitions: the columns' meanings and how their brackets and audits are to be read.

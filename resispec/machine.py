@@ -1,4 +1,4 @@
-"""This machine's processor, compiler, accelerator and checkout; nothing here imports torch."""
+"""This machine's processor, compiler, accelerator and checkout; importing this module takes no torch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def processor_name() -> str:
 def device_name(device: torch.device) -> str:
     """The hardware's own name, like "NVIDIA H200" or "Intel(R) Xeon(R) Processor @ 2.50GHz (2 cores)"."""
     if device.type == "cuda":
-        import torch  # takes seconds
+        import torch
 
         return torch.cuda.get_device_name(device)
     return f"{processor_name()} ({os.cpu_count()} cores)"

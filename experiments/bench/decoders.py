@@ -101,7 +101,7 @@ def clocked(model: Model, watch: Stopwatch) -> Iterator[None]:
 def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     """Milliseconds of a d5b3 step: whole, its parts, and of these what forwards of the two models take.
 
-    The clocks' own time is taken away.
+    What the clocks themselves take is not in them.
     """
     decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
     device, spent, first = pair.target.device, Counter[str](), list[Counter[str]]()
@@ -128,7 +128,8 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
             with measuring(watch):
                 decoded = decoder.generate(pair, prompt, SAMPLING, generator, mark)
             if index:  # the first prompt warms up
-                spent += so_far() - first[0]
+                spent.update(so_far())
+                spent.subtract(first[0])
                 spent["steps"] += len(decoded.num_emitted) - 1
     return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
 

@@ -7,9 +7,8 @@ text was not at hand, nor what else it truncates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -49,11 +48,14 @@ class Khisti:
         size = target_probs.shape[-1]
         p, q = (probs.reshape(-1, size).double().cpu().numpy() for probs in (target_probs, draft_probs))
         tokens = siblings.reshape(-1, siblings.shape[-1]).cpu().numpy()
+        meetings: dict[bytes, list[_Meeting]] = {}  # of equal rows, which are usual in audits, the same
         chances, laws = [], []
         for target, draft, row in zip(p, q / q.sum(-1, keepdims=True), tokens, strict=True):
-            meetings = _meetings(target.tobytes(), draft.tobytes(), len(row) - 1, self.size)
-            chances.append(_chances(meetings, row))
-            laws.append(meetings[-1].law if meetings else draft)
+            key = target.tobytes() + draft.tobytes()
+            if key not in meetings:
+                meetings[key] = list(_meetings(target, draft, len(row) - 1, self.size))
+            chances.append(_chances(meetings[key], row))
+            laws.append(meetings[key][-1].law if len(row) > 1 else draft)
         chosen = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
         proposed = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
         tiny = torch.finfo(target_probs.dtype).tiny
@@ -62,17 +64,13 @@ class Khisti:
         return Law(chosen * accept, normalise(residual, target_probs, null_mass(target_probs)))
 
 
-@lru_cache(maxsize=64)  # audits ask for the same laws again and again, for fewer than these at a time
-def _meetings(p: bytes, q: bytes, count: int, size: int) -> list[_Meeting]:
-    """The meetings of the winner so far, which is a draft from q at first, with `count` drafts from q.
-
-    p, q: the (V,) laws as bytes, which can be looked up.
-    """
-    target, draft = np.frombuffer(p), np.frombuffer(q)
-    meetings: list[_Meeting] = []
+def _meetings(p: Floats, q: Floats, count: int, size: int) -> Iterator[_Meeting]:
+    """The meetings of the winner so far, which is a draft from q at first, with `count` drafts from q."""
+    law = q
     for _ in range(count):
-        meetings.append(_Meeting.of(target, meetings[-1].law if meetings else draft, draft, size))
-    return meetings
+        meeting = _Meeting.of(p, law, q, size)
+        yield meeting
+        law = meeting.law
 
 
 def _chances(meetings: Sequence[_Meeting], tokens: NDArray[np.int64]) -> Floats:

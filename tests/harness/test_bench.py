@@ -8,12 +8,14 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from toys import table_pair
+from toys import table_pair, tiny_llama
 
 from experiments.bench import decoders, frame, memory, rules
 from experiments.bench.frame import peak_bytes, run_bench, take_turns
 from experiments.bench.rules import MEASURED_NODES, law_call
+from resispec.decode import Sampling
 from resispec.draws import Draws
+from resispec.models import Pair
 from resispec.trees import complete, from_child_counts
 from resispec.verifiers import get_rule
 
@@ -83,6 +85,17 @@ def test_calls_take_turns_and_the_first_round_is_forgotten(monkeypatch):
         assert milliseconds == 1e3 * (own[4] + own[5]) / 2
 
 
+def test_parts_of_a_step_hold_their_forwards_and_no_clocks(monkeypatch):
+    monkeypatch.setattr(decoders, "SAMPLING", Sampling(1.0, 16, 64))
+    split = decoders.step_split(Pair(tiny_llama(), tiny_llama(seed=1), None), [[1, 2, 3]])
+    assert split["step"] > split["target"] + split["draft"] + split["verify"] + split["commit"]
+    assert split["target"] > split["target forward"] > 0 and split["draft"] > split["draft forward"] > 0
+    clocked = decoders.clock_seconds
+    monkeypatch.setattr(decoders, "clock_seconds", lambda device, count: 1.0 * count + clocked(device, 1))
+    slow = decoders.step_split(Pair(tiny_llama(), tiny_llama(seed=1), None), [[1, 2, 3]])
+    assert slow["step"] < -1000 * 4  # a second for every clock of a step, of which there are more
+
+
 def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
     monkeypatch.setattr(decoders, "take_turns", lambda *_: {"ours": 500.0, "theirs": 1000.0})
     rates = decoders.tokens_per_s({}, [], table_pair())
@@ -100,7 +113,10 @@ def test_speeds_are_ratios_to_the_counterpart_and_parts_add_up(monkeypatch):
     [
         ("decoders", ["--prompts", "0"], "'0'; allowed: a number from 1"),
         ("rules", ["--device", "abacus"], "invalid choice: 'abacus' (choose from"),
-        ("rules", ["--device", "cuda"], "device 'cuda' cannot be used; this machine has cpu"),
+        pytest.param(
+            *("rules", ["--device", "cuda"], "device 'cuda' cannot be used; this machine has cpu"),
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="it can be used here"),
+        ),
         ("rules", ["--bogus"], "unrecognized arguments: --bogus"),
         ("rules", ["--results", "/proc/x"], "/proc/x"),
         ("rules", ["--results", "."], "No such file or directory: '"),  # it is there, but takes no file

@@ -38,7 +38,7 @@ def results(tmp_path):
         *rows("slow", {50: far, 100: near, 200: far}, thread=THREAD, verdict="biased", accepted_length=1.5),
         *rows("hot", {50: far, 100: far}, thread=THREAD, verdict="biased", perplexity_lower=23.0),
         *rows("cool", {50: near, 100: near}, thread="openvino.md", perplexity_upper=3.0, greedy_equal=3),
-        *rows("edge", {50: near, 100: near}, thread=THREAD, verdict="biased"),
+        *rows("edge", {50: near, 100: near}, thread=THREAD, verdict="biased", reason="which T=1 rules out"),
         *rows("deaf", {50: near, 100: near}, other_seed_equal=3, accepted_length=np.nan),
         {"engine": "absent", "beside": "right", "thread": THREAD, "status": "not installed",
          "reason": "No module named 'abacus'", "git_commit": "0123456789abcdef", "git_is_dirty": False},
@@ -89,13 +89,13 @@ def test_the_figure_names_every_engine_that_ran_and_says_what_it_shows(results):
     texts = {text.get_text() for text in axes.texts}
     # Most end at 100 tokens, and so does the figure.
     assert {"right", "slow\n(biased from 200 tokens)", "hot", "cool", "deaf"} <= texts
-    assert "edge\n(biased: tokens that filters leave out)" in texts
+    assert "edge\n(biased: it emits tokens that filters leave out)" in texts
     assert "absent" not in texts and all(max(line.get_xdata()) <= 100 for line in axes.lines)
     assert figure.get_suptitle() == (
         "3 of 4 faults are called biased within 200 tokens, and none of 2 exact engines"
     )
     lines = [line for line in axes.lines if len(line.get_xdata()) > 2 or line.get_marker() != "None"]
-    looks = [(line.get_color(), line.get_marker()) for line in lines]
+    looks = [(line.get_color(), line.get_marker(), line.get_linestyle()) for line in lines]
     assert len(set(looks)) == len(looks) == 6
     assert axes.get_xscale() == "log"
 

@@ -9,13 +9,13 @@ from accounts import rng
 from faults import FAULTS, Where
 from toys import TableModel, table_pair
 
-from experiments.auditing.evidence import decode_terms
+from experiments.auditing.evidence import NUM_TURNS, decode_terms
 from resispec.audit.as_sibling_rule import rule_of
 from resispec.audit.battery import KINDS, cases_of, pair_of_laws
 from resispec.audit.ceiling import ceiling
 from resispec.audit.estimate import Tuples, estimate, pool
 from resispec.audit.row_checks import CheckedRule
-from resispec.audit.simulate import simulate
+from resispec.audit.simulate import simulate, simulated
 from resispec.audit.simulation_cases import scenes
 from resispec.audit.verdict import LEAST_P, TOLERANCE, Evidence, Finding, judge
 from resispec.core import Draws
@@ -101,24 +101,27 @@ def test_enumeration_catches_every_fault_of_a_law_and_no_other(name):
 SHOWN_IN = {
     "bonus token from the root's law": ("deep", 60),
     "bonus token greedy": ("wide", 60),
-    "bonus token by a sum in bfloat16": ("single, 300 tokens", 1000),
-    "bonus token at T = .9": ("single, 300 tokens", 1500),
-    "bonus token cut to its top 50": ("wide", 500),
+    "bonus token by a sum in bfloat16": ("single, 300 tokens", NUM_TURNS),
+    "bonus token at T = .9": ("single, 300 tokens", NUM_TURNS),
+    "bonus token cut to its top 50": ("wide", 400),
     "draft's rows off by one": ("near", 60),
     "verification greedy": ("far", 60),
     "laws of the previous tree": ("far", 60),
     "temperature forgotten": ("near", 120),
-    "coin used again two levels below": ("deep chain", 500),
+    "coin used again two levels below": ("deep chain", 400),
     "no residual from depth 4": ("deep chain", 100),
     "best subtree among equal siblings": ("far", 200),
     "block without the prefix's weight": ("far", 60),
-    "draft's noise in the residual draw": ("single, 16 tokens", 2000),
+    "draft's noise in the residual draw": ("single, 16 tokens", NUM_TURNS),
     "generator rewound after drafting": ("deep", 120),
     "noise of the first step in all steps": ("deep", 60),
     "generator seeded anew in every step": ("far", 60),
-    "one uniform for test and residual": ("deep chain", 500),
+    "one uniform for test and residual": ("deep chain", 400),
 }
-"""Faults that enumeration does not see, each with a scene that shows it and the turns that this takes."""
+"""Faults that enumeration does not see, each with a scene that shows it and the turns that this takes.
+
+An audit has NUM_TURNS, and measures again what looks suspicious.
+"""
 HIDDEN = {
     name for name, fault in FAULTS.items() if fault.is_biased and fault.where in (Where.VERIFY, Where.LOOP)
 }
@@ -129,12 +132,13 @@ def test_simulation_catches_a_verifier_that_draws_from_another_law(name):
     fault, (scene, num_turns) = FAULTS[name], SHOWN_IN[name]
     verifier = as_verifier(fault.make())
     [case] = [one for one in scenes(1 if isinstance(verifier, Block) else 8) if one.name == scene]
-    counts = simulate(verifier, [case], fault.draws, num_turns, rng(0))[scene]
+    measure = simulated if num_turns == NUM_TURNS else simulate
+    counts = measure(verifier, [case], fault.draws, num_turns, rng(0))[scene]
     assert min(count.p_value for count in counts.values()) < LEAST_P
 
 
 def test_every_hidden_fault_is_simulated():
-    assert HIDDEN - {*SHOWN_IN} == {"bonus token at T = .8"}  # that at T = .9 is the smaller one
+    assert {*SHOWN_IN} == HIDDEN - {"bonus token at T = .8"}  # that at T = .9 is the smaller one
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from resispec.draws import Draws
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
-    """On trees of few drafts: test_exact.py enumerates every verifier on many others."""
+    """Verifiers are audited on trees of few drafts; test_exact.py and test_battery.py have others."""
     use(monkeypatch, toy_material())
     few = [(topology, vocab) for topology, vocab in battery.TREES if vocab ** (topology.num_nodes - 1) < 100]
     monkeypatch.setattr(battery, "TREES", few)
@@ -63,7 +63,7 @@ def test_a_rule_cannot_end_the_audit_with_success(command, tmp_path):
 
 
 def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path):
-    """By Ctrl-C, which reaches every process of the terminal's group; SIGTERM is in test_kills.py."""
+    """`kill` reaches the command alone, which ends the others; Ctrl-C reaches all of a terminal's."""
     marks = tmp_path / "marks"
     body = f"open({str(marks)!r}, 'a').write(f'{{os.getpid()}} '); time.sleep(600)"
     process = subprocess.Popen(
@@ -76,7 +76,7 @@ def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path):
     while not marks.exists() or not marks.read_text().endswith(" "):
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     _, printed = process.communicate(timeout=60)
     assert process.returncode != 0 and "Traceback" not in printed, printed
     for worker in map(int, marks.read_text().split()):

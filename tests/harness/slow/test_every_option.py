@@ -1,4 +1,4 @@
-"""Every file of every group runs a toy cell; Hydra's own flags, and its launchers of clusters."""
+"""Every file of every group runs a toy cell, here or for golden rows; Hydra's flags, and its launchers."""
 
 import json
 import os
@@ -34,15 +34,12 @@ def save_searched(toy, tree):
 GIVEN = {
     "tree=complete": "tree.depth=3 tree.branching=2",
     "tree=growmap": "tree.path=${results}/map.json",
-    "tree=eagle2": "pair=llama2_7b_chat__eagle decoder=eagle",
     "tree=eagle2_k15": "pair=llama2_7b_chat__eagle decoder=eagle",
     "verifier=custom": "tree=d4b4 verifier.name=standard",
-    "verifier=greedy": "tree=d4b4 decoder=greedy",
     "verifier=univer": "tree=d4b4 decoder=greedy",
     "verifier=gbv": "tree=chains",
     "verifier=spec_hub": "tree=complete tree.depth=3 tree.branching=2 decoder=spec_hub",
     "decoder=spec_hub": "tree=complete tree.depth=3 tree.branching=2",
-    "verifier=block": "tree=chain",
     "verifier=hsd": "tree=chain",
     "decoder=fastest": "tree=fastest",
     "dataset=mt_bench_second": "dataset.answers=null",
@@ -64,8 +61,6 @@ def toy_cells():
     for group in ("dataset", "tree", "verifier", "pair", "decoder"):
         for option in options(group):
             name, of_group = f"{group}={option}", {"verifier": "tree=d4b4"}.get(group, "")
-            if name.startswith("decoder=eagle"):
-                of_group = "pair=llama2_7b_chat__eagle"
             if "__eagle" in name:
                 of_group = "decoder=eagle"
             is_made = group == "pair" and "fingerprint" in (CONF / group / f"{option}.yaml").read_text()

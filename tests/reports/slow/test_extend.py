@@ -69,7 +69,7 @@ FEWER = (
     ("resispec/audit/battery.py", "repeats: int = 3", "repeats: int = 1"),
     ("resispec/audit/battery.py", "for topology, vocab in trees:", "for topology, vocab in trees[:4]:"),
 )
-"""Samples of an audit, of which the page's rule needs few: it has too few tokens for a verdict anyway."""
+"""What an audit draws and enumerates: little, since there are too few tokens for a verdict anyway."""
 
 
 @pytest.fixture(scope="module")
