@@ -26,8 +26,10 @@ TEXTS = ("thread", "status", "verdict", "reason", "device", "git_commit")
 """Columns of words."""
 SLOW = 0.9
 """An accepted length below this share of the exact engine's is noticed."""
-PLAIN = tuple(product(("-", "--", ":"), ("o", "s", "D", "^", "v")))
-"""Dashes and markers of engines without a fault that is known or found, which are grey."""
+PLAIN = tuple(
+    (GREY, marker, dashes) for dashes, marker in product(("-", "--", ":"), ("o", "s", "D", "^", "v"))
+)
+"""Colours, markers and dashes of engines without a fault that is known or found."""
 FAULTS = (
     ("#0072B2", "o", "-"), ("#56B4E9", "^", "-"), ("#E69F00", "s", "-"), ("#CC79A7", "D", "-"),
     ("#000000", "v", ":"), ("#009E73", "P", "-"), ("#999933", "<", ":"), ("#D55E00", "X", "--"),
@@ -207,7 +209,7 @@ def _lines(
     axes: Axes, done: pd.DataFrame, every: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
     """Draw every engine's line; gives its end for `label_ends`. every: see `engines`."""
-    plain, faults = cycle((GREY, marker, dashes) for dashes, marker in PLAIN), cycle(FAULTS)
+    plain, faults = cycle(PLAIN), cycle(FAULTS)
     notes = {row["engine"]: _note(row, done.tokens.max()) for row in every}
     for name, rows in done.groupby("engine", sort=False):
         is_plain = not rows.thread.iloc[0] and rows.verdict.iloc[0] != "biased"

@@ -71,7 +71,6 @@ def test_an_audit_stops_at_once_with_all_its_processes(command, tmp_path):
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
     )
     while not marks.exists() or not marks.read_text().endswith(" "):
         assert process.poll() is None, process.stderr.read()
