@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from experiments.cell import Cell, Report, build
 from experiments.configurations import DRAWN_AS, METHODS, ON_CHAINS, ONE_TOKEN, Configuration
@@ -125,6 +124,8 @@ class CostModel:
         timed = {part: np.array([step[f"{part}_s"] for step in steps]) for part in PARTS}
         timed["rest"] = scales - sum(timed.values())
         every = [step_terms(Configuration.of(step), step["length"]) for step in steps]
+        from scipy.optimize import nnls  # half a second, which who fits nothing need not wait
+
         found: dict[str, float] = {}
         for part, seconds in timed.items():
             names = list(

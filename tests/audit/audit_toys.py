@@ -26,11 +26,11 @@ def toy_material(num_prompts=18, num_tuples=600):
     return Material(table_pair(vocab=12, gap=1.5), SAMPLING, prompts, nodes)
 
 
-def use(monkeypatch, material, draws=None):
-    """Let the command audit on this material, in this process, with some draws alone."""
+def use(monkeypatch, material, draws_of):
+    """Let the command audit on this material, in this process, each candidate with these draws."""
 
     def audit_all(chosen, *_):
-        return [evidence.audit(one, kind, material) for one in chosen for kind in draws or one.supported()]
+        return [evidence.audit(one, kind, material) for one in chosen for kind in draws_of(one)]
 
     monkeypatch.setattr(processes, "audit_all", audit_all)
     monkeypatch.setattr(audit, "documents_of", lambda _: [])

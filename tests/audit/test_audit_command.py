@@ -23,7 +23,7 @@ from resispec.verifiers import available, get_verifier
 @pytest.fixture
 def small(monkeypatch):
     """Too little material for a verdict without a bias, quickly."""
-    use(monkeypatch, toy_material(num_prompts=2, num_tuples=40), [Draws.IID])
+    use(monkeypatch, toy_material(num_prompts=2, num_tuples=40), lambda _: [Draws.IID])
     monkeypatch.setattr(evidence, "NUM_TURNS", 2)
     monkeypatch.setattr("resispec.audit.battery.KINDS", ("random",))
     monkeypatch.setattr("resispec.audit.battery.RESIDUAL_MASSES", (1e-1,))
