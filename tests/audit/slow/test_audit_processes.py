@@ -18,7 +18,7 @@ from resispec.draws import Draws
 
 
 def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, tmp_path):
-    """Three small trees, and one kind of draws for most; test_exact.py and test_battery.py have all."""
+    """Few laws and trees, and one kind of draws for most; test_exact.py and test_battery.py have all."""
     supported = {}
 
     def draws_of(candidate):
@@ -27,6 +27,7 @@ def test_every_registered_verifier_gets_a_verdict_in_files(monkeypatch, capsys, 
 
     use(monkeypatch, toy_material(), draws_of)
     monkeypatch.setattr(battery, "TREES", battery.TREES[:3])
+    monkeypatch.setattr(battery, "KINDS", ("random", "ties"))
     code, printed = run_command(monkeypatch, capsys, f"results={tmp_path}")
     assert code == 0, printed.err
     frame = pd.read_csv(tmp_path / "embedded" / "audit.csv").set_index(["verifier", "draws"])
