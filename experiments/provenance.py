@@ -12,18 +12,15 @@ from typing import Any
 
 import torch
 
-from resispec.machine import device_name, git
+from resispec.machine import checkout, device_name
 
-# What a measurement depends on; tables, tests and documents may change beside it.
-CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "hydra-core", "numpy")
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
     """Everything that a reader needs to place a measurement. device: that of the target."""
     return {
-        "git_commit": git("rev-parse", "HEAD"),
-        "git_is_dirty": bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        **checkout(),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "device": device_name(device),

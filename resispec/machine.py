@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
+CODE = ("resispec", "referee", "experiments", "conf", "pyproject.toml", "constraints.txt")
+"""Paths on which a measurement depends; tables, tests and documents may change beside it."""
 DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd")
 """Device files of CUDA's drivers on Linux and in WSL, and of ROCm's."""
 LIMIT_S = 60.0
@@ -42,8 +44,13 @@ def device_name(device: torch.device) -> str:
     return f"{processor_name()} ({os.cpu_count()} cores)"
 
 
-def git(*arguments: str) -> str:
-    """The output of a git command in the root of the code that runs; "" where it is no checkout."""
+def checkout() -> dict[str, str | bool]:
+    """The commit of the code that runs, "" outside a checkout, and whether CODE differs from it."""
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
+    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changed)}
+
+
+def _git(*arguments: str) -> str:
     root = Path(__file__).parent.parent
     try:
         done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)

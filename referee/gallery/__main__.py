@@ -26,12 +26,9 @@ from referee.rescoring import pair_scorers
 from referee.transcripts import Transcript
 from resispec.errors import GOES_ON, InvalidInput, fail, first_line, in_one_line
 from resispec.files import write_atomically
-from resispec.machine import device_name, git
+from resispec.machine import checkout, device_name
 from resispec.models import Pair
 from resispec.sampling import Sampling
-
-CODE = ("resispec", "referee", "conf", "pyproject.toml", "constraints.txt")
-"""Paths on which the measurement depends."""
 
 NUMBERS = {
     "prompts": "continued by every engine",
@@ -84,8 +81,7 @@ def gallery(
     """The rows of the engines that are done: a table after each of them. folder: of their files."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
     source = {
-        "git_commit": git("rev-parse", "HEAD"),
-        "git_is_dirty": bool(git("status", "--porcelain", "--untracked-files=no", "--", *CODE)),
+        **checkout(),
         "device": device_name(pair.target.device),
     }
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
