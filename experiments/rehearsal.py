@@ -40,7 +40,7 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
     the kind of the pair's draft, and the chat template of a target that is here. Where the process ends
     without a reason, or not within LIMIT_S, the cells say what is wrong.
     """
-    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []))
+    job = Job(1, "", partial(_rehearse, cells), lambda _code, _reasons: ([], []), size=1)
     job.start(lambda *_: None)
     try:
         while connection.wait([job.channel], LIMIT_S) and job.read():

@@ -58,7 +58,7 @@ class Job:
 
     number: its place among all, from 1. name: in messages. work: what the process calls, with what it reports
     to. ended: gets the exit code and the reasons for failures; returns lines for people, and the jobs that
-    try once more. size: its prompts, or None where it counts as a whole. pair: the cells', as JSON.
+    try once more. size: the length of its progress, of cells their prompts. pair: the cells', as JSON.
     is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
     at its work. process: once it is started.
     """
@@ -67,7 +67,7 @@ class Job:
     name: str
     work: Callable[[Report], object]
     ended: Callable[[int, list[str]], tuple[list[str], list[Job]]]
-    size: int | None = None
+    size: int
     pair: str = ""
     is_timed: bool = False
     not_before: float = 0.0
@@ -157,7 +157,7 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
         return [] if path.is_file() else [f"error: the search for {path} failed: {why}"], []
 
     jobs = [
-        Job(number, path.name, partial(_search, path, cells), partial(ended, path))
+        Job(number, path.name, partial(_search, path, cells), partial(ended, path), _size(cells))
         for number, (path, cells) in enumerate(wanted.items(), start=1)
     ]
     _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config))
@@ -193,7 +193,7 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
     total: of jobs, of which these remain. A job at which another run is busy is tried again after a while,
     and after the others. A signal to stop ends all processes first, and then this one.
     """
-    progress = Progress(sum(job.size or 1 for job in pending), total)
+    progress = Progress(sum(job.size for job in pending), total)
     running: list[Job] = []
     opened: set[str] = set()
     try:
@@ -298,8 +298,13 @@ def _measure(cells: Sequence[Cell], report: Report) -> None:
     measure(cells, report)
 
 
+def _size(cells: Sequence[Cell]) -> int:
+    """The length of the progress of the search for the tree of cells."""
+    return build(cells[0].config["search"]).size(cells)
+
+
 def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
-    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, 1)):
+    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, _size(cells))):
         if not path.is_file():  # another run may have found it meanwhile
             build(cells[0].config["search"])(path, cells, report)
 
@@ -308,7 +313,7 @@ class Progress:
     """The progress of jobs, of which several may run at a time, with the time left.
 
     On a terminal it is one line, elsewhere, as in a log, a new one every LINES_S seconds.
-    size: prompts of all cells, or the number of searches. count: of jobs.
+    size: the sum of those of the jobs. count: of jobs.
     """
 
     def __init__(self, size: int, count: int) -> None:
@@ -323,35 +328,31 @@ class Progress:
         self._bar = tqdm(total=size, dynamic_ncols=True, leave=False, **shown)
         self.close = self._bar.close
 
-    def start(self, number: int, name: str, size: int | None) -> Report:
-        """A job begins, the `number`-th of all; the result is what its reports go to.
-
-        size: prompts; None for a job that counts as a whole, since how many stages it has is not known.
-        """
+    def start(self, number: int, name: str, size: int) -> Report:
+        """A job begins, the `number`-th of all; the result is what its reports go to."""
         self.show(number, name)
-        begun, self._left[number] = False, size or 1
+        begun, self._left[number] = False, size
 
         def report(what: str, done: int, total: int) -> None:
             nonlocal begun
             self.show(number, f"{what} {done}/{total}")
-            if size is not None:
-                measured = max(0, self._left[number] - (total - done))
-                if begun:
-                    self._bar.update(measured)
-                else:  # what a cell begins with was there before and takes no time
-                    self._bar.total -= measured
-                self._left[number] -= measured
-                begun = True
+            measured = max(0, self._left[number] - (total - done))
+            if begun:
+                self._bar.update(measured)
+            else:  # what a job begins with was there before and takes no time
+                self._bar.total -= measured
+            self._left[number] -= measured
+            begun = True
 
         return report
 
-    def finish(self, number: int, size: int | None, is_over: bool) -> None:
-        """A job of so many prompts has ended. is_over: nothing of it remains to be waited for."""
+    def finish(self, number: int, size: int, is_over: bool) -> None:
+        """A job of this size has ended. is_over: nothing of it remains to be waited for."""
         left = self._left.pop(number)
         if is_over:
             self._bar.update(left)
         else:  # those that try again begin with what is there, see `start`
-            self._bar.total += (size or 1) - left
+            self._bar.total += size - left
 
     def say(self, line: str) -> None:
         """Print a line above the progress line."""

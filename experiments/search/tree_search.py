@@ -45,6 +45,11 @@ class SearchStage(NamedTuple):
     share: int
     num_prefixes: int = 0
 
+    @property
+    def size(self) -> int:
+        """How much of a search it is."""
+        return self.share * max(1, self.num_prefixes)
+
 
 @dataclass
 class TreeSearch(ABC):
@@ -108,8 +113,18 @@ class TreeSearch(ABC):
         Raises InvalidInput and what `experiments.worker.measured` raises.
         """
         self.begin(cells, report)
-        self.costs = costs_of(self.cells[0], report)
+        self.costs = costs_of(self.cells[0], lambda what, *_: report(what, 0, self.size(cells)))
         self.write(path)
+
+    def size(self, cells: Sequence[Cell]) -> int:
+        """The length of its progress: documents of a data set, times the prefixes of each."""
+        self._limit(cells)
+        return self._size_before(len(self.STAGES))
+
+    def _size_before(self, number: int) -> int:
+        """What of `size` comes before a stage."""
+        share = self.num_prompts // sum(stage.share for stage in self.STAGES)
+        return share * sum(stage.size for stage in self.STAGES[:number])
 
     def begin(self, cells: Sequence[Cell], report: Report) -> None:
         """Take one cell of every data set."""
@@ -145,14 +160,19 @@ class TreeSearch(ABC):
             for cell in self.cells
         ]
 
-    def values(self, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
-        """Means over all prefixes of a list that rows hold; cells are measured where incomplete."""
+    def values(self, number: int, cells: Sequence[Cell], title: str, name: str) -> list[Value]:
+        """Means over all prefixes of a list that a stage's rows hold; cells are measured where incomplete."""
         from experiments.worker import measured  # imports torch
 
-        def report(_: str, done: int, count: int) -> None:
-            self._report(title, done, count)
+        rows = list[Any]()
+        before, after, size = (self._size_before(place) for place in (number, number + 1, len(self.STAGES)))
+        for place, cell in enumerate(cells):
 
-        rows = [row for cell in cells for row in measured(cell, report)]
+            def report(_: str, done: int, count: int, place: int = place) -> None:
+                share = (place + done / count) / len(cells)
+                self._report(title, before + int((after - before) * share), size)
+
+            rows += measured(cell, report)
         self.measured += [cell.cell_id for cell in cells]
         return means(rows, name)
 
@@ -163,7 +183,7 @@ class TreeSearch(ABC):
         target = "experiments.tasks.acceptance.Acceptance"
         task = {"_target_": target, "num_siblings": num_siblings, "draws": draws}
         cells = self.stage(0, task, decoder, {**labels, "task": "acceptance"})
-        return self.values(cells, f"acceptance of siblings, {labels['decoder']}", "selected")
+        return self.values(0, cells, f"acceptance of siblings, {labels['decoder']}", "selected")
 
     def compared(
         self, stage: int, kind: str, trees: Mapping[Tree, Any], decoder: Any, labels: Mapping[str, str]
@@ -175,7 +195,7 @@ class TreeSearch(ABC):
         task = {"_target_": COMPARING[kind], "num_prefixes": self.STAGES[stage].num_prefixes}
         cells = self.stage(stage, task | {kind: list(trees.values())}, decoder, {**labels, "task": kind})
         title = f"{len(trees)} {kind}, stage {stage + 1} of {len(self.STAGES)}"
-        return dict(zip(trees, self.values(cells, title, "emitted"), strict=True))
+        return dict(zip(trees, self.values(stage, cells, title, "emitted"), strict=True))
 
     @property
     def length(self) -> float:

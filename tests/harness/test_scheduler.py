@@ -17,6 +17,8 @@ def cell(name: str, is_timed: bool) -> Cell:
     config = {"audit": not is_timed, "timed": True, "num_prompts": 1, "jobs": 2, "results": "r"}
     config |= {"device": "cpu", "num_threads": 1, "pair": {"name": "one"}, "profile": "toy", "tree": {}}
     config |= {"seed": name}  # a setting of its own
+    search = {"_target_": "experiments.search.tree_search.GrowMapSearch", "num_prompts": 40 + ord(name[-1])}
+    config |= {"search": search, "max_tuning_prompts": None}
     return Cell({"name": name}, config)
 
 
@@ -114,6 +116,8 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     scheduler.run_searches({Path(f"{name}.json"): [cell(name, True)] for name in "abc"})
     assert len(Recorded.beside) == 3 and not Recorded.running
     assert max(map(len, Recorded.beside)) == 2
+    sizes = {job.name: job.size for beside in Recorded.beside for job in beside}
+    assert sizes == {f"{name}.json": 40 + ord(name) for name in "abc"}
 
 
 def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys) -> None:

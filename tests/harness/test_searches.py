@@ -52,7 +52,7 @@ def test_what_cannot_be_searched_for_is_refused(line):
 class Compared(BestShapeSearch):
     """A search whose values nobody measures; it keeps the cells that it would measure."""
 
-    def values(self, cells, *_):
+    def values(self, _number, cells, *_):
         self.asked, task = cells, cells[0].config["task"]
         if "num_siblings" in task:
             return [Value(value, 0.0) for value in VECTOR[: task["num_siblings"]]]

@@ -109,7 +109,11 @@ def test_the_best_shape_s_file_says_what_was_measured_and_decodes(toy, decoder, 
     search = (OwnShapeSearch if decoder == "greedy" else BestShapeSearch)(15, 5, by=by)
     given = ["tree=best_16", f"tree.path={path}", f"decoder={decoder}", f"verifier={verifier}"]
     [cell] = cells_of([*toy, *given])
-    search(path, [cell], ignore)
+    told = list[tuple[str, int, int]]()
+    search(path, [cell], lambda *facts: told.append(facts))
+    done = [place for _, place, _ in told]
+    assert done == sorted(done) and (done[0], done[-1]) == (0, search.size([cell]))
+    assert {size for *_, size in told} == {3 * 2 * 4 + 5 * 8 + 4 * 8}  # documents times prefixes
     topology, said = grow_map.load(path, num_nodes=16), about(path)
     assert said["widths"] == [len(level) for level in topology.levels[1:]] and said["verifier"] == verifier
     assert topology.num_levels == said["num_levels"] <= 5 and said["made_from"] == [by, search.measured[0]]
