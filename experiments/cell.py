@@ -18,7 +18,7 @@ from hydra.utils import instantiate
 from resispec.errors import InvalidInput, first_line
 
 Report = Callable[[str, int, int], None]
-"""Told what is being done, how many prompts or stages are done, and of how many."""
+"""Told what is being done, how much of it is done, and of how much: of prompts, for example."""
 
 # Part of every cell's identity: raise it when a change to the code changes what a cell measures.
 RESULTS_VERSION = 2

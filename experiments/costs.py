@@ -120,12 +120,12 @@ class CostModel:
         No term takes less than no time, but for those of the rest: it is below 0 where the clocks of the
         parts kept a device from working ahead, see `_time`.
         """
+        from scipy.optimize import nnls  # takes half a second, and most commands fit nothing
+
         scales = np.array([step["step_s"] for step in steps])
         timed = {part: np.array([step[f"{part}_s"] for step in steps]) for part in PARTS}
         timed["rest"] = scales - sum(timed.values())
         every = [step_terms(Configuration.of(step), step["length"]) for step in steps]
-        from scipy.optimize import nnls  # half a second, which who fits nothing need not wait
-
         found: dict[str, float] = {}
         for part, seconds in timed.items():
             names = list(

@@ -58,7 +58,7 @@ class Job:
 
     number: its place among all, from 1. name: in messages. work: what the process calls, with what it reports
     to. ended: gets the exit code and the reasons for failures; returns lines for people, and the jobs that
-    try once more. size: the length of its progress, of cells their prompts. pair: the cells', as JSON.
+    try once more. size: what its reports count up to, of cells their prompts. pair: the cells', as JSON.
     is_timed: no other such job may run beside it. not_before: an instant of `time.monotonic`; another run is
     at its work. process: once it is started.
     """
@@ -156,10 +156,10 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
         why = "; ".join(reasons) or _how(code)
         return [] if path.is_file() else [f"error: the search for {path} failed: {why}"], []
 
-    jobs = [
-        Job(number, path.name, partial(_search, path, cells), partial(ended, path), _size(cells))
-        for number, (path, cells) in enumerate(wanted.items(), start=1)
-    ]
+    jobs = []
+    for number, (path, cells) in enumerate(wanted.items(), start=1):
+        size = build(cells[0].config["search"]).size(cells)
+        jobs.append(Job(number, path.name, partial(_search, path, cells), partial(ended, path), size))
     _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config))
 
 
@@ -298,15 +298,11 @@ def _measure(cells: Sequence[Cell], report: Report) -> None:
     measure(cells, report)
 
 
-def _size(cells: Sequence[Cell]) -> int:
-    """The length of the progress of the search for the tree of cells."""
-    return build(cells[0].config["search"]).size(cells)
-
-
 def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
-    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, _size(cells))):
+    search = build(cells[0].config["search"])
+    with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))):
         if not path.is_file():  # another run may have found it meanwhile
-            build(cells[0].config["search"])(path, cells, report)
+            search(path, cells, report)
 
 
 class Progress:
@@ -349,10 +345,8 @@ class Progress:
     def finish(self, number: int, size: int, is_over: bool) -> None:
         """A job of this size has ended. is_over: nothing of it remains to be waited for."""
         left = self._left.pop(number)
-        if is_over:
-            self._bar.update(left)
-        else:  # those that try again begin with what is there, see `start`
-            self._bar.total += size - left
+        # What was left out took no time; those that try again begin with what is there, see `start`.
+        self._bar.total += -left if is_over else size - left
 
     def say(self, line: str) -> None:
         """Print a line above the progress line."""

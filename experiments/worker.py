@@ -83,10 +83,11 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
     Raises CellFailed for those that fail, whose reasons are also recorded as their statuses, once the others
     are done.
     """
+    total = sum(cell.config["num_prompts"] for cell in cells)
     with ExitStack() as held:
         for cell in cells:
             waiting = f"{cell}: waiting for another run"
-            on_wait = (lambda waiting=waiting: report(waiting, 0, 1)) if wait else None
+            on_wait = (lambda waiting=waiting: report(waiting, 0, total)) if wait else None
             try:
                 held.enter_context(CellStore(cell.folder).locked(on_wait))
             except TimeoutError as error:

@@ -45,7 +45,11 @@ class FastestSearch(TreeSearch):
 
     num_prompts: int = 15
     num_levels: int = 9
-    STAGES: ClassVar[tuple[SearchStage, ...]] = (SearchStage(1), SearchStage(2, 8), SearchStage(2, 8))
+    STAGES: ClassVar[tuple[SearchStage, ...]] = (
+        SearchStage(1, times=len(METHODS.keys() - DRAWN_AS)),
+        SearchStage(2, 8),
+        SearchStage(2, 8),
+    )
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""

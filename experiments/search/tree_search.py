@@ -40,15 +40,14 @@ Tree = TypeVar("Tree")
 
 
 class SearchStage(NamedTuple):
-    """A measurement of a search. share: of its documents. num_prefixes: of each one, to compare trees on."""
+    """A measurement of a search, which is made `times` times.
+
+    share: of its documents. num_prefixes: of each one, to compare trees on.
+    """
 
     share: int
     num_prefixes: int = 0
-
-    @property
-    def size(self) -> int:
-        """How much of a search it is."""
-        return self.share * max(1, self.num_prefixes)
+    times: int = 1
 
 
 @dataclass
@@ -113,24 +112,30 @@ class TreeSearch(ABC):
         Raises InvalidInput and what `experiments.worker.measured` raises.
         """
         self.begin(cells, report)
-        self.costs = costs_of(self.cells[0], lambda what, *_: report(what, 0, self.size(cells)))
+
+        def timing(what: str, done: int, count: int) -> None:
+            report(f"{what} {done}/{count},", 0, self._size)
+
+        self.costs = costs_of(self.cells[0], timing)
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
-        """The length of its progress: documents of a data set, times the prefixes of each."""
+        """What its reports count up to, if no stage is left out: see `_cell_size`."""
         self._limit(cells)
-        return self._size_before(len(self.STAGES))
+        num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
+        return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
 
-    def _size_before(self, number: int) -> int:
-        """What of `size` comes before a stage."""
-        share = self.num_prompts // sum(stage.share for stage in self.STAGES)
-        return share * sum(stage.size for stage in self.STAGES[:number])
+    def _cell_size(self, stage: SearchStage) -> int:
+        """The prefixes that a cell of a stage measures; its documents where it takes none."""
+        share = self.num_prompts // sum(one.share for one in self.STAGES)
+        return share * stage.share * max(1, stage.num_prefixes)
 
     def begin(self, cells: Sequence[Cell], report: Report) -> None:
         """Take one cell of every data set."""
         self._limit(cells)
         first = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
         self.cells, self._report = [first[name] for name in sorted(first)], report
+        self._done, self._size = 0, self.size(cells)
 
     @abstractmethod
     def write(self, path: Path) -> None:
@@ -164,15 +169,14 @@ class TreeSearch(ABC):
         """Means over all prefixes of a list that a stage's rows hold; cells are measured where incomplete."""
         from experiments.worker import measured  # imports torch
 
-        rows = list[Any]()
-        before, after, size = (self._size_before(place) for place in (number, number + 1, len(self.STAGES)))
-        for place, cell in enumerate(cells):
+        rows, size = list[Any](), self._cell_size(self.STAGES[number])
 
-            def report(_: str, done: int, count: int, place: int = place) -> None:
-                share = (place + done / count) / len(cells)
-                self._report(title, before + int((after - before) * share), size)
+        def report(_: str, done: int, count: int) -> None:
+            self._report(title, self._done + size * done // count, self._size)
 
+        for cell in cells:
             rows += measured(cell, report)
+            self._done += size
         self.measured += [cell.cell_id for cell in cells]
         return means(rows, name)
 

@@ -19,7 +19,7 @@ def cell(name: str, is_timed: bool) -> Cell:
     config |= {"seed": name}  # a setting of its own
     search = {"_target_": "experiments.search.tree_search.GrowMapSearch", "num_prompts": 40 + ord(name[-1])}
     config |= {"search": search, "max_tuning_prompts": None}
-    return Cell({"name": name}, config)
+    return Cell({"dataset": name}, config)
 
 
 def test_what_is_audited_or_said_to_be_untimed_is_not_timed() -> None:
@@ -99,17 +99,17 @@ def test_cells_and_searches_run_two_at_a_time_and_never_two_timed_cells(monkeypa
     monkeypatch.setattr(scheduler, "AGAIN_S", 0.01)
     monkeypatch.setattr(scheduler.CellStore, "status", lambda _: SimpleNamespace(state="done"))
     monkeypatch.setattr(Cell, "cell_id", property(str))
-    Recorded.busy.update({"name=2", "name=7"})  # another run measures these at first
+    Recorded.busy.update({"2", "7"})  # another run measures these at first
     cells, done = [cell(str(place), is_timed=place % 2 == 0) for place in range(8)], []
     scheduler.run_cells(cells, 8, done.append)
     assert len(Recorded.beside) == 10 and not Recorded.running
     assert len(Recorded.beside[0]) == 1 and max(map(len, Recorded.beside)) == 2
     assert all(sum(one.is_timed for one in beside) <= 1 for beside in Recorded.beside)
     begun = [beside[-1] for beside in Recorded.beside]
-    assert sorted(map(str, done)) == [f"name={place}" for place in range(8)]
+    assert sorted(map(str, done)) == [str(place) for place in range(8)]
     for is_timed in (True, False):  # in the order in which they were asked for
         names = [one.name for one in begun if one.is_timed == is_timed]
-        first = [name for name in dict.fromkeys(names) if name not in ("name=2", "name=7")]
+        first = [name for name in dict.fromkeys(names) if name not in ("2", "7")]
         assert first == sorted(first)
 
     Recorded.beside.clear()  # as many searches run at a time
@@ -133,3 +133,16 @@ def test_without_a_terminal_progress_is_a_line_now_and_then(monkeypatch, capsys)
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines[:2]] == ["[1/2] a", "[1/2] a: measured 128/200"]
     assert len(lines) == 3 and lines[2] == "error: b" and " 64% [" in lines[1]
+
+
+def test_what_a_job_leaves_out_counts_as_no_work(monkeypatch, capsys) -> None:
+    """Defect: a search whose measurements were there already counted as so much work done in no time."""
+    monkeypatch.setattr(scheduler, "LINES_S", 0.0)
+    progress = scheduler.Progress(20, 2)
+    report = progress.start(1, "a", 10)
+    for done in (0, 5):
+        report("a", done, 10)
+    progress.finish(1, 10, is_over=True)
+    progress.start(2, "b", 10)
+    assert "[2/2] b  33% [" in capsys.readouterr().err.splitlines()[-1]
+    progress.close()

@@ -93,6 +93,7 @@ def test_a_profile_can_lower_the_number_of_documents(tmp_path):
         [cell] = cells_of([*overrides, f"max_tuning_prompts={most}"])
         [[measuring]] = comparing([cell], (0, [chain(3)]))
         assert measuring.config["num_prompts"] == 2 * share
+        assert Compared(30, 5).size([cell]) == share * (3 * 2 * 4 + 5 * 8 + 4 * 8)  # documents times prefixes
 
 
 @pytest.mark.parametrize(("decoder", "draws"), [("sequoia", "without_replacement"), ("specinfer", "iid")])
