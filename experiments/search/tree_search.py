@@ -120,7 +120,7 @@ class TreeSearch(ABC):
         self.write(path)
 
     def size(self, cells: Sequence[Cell]) -> int:
-        """What its reports count up to, if no stage is left out: see `_cell_size`."""
+        """The number that its reports count up to, if no stage is left out: see `_cell_size`."""
         self._limit(cells)
         num_datasets = len({str(cell.labels["dataset"]) for cell in cells})
         return num_datasets * sum(stage.times * self._cell_size(stage) for stage in self.STAGES)
