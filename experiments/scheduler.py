@@ -158,8 +158,9 @@ def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
 
     jobs = []
     for number, (path, cells) in enumerate(wanted.items(), start=1):
-        size = build(cells[0].config["search"]).size(cells)
-        jobs.append(Job(number, path.name, partial(_search, path, cells), partial(ended, path), size))
+        search = build(cells[0].config["search"])
+        work = partial(_search, search, path, cells)
+        jobs.append(Job(number, path.name, work, partial(ended, path), search.size(cells)))
     _run(jobs, len(jobs), jobs_of(next(iter(wanted.values()))[0].config))
 
 
@@ -298,8 +299,7 @@ def _measure(cells: Sequence[Cell], report: Report) -> None:
     measure(cells, report)
 
 
-def _search(path: Path, cells: Sequence[Cell], report: Report) -> None:
-    search = build(cells[0].config["search"])
+def _search(search: Any, path: Path, cells: Sequence[Cell], report: Report) -> None:
     with locked(path.with_name(f".{path.name}.lock"), lambda: report("waiting", 0, search.size(cells))):
         if not path.is_file():  # another run may have found it meanwhile
             search(path, cells, report)
