@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sysconfig
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -194,9 +195,19 @@ def parsed(source: bytes) -> ast.Module:
             return ast.Module([], [])
 
 
+def statements(module: ast.Module) -> Iterator[ast.AST]:
+    """A module and its statements, nested ones too, in the order of `ast.walk`, but without expressions."""
+    waiting = deque[ast.AST]([module])
+    while waiting:
+        node = waiting.popleft()
+        yield node
+        kinds = ast.stmt | ast.excepthandler | ast.match_case
+        waiting.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, kinds))
+
+
 def docstrings(name: str, module: ast.Module) -> Iterator[Document]:
     """The long docstrings of a file. name: of the file."""
-    for node in ast.walk(module):
+    for node in statements(module):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text and len(text) >= _MIN_DOCSTRING_CHARS:

@@ -33,6 +33,7 @@ from resispec.embedded.corpus import (
     share,
     split_files,
     stable_rank,
+    statements,
     text_key,
 )
 from resispec.errors import InvalidInput
@@ -196,7 +197,7 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
         """Lines by their numbers from 1, the last one of each span included."""
         return textwrap.dedent("\n".join(line for first, last in spans for line in lines[first - 1 : last]))
 
-    for node in ast.walk(module):
+    for node in statements(module):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         first = min(one.lineno for one in (node, *node.decorator_list))

@@ -51,9 +51,9 @@ CASES = [
 def experiments(profile: str) -> list[str]:
     """The experiments of a profile whose cells are written down, the parts of an artefact one by one.
 
-    All of embedded and of smollm2. Of another profile some are enough: they use all of its axes and counts.
+    All of embedded. Of another profile some are enough: they use all of its axes and counts.
     """
-    if profile not in ("embedded", "smollm2"):
+    if profile != "embedded":
         return ["figure1", "figure3/eagle", "frontier/long", "levels/d5b3", "speed", "table1", "table6"]
     paths = sorted((CONF / "experiment").glob("*.yaml"))
     return [
