@@ -59,41 +59,41 @@ def run(name: str, make: Maker, arguments: Sequence[str] | None = None) -> int:
     line, by default the process's own.
     """
     description = f"Writes {name} from the cells that exist, or else from ours that are published."
-    options = profile_parser(f"analysis.{name}", description)
-    described = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
-    options.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=described)
-    chosen = options.parse_args(arguments)
-    plan_name, folder, opening = name, chosen.results / chosen.profile, ""
+    parser = profile_parser(f"analysis.{name}", description)
+    help_text = "of a slice of it instead, by the beginning of its digest; by default the last one planned"
+    parser.add_argument("--slice", metavar="DIGEST", nargs="?", const="", help=help_text)
+    options = parser.parse_args(arguments)
+    plan_name, folder, opening = name, options.results / options.profile, ""
     try:
-        if chosen.slice is not None:
-            plan_name = find_slice(name, chosen.slice, chosen.profile, chosen.results)
+        if options.slice is not None:
+            plan_name = find_slice(name, options.slice, options.profile, options.results)
             folder /= plan_name
             opening = f"Slice {plan_name.partition(SLICE)[2]} of {name}, not all of it: "
-        source = published.source(plan_name, chosen.profile, chosen.results)
-        plan = read_plan(plan_name, chosen.profile, source)
+        source = published.source(plan_name, options.profile, options.results)
+        plan = read_plan(plan_name, options.profile, source)
         sys.stderr.write("".join(f"{name}: {line}\n" for line in plan.stale))
-        made = complete(make, plan)
-        agreement = published.agreement(plan, made.tables[0], made.compared)
-        tables = [replace(one, caption=opening + one.caption) for one in made.tables]
-        paths = [path for one in tables for path in table.write(one, folder, made.suffixes)]
-        if made.figures:  # a table takes no matplotlib
+        artefact = complete(make, plan)
+        agreement = published.agreement(plan, artefact.tables[0], artefact.compared)
+        tables = [replace(one_table, caption=opening + one_table.caption) for one_table in artefact.tables]
+        paths = [path for one_table in tables for path in table.write(one_table, folder, artefact.suffixes)]
+        if artefact.figures:  # a table takes no matplotlib
             from analysis.figures import save_figure
 
-            for stem, figure in made.figures.items():
+            for stem, figure in artefact.figures.items():
                 paths += save_figure(figure, folder / stem)
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"{name}: {first_line(error)}\n")
         return 1
     notes = "".join(f"{note}\n\n" for note in agreement.notes)
-    wrote = "".join(f"wrote {path}\n" for path in paths)
-    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{wrote}{agreement.summary}\n")
+    listing = "".join(f"wrote {path}\n" for path in paths)
+    sys.stdout.write(f"{table.markdown(tables[0])}\n{notes}{listing}{agreement.summary}\n")
     return 0
 
 
 def complete(make: Maker, plan: Plan) -> Artefact:
     """An artefact of a plan, with the table of categories where prompts have them."""
-    made, by_category = make(plan), categories.of(plan)
-    return made if by_category is None else replace(made, tables=(*made.tables, by_category))
+    artefact, by_category = make(plan), categories.of(plan)
+    return artefact if by_category is None else replace(artefact, tables=(*artefact.tables, by_category))
 
 
 def paper(stem: str, columns: tuple[str, ...]) -> pd.DataFrame:
@@ -113,8 +113,8 @@ def beside(
 ) -> pd.DataFrame:
     """The paper's rows with the wanted values; of them those with the preferred ones, where there are any."""
     rows = figures[(figures[list(wanted)] == pd.Series(wanted)).all(axis=1)]
-    exact = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
-    return rows if exact.empty else exact
+    matches = rows[(rows[list(preferred)] == pd.Series(preferred)).all(axis=1)]
+    return rows if matches.empty else matches
 
 
 def footer(
@@ -125,20 +125,20 @@ def footer(
     picture: str = "",
 ) -> Notes:
     """The notes of an artefact's table: its own, where its numbers are from, and what is missing."""
-    done = results.cells[results.cells.status == "done"]
+    done_cells = results.cells[results.cells.status == "done"]
     timed = results.timed
-    absent = int((timed.status != "done").sum())
-    gaps = f"Incomplete: {absent} of {len(timed)} cells are missing, failed or interrupted." if absent else ""
-    prompts = sorted({len(results.rows[cell_id]) for cell_id in done.cell_id[~done.is_audit]})
-    facts = {"Device": done.device, "Prompts per cell": prompts, "Commit": done.commit}
+    count = int((timed.status != "done").sum())
+    gaps = f"Incomplete: {count} of {len(timed)} cells are missing, failed or interrupted." if count else ""
+    prompts = sorted({len(results.rows[cell_id]) for cell_id in done_cells.cell_id[~done_cells.is_audit]})
+    facts = {"Device": done_cells.device, "Prompts per cell": prompts, "Commit": done_cells.commit}
     source = origin(plan, facts)
     return Notes(tuple(about), picture, source, tuple(definitions), gaps, plan.stale)
 
 
 def origin(plan: Plan, facts: Mapping[str, Iterable[object]]) -> str:
     """The origin of a table's numbers, in a line. facts: values by their printed names."""
-    printed = [f"{name}: {listed(values) or 'none'}." for name, values in facts.items()]
-    return " ".join([f"Profile: {plan.profile}.", *printed, f"Made by: {plan.command}."])
+    sentences = [f"{name}: {listed(values) or 'none'}." for name, values in facts.items()]
+    return " ".join([f"Profile: {plan.profile}.", *sentences, f"Made by: {plan.command}."])
 
 
 def listed(values: Iterable[object]) -> str:

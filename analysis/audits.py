@@ -45,17 +45,17 @@ def by_labels(results: Results) -> dict[tuple[Any, ...], dict[str, Any]]:
     Raises InvalidInput when an audit decoded other tokens than the cell that it audits.
     """
     verdicts = {}
-    timed = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
+    timed_ids = {results.place(cell): cell["cell_id"] for cell in results.timed.to_dict("records")}
     for cell in results.cells[results.cells.is_audit].to_dict("records"):
         key, rows = results.place(cell), results.rows.get(cell["cell_id"])
         verdicts[key] = of_cell(cell, rows)
-        other = results.rows.get(timed.get(key, ""))
-        if rows is not None and other is not None:
-            both = rows.merge(other, on="prompt_index", suffixes=("", "_timed"))
-            differing = both.prompt_index[both.tokens_sha256 != both.tokens_sha256_timed].tolist()
-            if differing:
-                told = f"decoded other tokens of prompt {differing[0]} than the timed cell"
-                raise InvalidInput(f"cell {cell['cell_id']}: {told}")
+        timed_rows = results.rows.get(timed_ids.get(key, ""))
+        if rows is not None and timed_rows is not None:
+            pairs = rows.merge(timed_rows, on="prompt_index", suffixes=("", "_timed"))
+            prompts = pairs.prompt_index[pairs.tokens_sha256 != pairs.tokens_sha256_timed].tolist()
+            if prompts:
+                problem = f"decoded other tokens of prompt {prompts[0]} than the timed cell"
+                raise InvalidInput(f"cell {cell['cell_id']}: {problem}")
     return verdicts
 
 
@@ -76,8 +76,8 @@ def judged(cell_id: str, rows: pd.DataFrame) -> dict[str, Any]:
 
 def of_many(results: Results) -> list[str]:
     """The note of a table with several finished audits: false alarms to expect, and what Holm's rule says."""
-    audited = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
-    cells = {cell["cell_id"]: cell for cell in audited.to_dict("records")}
+    frame = results.cells[results.cells.is_audit & results.cells.cell_id.isin(results.rows)]
+    cells = {cell["cell_id"]: cell for cell in frame.to_dict("records")}
     scores = {cell_id: _scores(cell_id, results.rows[cell_id]) for cell_id in cells}
     statistics = [(cell_id, one) for cell_id in cells for one in scores[cell_id].items() if is_weighty(*one)]
     if len(cells) < 2 or not statistics:
@@ -86,13 +86,13 @@ def of_many(results: Results) -> list[str]:
     by_holm = {cell_id for (cell_id, _), is_biased in zip(statistics, is_out, strict=True) if is_biased}
     by_limit = {cell_id for cell_id in cells if _finding(scores[cell_id]) is Finding.BIASED}
     expected = len(statistics) * math.erfc(LIMIT / math.sqrt(2))
-    differing = [
+    changes = [
         f"{'also' if cell_id in by_holm else 'not'} "
         + ", ".join(labels.text(key, cell[key]) for key in results.keys)
         for cell_id, cell in cells.items()
         if (cell_id in by_holm) is not (cell_id in by_limit)
     ]
-    by_rule = "; ".join(differing) + " are" if differing else f"the same rows ({len(by_limit)}) are"
+    by_rule = "; ".join(changes) + " are" if changes else f"the same rows ({len(by_limit)}) are"
     return [
         f"{len(cells)} audits have {len(statistics)} statistics; {expected:.1g} of them are expected beyond "
         f"{LIMIT:g} where all verifiers are exact. By Holm's rule, with a false alarm in {RATE:.0%} of such "

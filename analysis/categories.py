@@ -29,7 +29,7 @@ def of(plan: Plan) -> Table | None:
     A line for every timed cell on a data set with categories, a column for every category. Its frame has
     MEASURED and the cells' labels, a row for every cell, category and quantity of `metrics.METRICS`.
     """
-    parts = [part.only(lambda one: not one.is_audit) for part in plan.by_part().values()]
+    parts = [part.only(lambda cell: not cell.is_audit) for part in plan.by_part().values()]
     frame = pd.concat([pd.DataFrame(), *map(_by_category, map(load, parts))], ignore_index=True)
     if frame.empty:
         return None
@@ -39,28 +39,28 @@ def of(plan: Plan) -> Table | None:
     more = [key for key in keys if key not in LABELS]
     varying, fixed = long.split_keys(frame, (*SETTING, *more, "tree", "method"))
     lengths = frame[frame.quantity == ACCEPTED_LENGTH.name]
-    found = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
-    shown = long.names(varying)
-    shown += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in found]
-    lines = long.tabulate(lengths, keys, shown, (FIELD,))
+    names = sorted(dict.fromkeys(lengths[FIELD]), key=lambda name: name == ALL)
+    columns = long.names(varying)
+    columns += [long.number(name.replace("_", " "), ACCEPTED_LENGTH.spec, name) for name in names]
+    lines = long.tabulate(lengths, keys, columns, (FIELD,))
     return Table(f"{plan.artefact}_categories", *lines, CAPTION + fixed, frame, Notes((DEFINITION, BRACKETS)))
 
 
 def _by_category(results: Results) -> pd.DataFrame:
     """The frame of one sweep, whose cells are compared with each other; empty where there is no category."""
-    rows = {cell_id: own for cell_id, own in metrics.decoded(results.rows).items() if FIELD in own}
-    found = dict.fromkeys(name for own in rows.values() for name in own[FIELD].dropna())
-    if not found:
+    by_cell = {cell_id: rows for cell_id, rows in metrics.decoded(results.rows).items() if FIELD in rows}
+    names = dict.fromkeys(name for rows in by_cell.values() for name in rows[FIELD].dropna())
+    if not names:
         return pd.DataFrame()
     cells = results.cells
-    has_rows = cells.cell_id.isin(rows)
+    has_rows = cells.cell_id.isin(by_cell)
     cells = cells[cells.dataset.isin(cells.dataset[has_rows]) & (has_rows | (cells.status != "done"))]
-    frames = [measure(replace(results, cells=cells, rows=rows)).assign(**{FIELD: ALL})]
-    for name in found:
+    frames = [measure(replace(results, cells=cells, rows=by_cell)).assign(**{FIELD: ALL})]
+    for name in names:
         of_category = {
-            cell_id: own[own[FIELD] == name] for cell_id, own in rows.items() if name in {*own[FIELD]}
+            cell_id: rows[rows[FIELD] == name] for cell_id, rows in by_cell.items() if name in {*rows[FIELD]}
         }
-        asked = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
-        frames.append(measure(asked).assign(**{FIELD: name}))
+        subset = replace(results, cells=cells[cells.cell_id.isin(of_category)], rows=of_category)
+        frames.append(measure(subset).assign(**{FIELD: name}))
     frame = pd.concat(frames, ignore_index=True)
     return frame[~frame.quantity.isin(audits.QUANTITIES)][["cell_id", *results.keys, *MEASURED[1:]]]

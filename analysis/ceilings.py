@@ -31,7 +31,7 @@ def with_ceilings(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
 
     plan: of an artefact with parts that measure ceilings.
     """
-    bounds = load(plan.only(lambda one: is_bound(one.part)), FIELDS)
+    bounds = load(plan.only(lambda cell: is_bound(cell.part)), FIELDS)
     keys = [name for name in LABELS if name != "verifier"]
     keys += [name for name in bounds.more if name in frame]
 

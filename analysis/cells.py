@@ -37,15 +37,15 @@ def read_plans(profile: str, results: Path, artefacts: Sequence[str] = ()) -> li
     """
     folder = results / profile / "plans"
     if folder.is_dir():
-        known = {path.stem: results for path in sorted(folder.iterdir())}
+        sources = {path.stem: results for path in sorted(folder.iterdir())}
     else:
-        found = {path.stem: published.source(path.stem, profile, results) for path in EXPERIMENTS.iterdir()}
-        known = {name: found[name] for name in sorted(found) if found[name] != results}
-    if not known:
+        folders = {path.stem: published.source(path.stem, profile, results) for path in EXPERIMENTS.iterdir()}
+        sources = {name: folders[name] for name in sorted(folders) if folders[name] != results}
+    if not sources:
         raise InvalidInput(f"there are no plans in {folder}; python -m experiments.run makes them")
-    if unknown := [name for name in artefacts if name not in known]:
-        raise InvalidInput(f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(known)}")
-    return [read_plan(artefact, profile, known[artefact]) for artefact in artefacts or known]
+    if unknown := [name for name in artefacts if name not in sources]:
+        raise InvalidInput(f"there is no plan of {unknown[0]!r} in {folder}; allowed: {', '.join(sources)}")
+    return [read_plan(artefact, profile, sources[artefact]) for artefact in artefacts or sources]
 
 
 def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
@@ -54,11 +54,11 @@ def tidy(plans: Sequence[Plan]) -> pd.DataFrame:
     Columns: FIRST, whatever else a sweep varied, LAST, and what is derived from single cells alone.
     Raises InvalidInput for a damaged cell.
     """
-    found = [row for plan in plans for part in plan.by_part().values() for row in _rows(part)]
-    frame, numbers = (pd.DataFrame([row[place] for row in found]) for place in (0, 1))
+    pairs = [pair for plan in plans for part in plan.by_part().values() for pair in _rows(part)]
+    frame, numbers = (pd.DataFrame([pair[place] for pair in pairs]) for place in (0, 1))
     varied = [name for name in frame if name not in FIRST + LAST]
-    in_order = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
-    return frame.reindex(columns=[*FIRST, *varied, *LAST]).join(numbers[in_order])
+    names = sorted(numbers, key=lambda name: (name.rstrip("0123456789"), len(name), name))
+    return frame.reindex(columns=[*FIRST, *varied, *LAST]).join(numbers[names])
 
 
 def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
@@ -68,46 +68,46 @@ def _rows(plan: Plan) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     audit_ids = set(results.cells.cell_id[results.cells.is_audit])
     decoded = metrics.decoded(results.rows)
     decoded |= {name: results.rows[name] for name in audit_ids & set(results.rows)}
-    measured: dict[tuple[Any, ...], dict[str, float]] = {}
-    long = measure(replace(results, rows=decoded))
-    for row in long.to_dict("records"):
-        numbers = measured.setdefault(results.place(row), {})
+    by_place: dict[tuple[Any, ...], dict[str, float]] = {}
+    frame = measure(replace(results, rows=decoded))
+    for row in frame.to_dict("records"):
+        numbers = by_place.setdefault(results.place(row), {})
         if row["quantity"] not in audits.QUANTITIES:
             bounds = {"": row["value"], "_lower": row["lower"], "_upper": row["upper"]}
             numbers |= {row["quantity"] + bound: value for bound, value in bounds.items()}
-    audited = audits.by_labels(results)
+    verdicts = audits.by_labels(results)
     for cell in results.cells.to_dict("records"):
         key, cell_id = results.place(cell), cell["cell_id"]
-        if not cell["is_audit"] or key not in measured:
+        if not cell["is_audit"] or key not in by_place:
             about = {"artefact": plan.artefact, "command": plan.commands[cell["part"]]} | results.about(cell)
             peaks = plan.provenance(cell_id).get("peak_memory_bytes", {})
-            own: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
+            extras: dict[str, Any] = {MEMORY[place]: count for place, count in peaks.items()}
             if cell_id in decoded:
-                own |= metrics.of_cell(decoded[cell_id])
-                own["is_across_runs"] = cell_id in long.attrs[ACROSS_RUNS]
-            row = cell | about | {"task": tasks[cell_id]} | measured.get(key, {}) | audited.get(key, {})
-            yield row, own
+                extras |= metrics.of_cell(decoded[cell_id])
+                extras["is_across_runs"] = cell_id in frame.attrs[ACROSS_RUNS]
+            row = cell | about | {"task": tasks[cell_id]} | by_place.get(key, {}) | verdicts.get(key, {})
+            yield row, extras
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = profile_parser("analysis.cells", __doc__.splitlines()[0])
-    described = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
-    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=described)
-    chosen = parser.parse_args(arguments)
-    path = chosen.results / chosen.profile / "results.csv"
+    help_text = "such as table1, or sweep for sweeps of your own; by default all that have a plan"
+    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
+    options = parser.parse_args(arguments)
+    path = options.results / options.profile / "results.csv"
     try:
-        plans = read_plans(chosen.profile, chosen.results, chosen.artefacts)
+        plans = read_plans(options.profile, options.results, options.artefacts)
         frame = tidy(plans)
         write_atomically(path, frame.to_csv(index=False))
-        tables = [one for one in map(categories.of, plans) if one is not None]
-        pages = [table.write(one, path.parent)[1] for one in tables]
+        tables = list(filter(None, map(categories.of, plans)))
+        pages = [table.write(one_table, path.parent)[1] for one_table in tables]
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"cells: {first_line(error)}\n")
         return 1
     num_done = int((frame.status == "done").sum())
-    where = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
-    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{where}\n")
+    origin = f", from {published.CELLS} of what is published" if plans[0].is_published else ""
+    sys.stdout.write(f"wrote {path}: {len(frame)} cells, {num_done} of them done{origin}\n")
     sys.stdout.write("".join(f"wrote {page}\n" for page in pages))
     return 0
 

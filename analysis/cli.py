@@ -28,8 +28,8 @@ DIALECTS = (
 def profile_parser(module: str, description: str) -> argparse.ArgumentParser:
     """A parser of --profile and --results. module: the command's name."""
     parser = argparse.ArgumentParser(prog=f"python -m {module}", description=description, epilog=DIALECTS)
-    described = "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
-    parser.add_argument("--profile", type=chosen_profile, default="", help=described)
+    help_text = "a file of conf/profile; by default PROFILE of the environment, or what fits the machine"
+    parser.add_argument("--profile", type=chosen_profile, default="", help=help_text)
     parser.add_argument(
         "--results", type=Path, default=Path("results"), help="the folder of raw/ and PROFILE/"
     )
@@ -41,8 +41,8 @@ def chosen_profile(name: str = "") -> str:
 
     The machine's comes with a line on stderr.
     """
-    if given := name or os.environ.get("PROFILE"):
-        return given
+    if profile := name or os.environ.get("PROFILE"):
+        return profile
     default, reason = default_profile()
     sys.stderr.write(f"profile: {default} ({reason})\n")
     return default
@@ -57,10 +57,10 @@ def default_profile() -> tuple[str, str]:
     if not has_cuda():
         return "embedded", "torch finds no CUDA device; the profile paper has the models of the paper"
     if _has_models():
-        others = "inflated has a pair that costs the same and needs no hub, embedded the small pair"
-        return "paper", f"torch finds a CUDA device; the profile {others}"
-    others = "paper has the models of the paper, embedded the small pair"
-    return "inflated", f"torch finds a CUDA device, but there is no hub; the profile {others}"
+        choices = "inflated has a pair that costs the same and needs no hub, embedded the small pair"
+        return "paper", f"torch finds a CUDA device; the profile {choices}"
+    choices = "paper has the models of the paper, embedded the small pair"
+    return "inflated", f"torch finds a CUDA device, but there is no hub; the profile {choices}"
 
 
 def _has_models() -> bool:
@@ -70,9 +70,9 @@ def _has_models() -> bool:
     has_copy = (Path(constants.HF_HUB_CACHE) / TARGET).is_dir()
     if has_copy or constants.HF_HUB_OFFLINE:
         return has_copy
-    asked = ["curl", "-sfIm", "1", "-o", os.devnull, constants.ENDPOINT]  # a limit for names, too
+    command = ["curl", "-sfIm", "1", "-o", os.devnull, constants.ENDPOINT]  # a limit for names, too
     try:
-        return subprocess.run(asked, check=False).returncode == 0
+        return subprocess.run(command, check=False).returncode == 0
     except OSError:
         return False
 

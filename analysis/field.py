@@ -22,7 +22,7 @@ MARKS = {"d5b3": ("o", 22), "d7b2": ("v", 26), "chains_121": ("s", 22), OWN: ("*
 
 def make(plan: Plan) -> Artefact:
     """The table of the plan's cells, and the figure of their gains."""
-    results = load(plan.only(lambda one: not is_bound(one.part)), metrics.fields())
+    results = load(plan.only(lambda cell: not is_bound(cell.part)), metrics.fields())
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results), TEXTS["picture"])
     caption = TEXTS["caption"].format(profile=plan.profile)
@@ -34,8 +34,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     gains = frame[frame.quantity.eq(metrics.GAIN.name) & frame.value.notna()]
     names = pd.Series([labels.method(*row) for row in gains[METHOD].itertuples(index=False)], gains.index)
     gains = gains.assign(method=names, tree=gains.tree.where(~gains.tree.isin(["best_121", "own_121"]), OWN))
-    highest = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
-    methods = list(highest.sort_values().index)
+    maxima = gains.groupby(["method", "tree"], sort=False).value.mean().groupby("method").max()
+    methods = list(maxima.sort_values().index)
     biased = set(gains.method[gains.verdict == Finding.BIASED])
     panels = list(gains.groupby("temperature", sort=False))
     figure = Figure(figsize=(3.4 + 2.6 * len(panels), 1.2 + 0.32 * len(methods)), layout="constrained")
@@ -43,24 +43,24 @@ def draw(frame: pd.DataFrame) -> Figure:
     for axes, (temperature, group) in zip(grid.flat, panels, strict=False):
         axes.hlines(range(len(methods)), 0, 1, colors="0.92", transform=axes.get_yaxis_transform())
         for tree, (marker, size) in MARKS.items():
-            found = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
-            places = [methods.index(name) for name in found.index]
-            axes.hlines(places, found["min"], found["max"], colors="0.45", linewidth=1)
-            fills = ["white" if name in biased else "black" for name in found.index]
+            ranges = group[group.tree == tree].groupby("method").value.agg(["mean", "min", "max"])
+            places = [methods.index(name) for name in ranges.index]
+            axes.hlines(places, ranges["min"], ranges["max"], colors="0.45", linewidth=1)
+            fills = ["white" if name in biased else "black" for name in ranges.index]
             looks = {"marker": marker, "s": size, "edgecolors": "black", "zorder": 3}
-            axes.scatter(found["mean"], places, c=fills, **looks)
+            axes.scatter(ranges["mean"], places, c=fills, **looks)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_yticks(range(len(methods)), methods)
         axes.set_title(f"T = {temperature:g}", fontsize=figures.SIZE)
         axes.tick_params(labelsize=figures.SIZE)
-    drawn = [tree for tree in MARKS if tree in set(gains.tree)]
+    trees = [tree for tree in MARKS if tree in set(gains.tree)]
     style = {"color": "black", "linestyle": ""}
     handles = [
-        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in drawn
+        Line2D([], [], marker=MARKS[tree][0], label=labels.name("tree", tree), **style) for tree in trees
     ]
     figures.legend_above(figure, handles, message(frame))
-    across = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
-    figure.supxlabel(across, fontsize=figures.SIZE)
+    label = "accepted length over that of SpecInfer's standard rule on d5b3 (white: biased)"
+    figure.supxlabel(label, fontsize=figures.SIZE)
     return figure
 
 

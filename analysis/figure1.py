@@ -29,14 +29,14 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results)
     siblings = 1 if frame.sibling.isna().all() else int(frame.sibling.max())
     varying, fixed = long.split_keys(results.cells, results.setting)
-    shown = long.names(varying, verifier="Method")
-    shown += [
+    columns = long.names(varying, verifier="Method")
+    columns += [
         long.number(str(place), ".2f", "acceptance_rate", place, brackets=False)
         for place in range(1, siblings + 1)
     ]
-    shown += [long.number(f"Any of {siblings}", ".3f", "accepted_so_far", siblings)]
-    by = ["cell_id", *results.setting, "verifier"]
-    lines = long.tabulate(frame, by, shown, ("quantity", "sibling"))
+    columns += [long.number(f"Any of {siblings}", ".3f", "accepted_so_far", siblings)]
+    keys = ["cell_id", *results.setting, "verifier"]
+    lines = long.tabulate(frame, keys, columns, ("quantity", "sibling"))
     about = [note.format(siblings=siblings, rare=round(1 / MIN_SHARE)) for note in TEXTS["about"]]
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure1", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
@@ -67,9 +67,9 @@ def measure(results: Results) -> pd.DataFrame:
             ]
             so_far = [ratio(above[:, : i + 1].sum(1), total) for i in range(len(shares))]
             records += [
-                about | {"sibling": i + 1, "tested_share": shares[i], "quantity": quantity} | vars(found)
+                about | {"sibling": i + 1, "tested_share": shares[i], "quantity": quantity} | vars(interval)
                 for quantity, values in {"acceptance_rate": rates, "accepted_so_far": so_far}.items()
-                for i, found in enumerate(values)
+                for i, interval in enumerate(values)
             ]
     about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts"]
     numbers = ["sibling", "quantity", "value", "lower", "upper", "tested_share"]
@@ -78,16 +78,16 @@ def measure(results: Results) -> pd.DataFrame:
 
 def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     """Small multiples: a column for every data set, a row for whatever else varies. frame: the table's."""
-    across = [key for key in varying if key != "dataset"] or ["temperature"]
+    row_keys = [key for key in varying if key != "dataset"] or ["temperature"]
     datasets = list(dict.fromkeys(frame.dataset))
-    rows = [group for _, group in frame.groupby(across, sort=False)]
+    rows = [group for _, group in frame.groupby(row_keys, sort=False)]
     figure = Figure(figsize=(1.0 + 2.5 * len(datasets), 0.9 + 2.1 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(datasets), sharex=True, sharey=True, squeeze=False)
     looks = figures.looks(frame.verifier)
     for axes_row, group in zip(grid, rows, strict=True):
         for axes, dataset in zip(axes_row, datasets, strict=True):
             _panel(axes, group[group.dataset == dataset], looks)
-            setting = labels.setting({"dataset": dataset, **group[across].iloc[0]})
+            setting = labels.setting({"dataset": dataset, **group[row_keys].iloc[0]})
             axes.set_title(setting, fontsize=figures.SIZE)
     handles = {
         label: handle
@@ -96,8 +96,8 @@ def draw(frame: pd.DataFrame, varying: Sequence[str]) -> Figure:
     }
     title = "By any exact rule later siblings are accepted less"
     figures.legend_above(figure, list(handles.values()), title)
-    rare = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
-    figure.supxlabel(f"sibling, in the order of testing ({rare})", fontsize=figures.SIZE + 0.5)
+    note = f"no point where fewer than 1 in {1 / MIN_SHARE:.0f} drafts come that far"
+    figure.supxlabel(f"sibling, in the order of testing ({note})", fontsize=figures.SIZE + 0.5)
     figure.supylabel("acceptance rate, given that earlier ones were rejected", fontsize=figures.SIZE + 0.5)
     return figure
 

@@ -73,7 +73,7 @@ def make(plan: Plan) -> Artefact:
     shown = long.names(varying, verifier="Method", rejections="Rejections")
     shown += [long.number(header, ".3f", key) for key, header in (QUANTITIES | {"excess": "Excess"}).items()]
     lines = long.tabulate(frame, ["cell_id", *results.keys, "rejections"], shown)
-    about, picture, more, pictures = [], "", (), {}
+    about, picture, rest, pictures = [], "", (), {}
     if context:
         tuples = sorted({f"{count:,}" for rows in results.rows.values() for count in rows.num_tuples})
         words = {"tuples": ", ".join(tuples), "reference": labels.name("verifier", context.reference)}
@@ -81,12 +81,12 @@ def make(plan: Plan) -> Artefact:
         picture = TEXTS["picture"]
         laws = pd.DataFrame([bar for cell in cells for bar in _bars(*cell, context)])
         specs = dict.fromkeys(laws.select_dtypes("float"), ".4f")
-        quoted = [f"Drawn after {context.code}."]
-        more = (plain("figure2_context", laws, "Figure 2: what is drawn.", quoted, specs),)
+        source = [f"Drawn after {context.code}."]
+        rest = (plain("figure2_context", laws, "Figure 2: what is drawn.", source, specs),)
         pictures = {"figure2": draw(laws, frame[frame.cell_id.isin(context.cells)], context.quote)}
     notes = footer(results, plan, about, [BRACKETS], picture)
     table = Table("figure2", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
-    return Artefact((table, *more), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
+    return Artefact((table, *rest), pictures, ("csv", "md"), Compared("overlap", "overlaps", ("rejections",)))
 
 
 def choose(results: Results) -> Context | None:
@@ -94,11 +94,11 @@ def choose(results: Results) -> Context | None:
 
     The numbers that decide are those of the standard rule, or of the first cell that is done without it.
     """
-    done = results.cells[results.cells.status == "done"]
-    if done.empty:
+    done_cells = results.cells[results.cells.status == "done"]
+    if done_cells.empty:
         return None
-    standard = done[done.verifier == "standard"]
-    cell = (done if standard.empty else standard).iloc[0]
+    standard = done_cells[done_cells.verifier == "standard"]
+    cell = (done_cells if standard.empty else standard).iloc[0]
     rows = results.rows[cell.cell_id]
     row, prefix = typical(rows, CHOOSING)
     quote = " ".join(rows.context.iloc[row][prefix].split())
@@ -125,8 +125,8 @@ def _records(
 ) -> Iterator[dict[str, Any]]:
     """Rows of the CSV; `median` is over prefixes, `context` is the number of the prefix that is drawn."""
     if rows is None:
-        empty = ("rejections", "value", "lower", "upper", "median", "context")
-        yield about | {"quantity": ""} | dict.fromkeys(empty, np.nan)
+        names = ("rejections", "value", "lower", "upper", "median", "context")
+        yield about | {"quantity": ""} | dict.fromkeys(names, np.nan)
         return
     rejections = range(len(rows.rejected.iloc[0][0]))
     # of every quantity and number of rejections, the values of the prefixes, for every prompt
@@ -139,9 +139,9 @@ def _records(
     for (quantity, count), prompts in values.items():
         mean = ratio([sum(prompt) for prompt in prompts], [len(prompt) for prompt in prompts])
         is_drawn = context is not None and about["cell_id"] in context.cells
-        drawn = prompts[context.row][context.prefix] if is_drawn else np.nan
+        value = prompts[context.row][context.prefix] if is_drawn else np.nan
         numbers = {"quantity": quantity, "rejections": count, **vars(mean)}
-        yield about | numbers | {"median": float(np.median(sum(prompts, []))), "context": drawn}
+        yield about | numbers | {"median": float(np.median(sum(prompts, []))), "context": value}
 
 
 def _bars(about: Mapping[str, Any], rows: pd.DataFrame | None, context: Context) -> Iterator[dict[str, Any]]:
@@ -172,9 +172,9 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
     heights = [2.9, *[1.95] * len(verifiers)]
     figure = Figure(figsize=(11, sum(heights)), layout="constrained")
     top, *strips = figure.subfigures(len(heights), 1, height_ratios=heights)
-    known = numbers.set_index(["verifier", "quantity", "rejections"]).context
+    values = numbers.set_index(["verifier", "quantity", "rejections"]).context
     first = laws.verifier.iloc[0]
-    _models(top, laws[laws.verifier == first], quote, known[first, "overlap", 0])
+    _models(top, laws[laws.verifier == first], quote, values[first, "overlap", 0])
     highest = 1.35 * laws.filter(regex="^draft$|^residual_").max().max()
     furthest = 1.6 * max((laws.emitted - laws.target).abs().max(), LEAST_BIAS)
     for strip, verifier in zip(strips, verifiers, strict=True):
@@ -182,12 +182,12 @@ def draw(laws: pd.DataFrame, numbers: pd.DataFrame, quote: str) -> Figure:
         name, rule = labels.name("verifier", verifier), TEXTS["rules"].get(str(verifier))
         title = f"{name}: {rule}" if rule else name
         strip.suptitle(title, x=0.005, ha="left", fontsize=SIZE + 1.5, fontweight="bold")
-        own = laws[laws.verifier == verifier]
-        if own.empty:
+        rule_laws = laws[laws.verifier == verifier]
+        if rule_laws.empty:
             gap = str(Gap(*numbers[numbers.verifier == verifier].iloc[0][["status", "reason"]]))
             strip.text(0.5, 0.5, gap, ha="center", fontsize=SIZE)
         else:
-            _strip(strip, own, known[verifier], (highest, furthest))
+            _strip(strip, rule_laws, values[verifier], (highest, furthest))
     return figure
 
 
@@ -199,9 +199,9 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
     _outline(axes, laws, label="draft q: where candidates come from")
     axes.set_ylim(0, 1.35 * laws[["target", "draft"]].max().max())
     axes.set_ylabel("probability", fontsize=SIZE)
-    told = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": SIZE + 1, "fontweight": "bold"}
-    axes.text(-0.4, 0.97, "the draft gives these too much (q > p)", color=OVER, **told)
-    axes.text(middle + 0.2, 0.97, "the draft gives these too little (q ≤ p)", color=UNDER, **told)
+    style = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": SIZE + 1, "fontweight": "bold"}
+    axes.text(-0.4, 0.97, "the draft gives these too much (q > p)", color=OVER, **style)
+    axes.text(middle + 0.2, 0.97, "the draft gives these too little (q ≤ p)", color=UNDER, **style)
     axes.legend(loc="upper left", bbox_to_anchor=(0, 0.9), frameon=False, fontsize=SIZE)
     end = quote if len(quote) <= QUOTED else f"… {quote[-QUOTED:].lstrip()}"
     title = axes.set_title(f"The next token after “{end}”", loc="left", fontsize=SIZE + 1.5)
@@ -212,23 +212,23 @@ def _models(part: SubFigure, laws: pd.DataFrame, quote: str, overlap: float) -> 
         text.set_parse_math(False)  # a token may be a dollar sign
 
 
-def _strip(part: SubFigure, laws: pd.DataFrame, known: pd.Series, limits: tuple[float, float]) -> None:
+def _strip(part: SubFigure, laws: pd.DataFrame, values: pd.Series, limits: tuple[float, float]) -> None:
     """One rule: what is left after every rejection, and the bias.
 
-    known: numbers by quantity and rejections. limits: of the vertical axes of both.
+    values: numbers by quantity and rejections. limits: of the vertical axes of both.
     """
     names = [name for name in laws if name.startswith("residual_")]
     *panels, last = part.subplots(1, len(names) + 1)
     for count, (axes, name) in enumerate(zip(panels, names, strict=True), start=1):
-        over, rejected = known["overdraft", count], known["rejected", count]
-        _sums(axes, laws, laws[name], (f"{_percent(over)} here", f"{_percent(1 - over)} here"))
+        overdraft, rejected = values["overdraft", count], values["rejected", count]
+        _sums(axes, laws, laws[name], (f"{_percent(overdraft)} here", f"{_percent(1 - overdraft)} here"))
         _outline(axes, laws)
         axes.set_ylim(0, limits[0])
         share = _percent(rejected) if rejected >= 0.005 else "< 1 %"
         axes.set_title(f"after {count} rejection{'s' * (count > 1)} ({share} of drafts)", fontsize=SIZE)
-        axes.set_xlabel(f"overlap with the draft: {_percent(known['overlap', count])}", fontsize=SIZE)
+        axes.set_xlabel(f"overlap with the draft: {_percent(values['overlap', count])}", fontsize=SIZE)
         axes.tick_params(labelleft=count == 1)
-    excess = _percent(known["excess"].iloc[0])
+    excess = _percent(values["excess"].iloc[0])
     _sums(last, laws, laws.emitted - laws.target, (f"{excess} too much", f"{excess} too little"))
     last.axhline(0, color="0.2", linewidth=0.6)
     last.set_ylim(-limits[1], limits[1])

@@ -70,13 +70,13 @@ def make(plan: Plan) -> Artefact:
     frame = measure(results)
     keys = (*results.setting, "tree", "method")
     varying, fixed = long.split_keys(results.cells, keys)
-    shown = [*long.names(varying), *COLUMNS]
-    lines = long.tabulate(frame, ["cell_id", *results.keys], shown, ("quantity", "part"))
+    columns = [*long.names(varying), *COLUMNS]
+    lines = long.tabulate(frame, ["cell_id", *results.keys], columns, ("quantity", "part"))
     about = (*TEXTS["about"], _compared(frame, varying), *_clock(frame))
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("figure3", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
-    drawn = draw(frame, [key for key in varying if key != "method"])
-    return Artefact((table,), {"figure3": drawn}, suffixes=("csv", "md"))
+    figure = draw(frame, [key for key in varying if key != "method"])
+    return Artefact((table,), {"figure3": figure}, suffixes=("csv", "md"))
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -98,7 +98,7 @@ def measure(results: Results) -> pd.DataFrame:
 
 def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple[str, str], Interval]:
     """Numbers of one cell by part and quantity. baseline: the rows that its step is compared with."""
-    split = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
+    shaping = {part: rows[f"{part}_s"] for part in SHAPING if part != "between"}
     step = {
         "draft": rows.draft_s,
         "target": rows.target_s,
@@ -106,15 +106,15 @@ def _quantities(rows: pd.DataFrame, baseline: pd.DataFrame | None) -> dict[tuple
         "shaping": rows.shaping_s,
         "other": rows.profiled_s - rows.draft_s - rows.target_s - rows.verify_s,
     }
-    split["between"] = rows.shaping_s - sum(split.values())
+    shaping["between"] = rows.shaping_s - sum(shaping.values())
     clock = {"clock": rows.clock_s}
     numbers = {("step", metrics.ACCEPTED_LENGTH.name): metrics.ACCEPTED_LENGTH.of(rows)}
     numbers["step", "timed_parts"] = ratio(rows.num_timed, rows.num_steps)
-    for part, values in ({"step": rows.profiled_s} | step | split | clock).items():
+    for part, values in ({"step": rows.profiled_s} | step | shaping | clock).items():
         numbers[part, "ms_per_step"] = ratio(1e3 * values, rows.num_steps)
     for part, values in (step | clock).items():
         numbers[part, "percent_of_step"] = ratio(100 * values, rows.profiled_s)
-    for part, values in split.items() if rows.budget_s.any() else ():  # the standard rule's is not split
+    for part, values in shaping.items() if rows.budget_s.any() else ():  # the standard rule's is not split
         numbers[part, "percent_of_shaping"] = ratio(100 * values, rows.shaping_s)
     if baseline is not None:
         gain = paired_gain((rows.profiled_s, rows.num_steps), (baseline.profiled_s, baseline.num_steps))
@@ -129,8 +129,8 @@ def _clock(frame: pd.DataFrame) -> list[str]:
     percent = frame.value[(frame.part == "clock") & (frame.quantity == "percent_of_step")]
     if parts.empty:
         return []
-    shown = {"parts": Paper(parts.min(), parts.max(), ".0f")}
-    return [TEXTS["clock"].format(**shown, percent=Paper(percent.min(), percent.max(), ".1f"))]
+    num_parts = Paper(parts.min(), parts.max(), ".0f")
+    return [TEXTS["clock"].format(parts=num_parts, percent=Paper(percent.min(), percent.max(), ".1f"))]
 
 
 def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
@@ -138,16 +138,16 @@ def _compared(frame: pd.DataFrame, varying: Sequence[str]) -> str:
     methods = ("specinfer", "resispec")
     names = {method: (f"{method}_accepted_length", f"{method}_tokens_per_s") for method in methods}
     table = paper("table1", ("temperature", "dataset", *names["specinfer"], *names["resispec"]))
-    own, shaped = (1e3 * divide(table[above], table[below]) for above, below in names.values())
-    over = 100 * (shaped / own - 1)
-    first = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
-    implied = {"own": own[first], "shaped": shaped[first], "over": over[first]}
-    here = [
+    standard_ms, shaped_ms = (1e3 * divide(table[above], table[below]) for above, below in names.values())
+    percent = 100 * (shaped_ms / standard_ms - 1)
+    place = int(((table.temperature == 1) & (table.dataset == "cnn_dm")).to_numpy().argmax())
+    values = {"own": standard_ms[place], "shaped": shaped_ms[place], "over": percent[place]}
+    lines = [
         f"{', '.join(str(long.key_cell(row, key)) for key in varying)} {Number.of(row, '+.1f')} %"
         for row in frame[frame.quantity == "percent_over_standard"].to_dict("records")
     ]
-    note = TEXTS["compared"].format(**implied, least=over.min(), most=over.max())
-    return note + (f" Here: {'; '.join(here)}." if here else "")
+    note = TEXTS["compared"].format(**values, least=percent.min(), most=percent.max())
+    return note + (f" Here: {'; '.join(lines)}." if lines else "")
 
 
 def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
@@ -164,19 +164,19 @@ def draw(frame: pd.DataFrame, named: Sequence[str]) -> Figure:
     places, title, place = [], "", 0.0
     for rows in cells:
         first = rows.iloc[0]
-        own = ", ".join(labels.text(key, first[key]) for key in ("decoder", *reversed(named)))
-        place += 1.9 if own != title else 1
-        if own != title:
-            left.text(0, place - 0.5, own, fontsize=SIZE, fontweight="bold", va="bottom")
-        title = own
+        heading = ", ".join(labels.text(key, first[key]) for key in ("decoder", *reversed(named)))
+        place += 1.9 if heading != title else 1
+        if heading != title:
+            left.text(0, place - 0.5, heading, fontsize=SIZE, fontweight="bold", va="bottom")
+        title = heading
         places.append((place, labels.name("verifier", first.verifier)))
         _row(left, right, place, rows)
     left.set_yticks([place for place, _ in places], [name for _, name in places])
     left.set_ylim(place + 0.6, 0.7)
     spot = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderaxespad": 0.2, "frameon": False}
     spot |= {"handlelength": 1.0, "columnspacing": 1.0, "handletextpad": 0.4, "fontsize": SIZE}
-    for axes, parts, measured, columns in ((left, STEP, LEFT, len(STEP)), (right, SHAPING, RIGHT, 2)):
-        axes.set_xlabel(measured, fontsize=SIZE)
+    for axes, parts, x_label, columns in ((left, STEP, LEFT, len(STEP)), (right, SHAPING, RIGHT, 2)):
+        axes.set_xlabel(x_label, fontsize=SIZE)
         handles = [Patch(facecolor=colour, label=label) for label, colour in parts.values()]
         axes.legend(handles=handles, ncols=columns, **spot)
         figures.finish(axes)
@@ -194,17 +194,17 @@ def _row(left: Axes, right: Axes, place: float, rows: pd.DataFrame) -> None:
     if first.status != "done":
         left.text(0, place, f" {first.status}", fontsize=SIZE, va="center", color=figures.GREY)
         return
-    found = {quantity: own.set_index("part") for quantity, own in rows.groupby("quantity")}
-    spent, whole = found["ms_per_step"].value, found["ms_per_step"].loc["step"]
-    _stack(left, place, {part: (spent[part], f"{spent[part]:.1f}") for part in STEP}, STEP)
-    if whole.notna().all():
-        spread = [[whole.value - whole.lower], [whole.upper - whole.value]]
-        left.errorbar(whole.value, place, xerr=spread, color=figures.BLACK, capsize=2.5, elinewidth=0.9)
-    said = f"{whole.value:.1f} ms, shaping {found['percent_of_step'].value['shaping']:.1f} %"
-    end = whole.value if pd.isna(whole.upper) else whole.upper
-    left.annotate(said, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=SIZE)
-    if "percent_of_shaping" in found:
-        percent = found["percent_of_shaping"].value
+    frames = {quantity: group.set_index("part") for quantity, group in rows.groupby("quantity")}
+    times, step = frames["ms_per_step"].value, frames["ms_per_step"].loc["step"]
+    _stack(left, place, {part: (times[part], f"{times[part]:.1f}") for part in STEP}, STEP)
+    if step.notna().all():
+        spread = [[step.value - step.lower], [step.upper - step.value]]
+        left.errorbar(step.value, place, xerr=spread, color=figures.BLACK, capsize=2.5, elinewidth=0.9)
+    text = f"{step.value:.1f} ms, shaping {frames['percent_of_step'].value['shaping']:.1f} %"
+    end = step.value if pd.isna(step.upper) else step.upper
+    left.annotate(text, (end, place), (5, 0), textcoords="offset points", va="center", fontsize=SIZE)
+    if "percent_of_shaping" in frames:
+        percent = frames["percent_of_shaping"].value
         _stack(right, place, {part: (percent[part], f"{percent[part]:.0f} %") for part in SHAPING}, SHAPING)
     else:
         right.text(2, place, "not split", fontsize=SIZE, va="center", color=figures.GREY)

@@ -51,8 +51,8 @@ def looks(verifiers: Sequence[str]) -> dict[str, Look]:
 
 def line(axes: Axes, x: Sequence[float], rows: pd.DataFrame, look: Look, label: str = "") -> None:
     """Draw values with their intervals. rows: value, lower and upper, NaN bounds for none, as many as x."""
-    errors = [(rows.value - rows.lower), (rows.upper - rows.value)]
-    errors = [side.clip(lower=0).fillna(0).to_numpy() for side in errors]
+    sides = (rows.value - rows.lower, rows.upper - rows.value)
+    errors = [side.clip(lower=0).fillna(0).to_numpy() for side in sides]
     style = {"color": look.colour, "marker": look.marker, "linestyle": look.line, "label": label}
     size = {"*": 9.5, "X": 6.5, "P": 6.5}.get(look.marker, 5)
     sizes = {"markersize": size, "linewidth": 1.3, "elinewidth": 0.9, "capsize": 1.5}
@@ -80,16 +80,16 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, float, str, str]], gap: f
     ends: (x, y, name, colour). gap: the height of a line of text, in data units of y. arrow: further
     properties of the leaders.
     """
-    ordered = sorted(ends, key=lambda end: end[1])
-    heights = [gap * len(end[2].splitlines()) for end in ordered]
-    places = spread([end[1] for end in ordered], heights)
-    for (x, y, name, colour), place in zip(ordered, places, strict=True):
+    ends = sorted(ends, key=lambda end: end[1])
+    heights = [gap * len(end[2].splitlines()) for end in ends]
+    places = spread([end[1] for end in ends], heights)
+    for (x, y, name, colour), place in zip(ends, places, strict=True):
         leader = {"arrowstyle": "-", "color": colour, "linewidth": 0.6, "shrinkA": 1, "shrinkB": 4} | arrow
         spot = {"xytext": (1.05, place), "textcoords": axes.get_yaxis_transform(), "arrowprops": leader}
         align = {"ha": "left", "va": "center", "annotation_clip": False}
         # Light colours are hard to read as text.
-        dark = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))
-        axes.annotate(name, (x, y), **spot, **align, color=dark, fontsize=SIZE)
+        ink = tuple(0.7 * part for part in mpl.colors.to_rgb(colour))
+        axes.annotate(name, (x, y), **spot, **align, color=ink, fontsize=SIZE)
 
 
 def spread(wanted: Sequence[float], heights: Sequence[float]) -> np.ndarray:

@@ -41,21 +41,21 @@ SEARCHED = {
 
 def make(plan: Plan) -> Artefact:
     """The table of what was decoded, its summary, the table of searched trees, and the figure."""
-    results = load(plan.only(lambda one: not is_bound(one.part) and one.part != LONG), metrics.fields())
-    longer = load(plan.only(lambda one: one.part == LONG))
+    results = load(plan.only(lambda cell: not is_bound(cell.part) and cell.part != LONG), metrics.fields())
+    long_results = load(plan.only(lambda cell: cell.part == LONG))
     frame = with_ceilings(measure(results, specinfer_on_d5b3), plan)
     shapes = frontier_shapes.read(plan)
-    about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(longer))
+    about = (*TEXTS["about"], *frontier_shapes.by_cost(shapes), *_longer(long_results))
     notes = footer(results, plan, about, definitions(COLUMNS, results), TEXTS["picture"])
     table = by_cell("frontier", results, frame, TEXTS["caption"].format(profile=plan.profile), notes, COLUMNS)
     tables = (table, summary(frame, plan), frontier_shapes.table(shapes, plan))
     return Artefact(tables, {"frontier": draw(frame)})
 
 
-def _longer(longer: Results) -> list[str]:
+def _longer(results: Results) -> list[str]:
     """The verdicts of the longer audits, in one note."""
     lines = []
-    for about, rows in longer.each():
+    for about, rows in results.each():
         words = labels.setting({key: about[key] for key in ("dataset", "tree", "temperature")})
         method = labels.method(about["decoder"], about["verifier"])
         lines.append(f"{words}, {method}: {audits.cell_of(audits.of_cell(about, rows))}")
@@ -76,11 +76,11 @@ def summary(frame: pd.DataFrame, plan: Plan) -> Table:
     shown.append(long.words("verdict", "Audit", lambda row: verdicts[row["tree"], row["verifier"]], "audit"))
     records, verdicts = [], {}
     for tree, verifier in SUMMARISED:
-        own = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
-        own = own[own.temperature.isin(TEMPERATURES)]
-        verdicts[tree, verifier] = audits.counted(own.verdict[own.quantity == metrics.ACCEPTED_LENGTH.name])
+        rows = frame[(frame.decoder == "specinfer") & (frame.tree == tree) & (frame.verifier == verifier)]
+        rows = rows[rows.temperature.isin(TEMPERATURES)]
+        verdicts[tree, verifier] = audits.counted(rows.verdict[rows.quantity == metrics.ACCEPTED_LENGTH.name])
         for metric, at in ranges:
-            values = own.value[(own.temperature == at) & (own.quantity == metric.name)]
+            values = rows.value[(rows.temperature == at) & (rows.quantity == metric.name)]
             place = {"decoder": "specinfer", "tree": tree, "verifier": verifier, "temperature": at}
             records.append(place | {"quantity": metric.name, "low": values.min(), "high": values.max()})
     numbers = pd.DataFrame(records)
@@ -101,10 +101,10 @@ def message(frame: pd.DataFrame) -> str:
         return "Accepted length of exact verification, and of ResiSpec"
     best = unbiased.loc[unbiased.value.idxmax()]
     size = labels.num_nodes(best.tree)
-    where = f"at {size} positions" if size else f"on {labels.name('tree', best.tree)}"
+    place = f"at {size} positions" if size else f"on {labels.name('tree', best.tree)}"
     is_biased = (gains[gains.verifier == "resispec"].verdict == Finding.BIASED).any()
-    said = f"Exact verification reaches {best.value:.1f}× SpecInfer's accepted length {where}"
-    return said + ("; ResiSpec's gain is bias" if is_biased else "")
+    text = f"Exact verification reaches {best.value:.1f}× SpecInfer's accepted length {place}"
+    return text + ("; ResiSpec's gain is bias" if is_biased else "")
 
 
 def draw(frame: pd.DataFrame) -> Figure:
@@ -151,15 +151,15 @@ def draw(frame: pd.DataFrame) -> Figure:
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     row[0].set_ylim(1, own[["value", "upper"]].max().max() + 0.2 if len(own) else 2.0)
-    for axes, (lines, x, across, what) in zip(row, panels, strict=True):
-        _panel(axes, lines, x, across)
-        axes.set_title(f"{labels.name('dataset', dataset)}, {what}", fontsize=SIZE + 0.5)
+    for axes, (lines, x, label, condition) in zip(row, panels, strict=True):
+        _panel(axes, lines, x, label)
+        axes.set_title(f"{labels.name('dataset', dataset)}, {condition}", fontsize=SIZE + 0.5)
     row[0].set_ylabel("accepted length, tokens a step", fontsize=SIZE + 0.5)
     figure.suptitle(message(measured[measured.temperature == hottest]), fontsize=SIZE + 3)
     return figure
 
 
-def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, across: str) -> None:
+def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, label: str) -> None:
     """Lines with their names at their right ends; a line without rows is left out."""
     ends = []
     for name, look, rows in lines:
@@ -170,7 +170,7 @@ def _panel(axes: Axes, lines: list[tuple[str, Look, pd.DataFrame]], x: str, acro
     bottom, top = axes.get_ylim()
     figures.label_ends(axes, ends, gap=(top - bottom) / 19)
     axes.set_xticks(sorted({place for _, _, rows in lines for place in rows[x].dropna()}))
-    axes.set_xlabel(across, fontsize=SIZE + 0.5)
+    axes.set_xlabel(label, fontsize=SIZE + 0.5)
     figures.finish(axes)
 
 

@@ -42,9 +42,9 @@ SHOWN = (
 
 def read(plan: Plan) -> list[dict[str, Any]]:
     """The facts that searched trees state of themselves (experiments/search), each once, with the decoder."""
-    decoders = {one.tree_file: one.labels["decoder"] for one in plan.requests if one.tree_file}
-    found = [grow_map.about(path) | {"decoder": decoder} for path, decoder in decoders.items()]
-    return [about for about in found if "frontier" in about]
+    decoders = {cell.tree_file: cell.labels["decoder"] for cell in plan.requests if cell.tree_file}
+    facts = [grow_map.about(path) | {"decoder": decoder} for path, decoder in decoders.items()]
+    return [about for about in facts if "frontier" in about]
 
 
 def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
@@ -54,11 +54,11 @@ def table(shapes: Sequence[Mapping[str, Any]], plan: Plan) -> Table:
         ends = [math.inf if end is None else end for end in about["fastest_up_to_ratio"].values()]
         ranges = [dict(zip(COLUMNS[-2:], pair, strict=True)) for pair in pairwise([0.0, *ends])]
         by_levels = dict(zip(about["fastest_up_to_ratio"], ranges, strict=True))
-        never = dict.fromkeys(COLUMNS[-2:], math.nan)
+        no_range = dict.fromkeys(COLUMNS[-2:], math.nan)
         for levels, shape in about["frontier"].items():
             widths = [1, *shape["widths"]]
             sizes = {"num_nodes": sum(widths), "num_levels": int(levels), "widths": json.dumps(widths)}
-            records.append({**about, **shape, **sizes, **by_levels.get(levels, never)})
+            records.append({**about, **shape, **sizes, **by_levels.get(levels, no_range)})
     frame = pd.DataFrame(records, columns=list(COLUMNS)).sort_values(
         ["temperature", "decoder", "num_nodes", "num_levels"],
         key=lambda column: column.map(
@@ -85,11 +85,11 @@ def by_cost(shapes: Sequence[Mapping[str, Any]]) -> list[str]:
     sizes = [(1 + sum(about["widths"]), about) for about in hottest_first if about["decoder"] == "specinfer"]
     size = max((size for size, _ in sizes), default=0)
     lines = []
-    for about in [about for own, about in sizes if own == size]:
+    for about in [about for count, about in sizes if count == size]:
         ranges = [
             f"{levels} levels {'beyond' if limit is None else f'up to {limit:.3f}'}"
             for levels, limit in about["fastest_up_to_ratio"].items()
         ]
-        measured = about["draft_s"] / about["target_s"][str(size)]
-        lines.append(f"at T = {about['temperature']:g} {', '.join(ranges)} (this pair, here: {measured:.3f})")
+        cost = about["draft_s"] / about["target_s"][str(size)]
+        lines.append(f"at T = {about['temperature']:g} {', '.join(ranges)} (this pair, here: {cost:.3f})")
     return [TEXTS["by_cost"].format(size=size, texts="; ".join(lines))] if lines else []

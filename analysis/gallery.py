@@ -116,7 +116,7 @@ def seeds(row: Mapping[str, Any]) -> str:
 def markdown(frame: pd.DataFrame, pair: str) -> str:
     """The page: a row for every engine, and the notes; one that did not run says why."""
     rows, has_faults = engines(frame), bool((frame.thread != "").any())
-    what = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
+    kind = "engines with faults that shipped, and exact ones" if has_faults else "engines with their defaults"
     has_control = "against_control" in frame
     header, notes = HEADER + CONTROL_HEADER * has_control, NOTES + (CONTROL_NOTE,) * has_control
     by_name = {row["engine"]: row for row in rows}
@@ -126,18 +126,18 @@ def markdown(frame: pd.DataFrame, pair: str) -> str:
     texts = [note.format(slow=SLOW, allowed=allowed) for note in notes]
     commit = frame.git_commit.iloc[0][:10] + (" (changed)" if frame.git_is_dirty.any() else "")
     devices = ", ".join(dict.fromkeys(filter(None, frame.device)))
-    made = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
-    texts.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {made}")
-    caption = f"The gallery: {what}, on the {pair} pair."
-    described = table.Notes(tuple(texts), picture="z against tokens")
-    return table.markdown(table.plain("gallery", frame, caption, described, shown=shown))
+    origin = f"Made by: make gallery{'' if pair == EMBEDDED else f' PROFILE={pair}'}."
+    texts.append(f"Profile: {pair}. Device: {devices}. Commit: {commit}. {origin}")
+    caption = f"The gallery: {kind}, on the {pair} pair."
+    table_notes = table.Notes(tuple(texts), picture="z against tokens")
+    return table.markdown(table.plain("gallery", frame, caption, table_notes, shown=shown))
 
 
 def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
     name = f"[{row['engine']}]({row['thread']})" if "://" in row["thread"] else row["engine"]
     if row["status"] != "done":
-        absent = len(HEADER + CONTROL_HEADER) - 2
-        return [name, f"{row['status']}: {row['reason']}", *[labels.ABSENT] * absent]
+        num_absent = len(HEADER + CONTROL_HEADER) - 2
+        return [name, f"{row['status']}: {row['reason']}", *[labels.ABSENT] * num_absent]
     value, lower, upper = (labels.number(row[f"perplexity{end}"], ".1f") for end in ("", "_lower", "_upper"))
     share = row["accepted_length"] / beside["accepted_length"]
     length = labels.number(row["accepted_length"], ".2f") + (f" ({share:.2f} ×)" if share == share else "")
@@ -160,19 +160,19 @@ def _shown(row: Mapping[str, Any], beside: Mapping[str, Any]) -> list[str]:
 
 def message(rows: Sequence[Mapping[str, Any]]) -> str:
     """The figure's message, in a sentence."""
-    done = [row for row in rows if row["status"] == "done"]
+    runs = [row for row in rows if row["status"] == "done"]
     faults, exact = (
-        [row["verdict"] for row in done if bool(row["thread"]) is kind] for kind in (True, False)
+        [row["verdict"] for row in runs if bool(row["thread"]) is kind] for kind in (True, False)
     )
-    caught, wrong = faults.count("biased"), exact.count("biased")
-    tokens = max((row["tokens"] for row in done), default=0)
+    hits, alarms = faults.count("biased"), exact.count("biased")
+    tokens = max((row["tokens"] for row in runs), default=0)
     if not faults:
-        inside = wrong and all(row["normal_z"] <= row["allowed_z"] for row in done)
-        why = ",\nfor tokens that filters leave out" if inside else ""
-        return f"{wrong or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} tokens{why}"
+        inside = alarms and all(row["normal_z"] <= row["allowed_z"] for row in runs)
+        note = ",\nfor tokens that filters leave out" if inside else ""
+        return f"{alarms or 'none'} of {len(exact)} runs are called biased within {tokens:,.0f} tokens{note}"
     return (
-        f"{caught} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
-        f"and {wrong or 'none'} of {len(exact)} exact engines"
+        f"{hits} of {len(faults)} faults are called biased within {tokens:,.0f} tokens, "
+        f"and {alarms or 'none'} of {len(exact)} exact engines"
     )
 
 
@@ -180,38 +180,38 @@ def draw(frame: pd.DataFrame) -> Figure:
     """How far out the audit's farthest statistic lies, against the number of tokens, both logarithmic."""
     figure = Figure(figsize=(8.4, 5.6), layout="constrained")
     axes = figure.subplots()
-    every, done = engines(frame), frame[frame.status == "done"]
-    done = done[done.tokens <= 1.1 * done.groupby("engine").tokens.max().median()]  # where most of them end
-    top = np.log10(1.3 * max(done.normal_z.max(), 10))
-    bottom = np.log10(0.8 * min(done.normal_z.min(), 1))
+    last_rows, runs = engines(frame), frame[frame.status == "done"]
+    runs = runs[runs.tokens <= 1.1 * runs.groupby("engine").tokens.max().median()]  # where most of them end
+    top = np.log10(1.3 * max(runs.normal_z.max(), 10))
+    bottom = np.log10(0.8 * min(runs.normal_z.min(), 1))
     axes.set_ylim(bottom, top)
-    limit, most = np.log10(done.allowed_z.max()), done.tokens.max()
+    limit, max_tokens = np.log10(runs.allowed_z.max()), runs.tokens.max()
     axes.axhspan(limit, top, color="0.96", zorder=0)
     axes.axhline(limit, color=GREY, linewidth=1, linestyle="--")
     place = {"transform": axes.get_yaxis_transform(), "ha": "center", "va": "bottom"}
     axes.text(0.65, limit + 0.01, f"called biased above {10**limit:.1f}", **place, fontsize=SIZE, color="0.3")
-    ends = list(_lines(axes, done, every))
+    ends = list(_lines(axes, runs, last_rows))
     label_ends(axes, ends, (top - bottom) / 25, relpos=(0, 0.5))  # from the beginning of the name
     finish(axes)
     axes.set_xscale("log")
     axes.minorticks_off()
-    ticks = [tick for tick in TICKS_X if tick <= 1.05 * most]
+    ticks = [tick for tick in TICKS_X if tick <= 1.05 * max_tokens]
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
     heights = [tick for tick in TICKS_Y if bottom <= np.log10(tick) <= top]
     axes.set_yticks(np.log10(heights), [f"{tick:g}" for tick in heights])
     axes.set_xlabel("emitted tokens that were audited", fontsize=SIZE + 0.5)
     axes.set_ylabel("standard deviations of the statistic that is farthest out", fontsize=SIZE + 0.5)
-    figure.suptitle(message(every), fontsize=SIZE + 2)
+    figure.suptitle(message(last_rows), fontsize=SIZE + 2)
     return figure
 
 
 def _lines(
-    axes: Axes, done: pd.DataFrame, every: Sequence[Mapping[str, Any]]
+    axes: Axes, runs: pd.DataFrame, last_rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[float, float, str, str]]:
-    """Draw every engine's line; gives its end for `label_ends`. every: see `engines`."""
+    """Draw every engine's line; gives its end for `label_ends`. last_rows: see `engines`."""
     plain, faults = cycle(PLAIN), cycle(FAULTS)
-    notes = {row["engine"]: _note(row, done.tokens.max()) for row in every}
-    for name, rows in done.groupby("engine", sort=False):
+    notes = {row["engine"]: _note(row, runs.tokens.max()) for row in last_rows}
+    for name, rows in runs.groupby("engine", sort=False):
         is_plain = not rows.thread.iloc[0] and rows.verdict.iloc[0] != "biased"
         colour, marker, dashes = next(plain if is_plain else faults)
         heights = np.log10(rows.normal_z)
@@ -220,11 +220,11 @@ def _lines(
         yield float(rows.tokens.iloc[-1]), float(heights.iloc[-1]), f"{name}{notes[name]}", colour
 
 
-def _note(row: Mapping[str, Any], most: float) -> str:
+def _note(row: Mapping[str, Any], max_tokens: float) -> str:
     """A second line for the name of an engine that is called biased, where its own line does not show it."""
     if "rules out" in row["reason"]:
         return "\n(biased: it emits tokens that filters leave out)"
-    return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > most else ""
+    return f"\n(biased from {row['first_biased']:,.0f} tokens)" if row["first_biased"] > max_tokens else ""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -239,8 +239,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         frame = read(stem.with_suffix(".csv"))
         page, figure = markdown(frame, options.pair), draw(frame)
         write_atomically(stem.with_suffix(".md"), page)
-        written = (stem.with_suffix(".md"), *save_figure(figure, stem))
-        sys.stdout.writelines((page, *(f"wrote {path}\n" for path in written)))
+        paths = (stem.with_suffix(".md"), *save_figure(figure, stem))
+        sys.stdout.writelines((page, *(f"wrote {path}\n" for path in paths)))
         return 0
 
     return in_one_line(work, "stopped")

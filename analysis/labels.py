@@ -69,8 +69,8 @@ def number(value: float, spec: str) -> str:
     """A printed number; "–" for none, and no minus sign before a zero."""
     if math.isnan(value):
         return ABSENT
-    printed = format(value, spec)
-    return printed if printed.strip("-0.") else printed.removeprefix("-")
+    digits = format(value, spec)
+    return digits if digits.strip("-0.") else digits.removeprefix("-")
 
 
 @cache
@@ -139,13 +139,13 @@ def name(group: str, value: Label | str) -> str:
     With parameters, "chain(num_drafted=7)" is "chain, num_drafted=7": a tree's printed name says what its
     file's parameters are, so that the name of its option takes its place.
     """
-    label, printed = Label.of(value), _printed(group, value)
+    label, entry = Label.of(value), _printed(group, value)
     plain = label.option.replace("_", " ")
-    text = printed.get("text", plain)
-    if "target" in printed:
-        text = " + ".join(printed[role] for role in ("target", "draft") if role in printed)
-    added = [f"{key}={value}" for key, value in label.parameters.items() if printed.get(key) != value]
-    return ", ".join([str(plain if group == "tree" and added else text), *added])
+    text = entry.get("text", plain)
+    if "target" in entry:
+        text = " + ".join(entry[role] for role in ("target", "draft") if role in entry)
+    parameters = [f"{key}={value}" for key, value in label.parameters.items() if entry.get(key) != value]
+    return ", ".join([str(plain if group == "tree" and parameters else text), *parameters])
 
 
 def method(decoder: Label | str, verifier: Label | str) -> str:
@@ -176,4 +176,4 @@ def text(key: str, value: Any) -> str:
 def setting(values: Mapping[str, Any]) -> str:
     """Labels of a setting in a line: "embedded 2M + 80k, Python code, T = 1"."""
     texts = {key: text(key, value) for key, value in values.items()}
-    return ", ".join(one if key in GROUPS else f"{header(key)} = {one}" for key, one in texts.items())
+    return ", ".join(word if key in GROUPS else f"{header(key)} = {word}" for key, word in texts.items())

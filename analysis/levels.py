@@ -27,10 +27,10 @@ def make(plan: Plan) -> Artefact:
 
     def gain(row: Mapping[str, Any]) -> Interval:
         """The gain where levels are decided on the tree of traversal."""
-        own = results.rows.get(row["cell_id"])
+        prompts = results.rows.get(row["cell_id"])
         baseline = results.rows.get(cell_ids.get(results.place({**row, "verifier": "traversal_optimal"}), ""))
-        has_both = row["verifier"] == "level_optimal" and own is not None and baseline is not None
-        return OVER_TRAVERSAL.of(own, baseline) if has_both else ABSENT
+        has_both = row["verifier"] == "level_optimal" and prompts is not None and baseline is not None
+        return OVER_TRAVERSAL.of(prompts, baseline) if has_both else ABSENT
 
     frame = with_quantity(measure(results, specinfer_on_d5b3), OVER_TRAVERSAL.name, gain)
     notes = footer(results, plan, TEXTS["about"], definitions(COLUMNS, results))

@@ -56,18 +56,18 @@ def read_status(folder: Path) -> Status:
     if not path.exists():
         return Status("damaged", "status.json is missing") if rows.exists() else Status("missing")
     try:
-        found = read_json(path)
-        if found.get("state") not in STATES:
+        content = read_json(path)
+        if content.get("state") not in STATES:
             raise InvalidInput("status.json names no state of a cell")
-        if found["state"] == "done":
-            if problem := damage(folder, found.get("files"), SEALED):
+        if content["state"] == "done":
+            if problem := damage(folder, content.get("files"), SEALED):
                 raise InvalidInput(f"status.json says that {problem}")
             if read_json(folder / "cell.json").get("cell_id") != folder.name:
                 raise InvalidInput("cell.json describes another cell")
     except InvalidInput as error:
         return Status("damaged", str(error))
-    reason = " ".join(str(found.get("reason") or "").split())
-    return Status(found["state"], reason, float(found.get("seconds") or 0.0))
+    reason = " ".join(str(content.get("reason") or "").split())
+    return Status(content["state"], reason, float(content.get("seconds") or 0.0))
 
 
 @dataclass(frozen=True)
@@ -102,15 +102,15 @@ class Request:
         cell_id = entry["cell_id"]
         if not isinstance(cell_id, str) or not re.fullmatch(r"[^/.][^/]*", cell_id):  # it names a folder
             raise ValueError(f"cell_id is {cell_id!r}; allowed: the name of a cell's folder")
-        given = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
-        is_audit = bool(given.pop("audit", False))
-        named: dict[str, Any] = {
-            name: float(given.pop(name)) if name == "temperature" else Label.of(given.pop(name))
+        values = {"tree": "", "verifier": "", **entry["labels"]}  # an autoregressive cell has neither
+        is_audit = bool(values.pop("audit", False))
+        by_name: dict[str, Any] = {
+            name: float(values.pop(name)) if name == "temperature" else Label.of(values.pop(name))
             for name in LABELS
         }
-        named |= {name: str(given[name]) for name in sorted(given)}
+        by_name |= {name: str(values[name]) for name in sorted(values)}
         file = entry.get("tree_file")
-        return cls(cell_id, named, part, is_audit, folder / file if file else None, entry)
+        return cls(cell_id, by_name, part, is_audit, folder / file if file else None, entry)
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class Plan:
 
     def by_part(self) -> dict[str, Plan]:
         """This plan part by part: the cells of one are compared with each other alone."""
-        names = dict.fromkeys(one.part for one in self.requests)
-        return {name: self.only(lambda one, name=name: one.part == name) for name in names}
+        names = dict.fromkeys(request.part for request in self.requests)
+        return {name: self.only(lambda request, name=name: request.part == name) for name in names}
 
     def status(self, cell_id: str) -> Status:
         """The state of a cell: "done", "failed", "interrupted" or "missing".
@@ -166,8 +166,8 @@ class Plan:
             try:
                 self.read[reader, cell_id] = reader(self.results / "raw" / self.profile / cell_id)
             except InvalidInput as error:
-                again = "running the sweep again measures it anew"
-                raise InvalidInput(f"cell {cell_id}: {error}; {again}") from error
+                remedy = "running the sweep again measures it anew"
+                raise InvalidInput(f"cell {cell_id}: {error}; {remedy}") from error
         return self.read[reader, cell_id]
 
 
@@ -194,11 +194,11 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
     """
     is_named = any(path.stem == artefact for path in EXPERIMENTS.iterdir())
     make = f"make reproduce-{artefact} PROFILE={profile}"
-    again = f"`{make}{elsewhere(results)}`" if is_named else "its sweep"
+    maker = f"`{make}{elsewhere(results)}`" if is_named else "its sweep"
     files = files or plan_files(artefact, profile, results)
     if not files:
-        single = results / profile / "plans" / f"{artefact}.json"
-        raise InvalidInput(f"there is no plan {single}, which says what cells to read; {again} makes it")
+        path = results / profile / "plans" / f"{artefact}.json"
+        raise InvalidInput(f"there is no plan {path}, which says what cells to read; {maker} makes it")
     trees = results if _is_published(results) else Path()
     requests: dict[str, Request] = {}
     commands: dict[str, str] = {}
@@ -211,17 +211,17 @@ def read_plan(artefact: str, profile: str, results: Path, files: Sequence[Path] 
                 raise ValueError(f"it is the plan of {content['artefact']!r}")
             for request in (Request.read(entry, part, trees) for entry in content["cells"]):
                 requests[repr((request.cell_id, request.labels, part, request.is_audit))] = request
-            changed = [name for name, then in content["sources"].items() if digest(name) != then]
+            changed = [name for name, checksum in content["sources"].items() if digest(name) != checksum]
             commands[part] = str(content["command"])
         except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
             reason = f"{type(error).__name__}: {first_line(error)}"
-            raise InvalidInput(f"plan {file} is damaged ({reason}); {again} makes it again") from error
+            raise InvalidInput(f"plan {file} is damaged ({reason}); {maker} makes it again") from error
         if changed:
             name = f"{artefact}, part {part}," if part else artefact
-            stale.append(f"The plan of {name} is older than {', '.join(changed)}; {again} makes it anew.")
-    wanted = {*part_names(EXPERIMENTS / f"{artefact}.yaml")} - _left_out(artefact, profile)
-    for missing in sorted(wanted - set(commands)):
-        stale.append(f"{artefact} has a part {missing} that no plan asks for yet; {again} makes it.")
+            stale.append(f"The plan of {name} is older than {', '.join(changed)}; {maker} makes it anew.")
+    parts = {*part_names(EXPERIMENTS / f"{artefact}.yaml")} - _left_out(artefact, profile)
+    for part in sorted(parts - set(commands)):
+        stale.append(f"{artefact} has a part {part} that no plan asks for yet; {maker} makes it.")
     command = make if is_named else " && ".join(dict.fromkeys(commands.values()))
     return Plan(artefact, profile, results, tuple(requests.values()), command, tuple(stale), commands)
 
@@ -270,11 +270,11 @@ def find_slice(artefact: str, digest: str, profile: str, results: Path) -> str:
     folder = results / profile / "plans"
     slices = sorted(folder.glob(f"{artefact}{SLICE}*"), key=lambda path: path.stat().st_mtime_ns)
     digests = [path.stem.partition(SLICE)[2] for path in slices]
-    matching = [one for one in digests if one.startswith(digest)]
-    if not matching:
+    matches = [name for name in digests if name.startswith(digest)]
+    if not matches:
         allowed = ", ".join(digests) or "none"
         raise InvalidInput(f"{folder} has no slice {digest!r} of {artefact}; allowed: {allowed}")
-    return f"{artefact}{SLICE}{matching[-1]}"
+    return f"{artefact}{SLICE}{matches[-1]}"
 
 
 @dataclass(frozen=True)
@@ -311,8 +311,8 @@ class Results:
 
     def about(self, cell: Mapping[str, Any]) -> dict[str, Any]:
         """The first columns of a CSV's row about a cell: its id, labels, status and number of prompts."""
-        named = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
-        return named | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
+        facts = {name: cell[name] for name in ("cell_id", *self.keys, "status", "reason")}
+        return facts | {"num_prompts": len(self.rows.get(cell["cell_id"], ()))}
 
     def each(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame | None]]:
         """The facts `about` every cell, and its rows; None where it is not done."""
@@ -329,19 +329,19 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
     """
     import pandas as pd
 
-    keys = tuple(dict.fromkeys([*LABELS, *(name for one in plan.requests for name in one.labels)]))
+    keys = tuple(dict.fromkeys([*LABELS, *(name for request in plan.requests for name in request.labels)]))
     rows = {}
     for cell_id in dict.fromkeys(request.cell_id for request in plan.requests):
         if plan.status(cell_id).state == "done":
-            rows[cell_id] = found = plan.prompts(cell_id)
-            wanted = (*IDENTITY, *columns)
-            if missing := [name for name in wanted if name not in found or name in found.attrs["partial"]]:
-                lacking = f"its rows lack {', '.join(missing)}; another version or task wrote them"
-                raise InvalidInput(f"cell {cell_id}: {lacking}")
+            rows[cell_id] = frame = plan.prompts(cell_id)
+            fields = (*IDENTITY, *columns)
+            if missing := [name for name in fields if name not in frame or name in frame.attrs["partial"]]:
+                problem = f"its rows lack {', '.join(missing)}; another version or task wrote them"
+                raise InvalidInput(f"cell {cell_id}: {problem}")
     entries = [
-        {"cell_id": one.cell_id, **{name: one.labels.get(name, "") for name in keys}, "part": one.part}
-        | {"is_audit": one.is_audit, **_columns(plan, one.cell_id)}
-        for one in plan.requests
+        {"cell_id": request.cell_id, **{name: request.labels.get(name, "") for name in keys}}
+        | {"part": request.part, "is_audit": request.is_audit, **_columns(plan, request.cell_id)}
+        for request in plan.requests
     ]
     names = ["cell_id", *keys, "part", "is_audit", "status", "reason", "device", "commit"]
     cells = pd.DataFrame(entries, columns=names).astype({"is_audit": bool})
@@ -359,11 +359,11 @@ def load(plan: Plan, columns: Iterable[str] = ()) -> Results:
 
 
 def _status(folder: Path) -> Status:
-    found = read_status(folder)
-    if found.state == "damaged":
-        raise InvalidInput(found.reason)
-    is_running = found.state == "running"
-    return Status("interrupted", "running, or killed, when it was read") if is_running else found
+    status = read_status(folder)
+    if status.state == "damaged":
+        raise InvalidInput(status.reason)
+    is_running = status.state == "running"
+    return Status("interrupted", "running, or killed, when it was read") if is_running else status
 
 
 def _columns(plan: Plan, cell_id: str) -> dict[str, str]:
@@ -402,11 +402,11 @@ def _check_same_prompts(cells: pd.DataFrame, rows: Mapping[str, pd.DataFrame], m
     for _, group in cells.groupby(["pair", "dataset", *more], sort=False):
         prompts = {name: rows[name][list(IDENTITY)].values.tolist() for name in group.cell_id}
         first = group.cell_id.iloc[0]
-        for cell_id, found in prompts.items():
-            if len(found) != len(prompts[first]):
-                sizes = f"{len(found)} prompts; {first}, compared with it, has {len(prompts[first])}"
+        for cell_id, identities in prompts.items():
+            if len(identities) != len(prompts[first]):
+                sizes = f"{len(identities)} prompts; {first}, compared with it, has {len(prompts[first])}"
                 raise InvalidInput(f"cell {cell_id}: has {sizes}")
-            for own, other in zip(found, prompts[first], strict=True):
-                if own != other:
-                    whose = f"where {first}, compared with it, has {other} (index, id, seed)"
-                    raise InvalidInput(f"cell {cell_id}: measured prompt {own} {whose}")
+            for prompt, other in zip(identities, prompts[first], strict=True):
+                if prompt != other:
+                    contrast = f"where {first}, compared with it, has {other} (index, id, seed)"
+                    raise InvalidInput(f"cell {cell_id}: measured prompt {prompt} {contrast}")

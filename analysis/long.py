@@ -27,9 +27,9 @@ def with_ceilings(results: Results) -> Iterator[list[tuple[dict[str, Any], pd.Da
     No verifier changes the ceiling, so that all cells of a setting have the same one.
     """
     for _, cells in results.cells.groupby([*results.setting], sort=False):
-        every = list(replace(results, cells=cells).each())
-        done = [(about | {"verifier": CEILING}, rows) for about, rows in every if rows is not None]
-        yield every + done[:1]
+        lines = list(replace(results, cells=cells).each())
+        ceilings = [(about | {"verifier": CEILING}, rows) for about, rows in lines if rows is not None]
+        yield lines + ceilings[:1]
 
 
 def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str]:
@@ -40,9 +40,9 @@ def split_keys(cells: pd.DataFrame, keys: Iterable[str]) -> tuple[list[str], str
     values = {key: [value for value in dict.fromkeys(cells.get(key, ())) if value != ""] for key in keys}
     varying = [key for key in values if key == "method" or len(values[key]) > 1]
     fixed = [
-        f"{labels.header(key)}: {labels.text(key, found[0])}"
-        for key, found in values.items()
-        if key not in varying and found
+        f"{labels.header(key)}: {labels.text(key, entries[0])}"
+        for key, entries in values.items()
+        if key not in varying and entries
     ]
     return varying, f" {', '.join(fixed)}." if fixed else ""
 
@@ -59,27 +59,27 @@ def names(keys: Iterable[str], **headers: str) -> list[Column]:
     """Columns of labels that name a line. headers: of those that are not called as elsewhere."""
     headers = {key: labels.header(key) for key in keys} | headers
     return [
-        Column(key, header, "key", cell=lambda found, key=key: key_cell(found[()], key))
+        Column(key, header, "key", cell=lambda rows, key=key: key_cell(rows[()], key))
         for key, header in headers.items()
     ]
 
 
 def named(key: str, header: str, text: Callable[[Mapping[str, Any]], str]) -> Column:
     """A column that names a line by a text of its first row."""
-    return Column(key, header, "key", cell=lambda found: Key(found[()][key], text(found[()])))
+    return Column(key, header, "key", cell=lambda rows: Key(rows[()][key], text(rows[()])))
 
 
 def words(key: str, header: str, text: Callable[[Mapping[str, Any]], str], kind: Kind = "text") -> Column:
     """A column of words about a line's first row. kind: "number" for numbers in words."""
-    return Column(key, header, kind, cell=lambda found: text(found[()]) or labels.ABSENT)
+    return Column(key, header, kind, cell=lambda rows: text(rows[()]) or labels.ABSENT)
 
 
 def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = True) -> Column:
     """A column of numbers. place: of a line's row, the quantity first. of: see `Column`."""
 
-    def cell(found: Found) -> Number:
-        shown = Number.of(found.get(place, NO_ROW), spec)
-        return shown if brackets else Number(shown.value, spec=spec)
+    def cell(rows: Found) -> Number:
+        number = Number.of(rows.get(place, NO_ROW), spec)
+        return number if brackets else Number(number.value, spec=spec)
 
     return Column(place[0], header, "number", of, cell)
 
@@ -87,8 +87,8 @@ def number(header: str, spec: str, *place: Any, of: str = "", brackets: bool = T
 def figure(header: str, spec: str, *place: Any, of: str = "", kind: Kind = "paper") -> Column:
     """A column of the paper's figures, or of other ranges: from paper_low to paper_high of a line's row."""
 
-    def cell(found: Found) -> Paper:
-        row = found.get(place, NO_ROW)
+    def cell(rows: Found) -> Paper:
+        row = rows.get(place, NO_ROW)
         return Paper(row["paper_low"], row["paper_high"], spec)
 
     return Column(place[0], header, kind, of, cell)
@@ -103,17 +103,17 @@ def tabulate(
     Where a line's cell is not done, or that of one of its verifiers, its state stands for the first number.
     """
     columns, lines = tuple(columns), []
-    for _, rows in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():
-        every = rows.to_dict("records")
-        found = {tuple(row[place] for place in places): row for row in every} | {(): every[0]}
+    for _, group in frame.groupby(list(by), sort=False, dropna=False) if len(frame) else ():
+        rows = group.to_dict("records")
+        by_place = {tuple(row[place] for place in places): row for row in rows} | {(): rows[0]}
         gaps = {
             row["verifier"] if "verifier" in places else "": Gap(row["status"], row["reason"])
-            for row in every
+            for row in rows
             if row.get("status", "done") != "done"
         }
         cells = []
         for column in columns:
             gap = gaps.pop(column.of, None) if column.kind == "number" else None
-            cells.append(gap or column.cell(found))
+            cells.append(gap or column.cell(by_place))
         lines.append(tuple(cells))
     return columns, tuple(lines)

@@ -53,7 +53,7 @@ def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame
     """
     timed = results.timed.to_dict("records")
     across_runs: set[str] = set()
-    audited, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
+    verdicts, cell_ids = audits.by_labels(results), defaultdict[tuple[Any, ...], set[str]](set)
     for cell in timed:
         cell_ids[results.place(cell)].add(cell["cell_id"])
 
@@ -63,15 +63,15 @@ def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame
             return ABSENT
         if not metric.over:
             return metric.of(prompts)
-        compared = {"decoder": "autoregressive", "tree": "", "verifier": ""}
+        reference = {"decoder": "autoregressive", "tree": "", "verifier": ""}
         if metric.over == "standard":
-            compared = {"verifier": "standard", **baseline(cell)}
-        others = sorted(cell_ids[results.place(cell | compared)])
-        if len(others) > 1:
+            reference = {"verifier": "standard", **baseline(cell)}
+        ids = sorted(cell_ids[results.place(cell | reference)])
+        if len(ids) > 1:
             raise InvalidInput(
-                f"cell {others[1]}: has the labels of {others[0]}; a baseline must be one cell ({compared})"
+                f"cell {ids[1]}: has the labels of {ids[0]}; a baseline must be one cell ({reference})"
             )
-        rows = results.rows.get(others[0]) if others and others[0] != cell["cell_id"] else None
+        rows = results.rows.get(ids[0]) if ids and ids[0] != cell["cell_id"] else None
         if rows is None:
             return ABSENT
         if metric.is_across_runs(prompts, rows):
@@ -80,7 +80,7 @@ def measure(results: Results, baseline: Baseline = same_decoder) -> pd.DataFrame
 
     rows = []
     for cell in timed:
-        audit = audited.get(results.place(cell), {})
+        audit = verdicts.get(results.place(cell), {})
         numbers = {metric.name: of(metric, cell) for metric in metrics.METRICS}
         numbers |= {name: Interval(float(audit.get(name, np.nan))) for name in audits.QUANTITIES}
         rows += long.records(results.about(cell) | {"verdict": audit.get("verdict", "")}, numbers)
@@ -143,13 +143,13 @@ def side_by_side(
     whose verifier has no column.
     """
     rows = with_column(frame, columns)
-    others = frame.drop(rows.index)
+    rest = frame.drop(rows.index)
     by = [name for name in list(frame)[1 : list(frame).index("status")] if name != "verifier"]
     shown = [*keys, *_metric_columns(rows, columns)]
     lines = long.tabulate(rows, by, shown, ("quantity", "verifier"))
-    methods = dict.fromkeys(map(labels.method, others.decoder, others.verifier))
-    left_out = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
-    return Table(stem, *lines, caption, frame, replace(notes, about=(*left_out, *notes.about)))
+    methods = dict.fromkeys(map(labels.method, rest.decoder, rest.verifier))
+    omissions = [f"Not in this table: {', '.join(methods)}; the CSV has them."] if methods else []
+    return Table(stem, *lines, caption, frame, replace(notes, about=(*omissions, *notes.about)))
 
 
 def with_column(frame: pd.DataFrame, columns: Iterable[MetricColumn]) -> pd.DataFrame:
@@ -161,25 +161,25 @@ def _metric_columns(frame: pd.DataFrame, columns: Sequence[MetricColumn]) -> lis
     """Columns of metrics, each followed by the paper's figures where it has some, and those of verdicts."""
     shown, verdicts = [], {}
     for metric, verifier, header in columns:
-        own = frame[frame.verifier == verifier] if verifier else frame
+        rows = frame[frame.verifier == verifier] if verifier else frame
         place = (metric.name, verifier) if verifier else (metric.name,)
         shown.append(long.number(header, metric.spec, *place, of=verifier))
-        if own.paper_low[own.quantity == metric.name].notna().any():
-            published = f"{header} (paper)" if verifier else "(paper)"
-            shown.append(long.figure(published, metric.paper_spec, *place, of=verifier))
-        if (own.verdict != "").any():
-            whose = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
-            verdicts[verifier] = Column("verdict", whose, "audit", verifier, _audit(place[1:]))
+        if rows.paper_low[rows.quantity == metric.name].notna().any():
+            paper_header = f"{header} (paper)" if verifier else "(paper)"
+            shown.append(long.figure(paper_header, metric.paper_spec, *place, of=verifier))
+        if (rows.verdict != "").any():
+            title = f"Audit of {labels.name('verifier', verifier)}" if verifier else "Audit"
+            verdicts[verifier] = Column("verdict", title, "audit", verifier, _audit(place[1:]))
     return [*shown, *verdicts.values()]
 
 
 def _audit(of: tuple[str, ...]) -> Callable[[Found], Audit]:
     """The verdict of a line's audit. of: the verifier, where there are several."""
 
-    def cell(found: Found) -> Audit:
-        rows = {name: found.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
-        verdict = rows["audited_tokens"].get("verdict", "")
-        return audits.cell_of({name: row["value"] for name, row in rows.items()} | {"verdict": verdict})
+    def cell(rows: Found) -> Audit:
+        quantities = {name: rows.get((name, *of), NO_ROW) for name in audits.QUANTITIES}
+        verdict = quantities["audited_tokens"].get("verdict", "")
+        return audits.cell_of({name: row["value"] for name, row in quantities.items()} | {"verdict": verdict})
 
     return cell
 
@@ -196,14 +196,14 @@ def _notes_of_times(results: Results) -> list[Note]:
     """The notes of times that do not compare, where there are such."""
     cells = results.timed[results.timed.cell_id.isin(results.rows)]
     settings = cells.groupby([*results.setting], sort=False).cell_id if len(cells) else ()
-    timed = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
-    is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in timed)
+    groups = [[results.rows[cell_id] for cell_id in cell_ids] for _, cell_ids in settings]
+    is_apart = any(len(rows) > 1 and not metrics.timed_together(*rows) for rows in groups)
     rates = [
         (repr((cell["pair"], *(cell[key] for key in results.more))), results.rows[cell["cell_id"]])
         for cell in cells[cells.decoder == "autoregressive"].to_dict("records")
     ]
-    unequal = disagreement((work, metrics.TOKENS_PER_S.of(rows)) for work, rows in rates)
-    return [RUNS_DIFFER] * is_apart + unequal
+    notes = disagreement((work, metrics.TOKENS_PER_S.of(rows)) for work, rows in rates)
+    return [RUNS_DIFFER] * is_apart + notes
 
 
 def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
@@ -216,9 +216,9 @@ def disagreement(rates: Iterable[tuple[str, Interval]]) -> list[Note]:
     for work, rate in rates:
         by_work[work].append(rate)
     ranges = [
-        f"between {min(rate.value for rate in same):.0f} and {max(rate.value for rate in same):.0f}"
-        for same in by_work.values()
-        if max(rate.lower for rate in same) > min(rate.upper for rate in same)
+        f"between {min(rate.value for rate in group):.0f} and {max(rate.value for rate in group):.0f}"
+        for group in by_work.values()
+        if max(rate.lower for rate in group) > min(rate.upper for rate in group)
     ]
     if not ranges:
         return []

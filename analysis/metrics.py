@@ -38,10 +38,10 @@ class Metric:
         The interval of a ratio of times covers how much runs differ, too, unless one process timed both cells
         in turn.
         """
-        own = (prompts[self.numerator], prompts[self.denominator])
+        sums = (prompts[self.numerator], prompts[self.denominator])
         if baseline is None:
-            return ratio(*own)
-        gain = paired_gain(own, (baseline[self.numerator], baseline[self.denominator]))
+            return ratio(*sums)
+        gain = paired_gain(sums, (baseline[self.numerator], baseline[self.denominator]))
         return across_runs(gain) if self.is_across_runs(prompts, baseline) else gain
 
     def is_across_runs(self, prompts: pd.DataFrame, baseline: pd.DataFrame) -> bool:
@@ -96,8 +96,8 @@ def fields() -> tuple[str, ...]:
 
 def decoded(rows: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """The rows of the cells that decode, by their ids; a race has their fields, too, a list each."""
-    wanted = {*fields(), "histogram"}
-    return {cell_id: own for cell_id, own in rows.items() if wanted <= set(own)}
+    names = {*fields(), "histogram"}
+    return {cell_id: prompts for cell_id, prompts in rows.items() if names <= set(prompts)}
 
 
 def timed_together(*cells: pd.DataFrame) -> bool:

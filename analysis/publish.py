@@ -42,12 +42,12 @@ def publish(artefact: str, profile: str, results: Path, root: Path = ROOT) -> li
     if not (source / f"{artefact}.md").is_file():
         raise InvalidInput(f"{source / artefact}.md is missing; `make {artefact}` makes it")
     files = [*source.glob(f"{artefact}.*"), *source.glob(f"{artefact}_*.*")]
-    copied = [_copy(file, folder / file.name) for file in sorted(files) if file.suffix in SUFFIXES]
+    paths = [_copy(file, folder / file.name) for file in sorted(files) if file.suffix in SUFFIXES]
     plans = [read_plan(artefact, profile, results)] if plan_files(artefact, profile, results) else []
     if any(request.tree_file for plan in plans for request in plan.requests):
         trees = sorted(file for file in source.glob("growmap/*") if file.suffix in (".json", ".csv"))
-        copied += [_copy(file, folder / "growmap" / file.name) for file in trees]
-    return copied + quotes.renew(root)
+        paths += [_copy(file, folder / "growmap" / file.name) for file in trees]
+    return paths + quotes.renew(root)
 
 
 def _copy(file: Path, target: Path) -> Path:
@@ -63,10 +63,10 @@ def archive(plans: Sequence[Plan], path: Path) -> None:
     """
     contents = {f"{plan.artefact}/{name}": content for plan in plans for name, content in _contents(plan)}
     if path.is_file():
-        folder, replaced = published.unpacked(path), {plan.artefact for plan in plans}
-        kept = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
+        folder, artefacts = published.unpacked(path), {plan.artefact for plan in plans}
+        names = [file.relative_to(folder) for file in folder.rglob("*") if file.is_file()]
         contents |= {
-            name.as_posix(): (folder / name).read_bytes() for name in kept if name.parts[0] not in replaced
+            name.as_posix(): (folder / name).read_bytes() for name in names if name.parts[0] not in artefacts
         }
     with replacing(path) as partial, tarfile.open(partial, "w:xz", preset=9) as file:
         for name, content in sorted(contents.items()):
@@ -115,11 +115,11 @@ def compact(rows: Sequence[dict[str, Any]]) -> None:
             row.pop("tokens", None)
         row |= {name: round(row[name], 3) for name in ("prefill_s", "decode_s") if is_audit and name in row}
     for name in TERMS if is_audit else ():
-        known = [[term for term in row[name] if term is not None] for row in rows]
-        terms = list(chain.from_iterable(known))
+        by_row = [[term for term in row[name] if term is not None] for row in rows]
+        terms = list(chain.from_iterable(by_row))
         sums = iter([float(np.sum(terms)), *[0.0] * len(terms)])
-        for row, own in zip(rows, known, strict=True):
-            row[name] = [next(sums) for _ in own] + [None] * (len(row[name]) - len(own))
+        for row, row_terms in zip(rows, by_row, strict=True):
+            row[name] = [next(sums) for _ in row_terms] + [None] * (len(row[name]) - len(row_terms))
 
 
 def _json(content: Any) -> bytes:
@@ -129,26 +129,26 @@ def _json(content: Any) -> bytes:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = profile_parser("analysis.publish", __doc__.splitlines()[0])
-    described = "such as table1, frontier or audit; by default all that were made"
-    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=described)
-    chosen = parser.parse_args(arguments)
-    profile, results = chosen.profile, chosen.results
+    help_text = "such as table1, frontier or audit; by default all that were made"
+    parser.add_argument("artefacts", nargs="*", metavar="ARTEFACT", help=help_text)
+    options = parser.parse_args(arguments)
+    profile, results = options.profile, options.results
     try:
         stems = [page.stem for page in sorted((results / profile).glob("*.md"))]
         own_pages = [stem for stem in stems if not any(stem.startswith(f"{other}_") for other in stems)]
-        names = chosen.artefacts or own_pages
+        names = options.artefacts or own_pages
         if not names:
             raise InvalidInput(f"{results / profile} holds no artefact; `make reproduce-table1` makes one")
-        asked = [(name, profile, published.source(name, profile, results)) for name in names]
-        plans = [read_plan(*one) for one in asked if plan_files(*one)]
+        places = [(name, profile, published.source(name, profile, results)) for name in names]
+        plans = [read_plan(*place) for place in places if plan_files(*place)]
         folder = ROOT / "results" / "published" / profile
-        if own := [plan for plan in plans if not plan.is_published]:
-            archive(own, folder / published.CELLS)
+        if new_plans := [plan for plan in plans if not plan.is_published]:
+            archive(new_plans, folder / published.CELLS)
             sys.stdout.write(f"wrote {folder / published.CELLS}\n")
         for artefact in names:
             for path in publish(artefact, profile, results, ROOT):
                 sys.stdout.write(f"wrote {path}\n")
-        if plans and not chosen.artefacts:
+        if plans and not options.artefacts:
             write_json(folder / provenance.FILE, provenance.facts(plans))
             sys.stdout.write(f"wrote {folder / provenance.FILE}\n")
     except (InvalidInput, OSError) as error:

@@ -90,9 +90,9 @@ def _unpacked(content: bytes) -> TemporaryDirectory[str]:
 def agreement(plan: Plan, table: Table, compared: Compared) -> Agreement:
     """The agreement of a plan's table with the published one, see `compare`; none where that is its own."""
     if plan.is_published:
-        where = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
-        again = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
-        return Agreement((), f"Nothing of {plan.artefact} is measured here: {where}; {again}")
+        origin = f"drawn from results/published/{plan.profile}/{CELLS}, our cells"
+        remedy = f"`make reproduce-{plan.artefact} PROFILE={plan.profile}` measures them here"
+        return Agreement((), f"Nothing of {plan.artefact} is measured here: {origin}; {remedy}")
     return compare(table, plan.profile, compared)
 
 
@@ -113,37 +113,37 @@ def compare(table: Table, profile: str, compared: Compared, folder: Path | None 
     def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
         return tuple(float(row[key]) if isinstance(row[key], int | float) else str(row[key]) for key in keys)
 
-    placed = [(place(row), row) for row in others.to_dict("records")]
-    counts = Counter(where for where, _ in placed)
-    published = {where: row for where, row in placed if counts[where] == 1 and not pd.isna(row["value"])}
-    numbers, verdicts, differing, left_out = list[bool](), list[bool](), list[str](), Counter[str]()
+    pairs = [(place(row), row) for row in others.to_dict("records")]
+    counts = Counter(spot for spot, _ in pairs)
+    published = {spot: row for spot, row in pairs if counts[spot] == 1 and not pd.isna(row["value"])}
+    numbers, verdicts, differences, omissions = list[bool](), list[bool](), list[str](), Counter[str]()
     for row in rows.to_dict("records"):
         other = published.get(place(row))
         if pd.isna(row["value"]):
-            left_out["without a number here"] += 1
+            omissions["without a number here"] += 1
             continue
         if other is None:
-            left_out["not published"] += 1
+            omissions["not published"] += 1
             continue
         title = _title(row, compared)
         if min(row["num_prompts"], other["num_prompts"]) < MIN_PROMPTS:
-            left_out[f"of fewer than {MIN_PROMPTS} prompts"] += 1
+            omissions[f"of fewer than {MIN_PROMPTS} prompts"] += 1
         else:
             numbers.append(_overlap(row, other))
-            own, theirs = (Number.of(one, compared.spec) for one in (row, other))
-            differing += [f"{title} has {own}, published {theirs}"] * (not numbers[-1])
+            own, theirs = (Number.of(entry, compared.spec) for entry in (row, other))
+            differences += [f"{title} has {own}, published {theirs}"] * (not numbers[-1])
         own, theirs = row.get("verdict"), other.get("verdict")
         if own in DECIDED and theirs in DECIDED:
             verdicts.append(own == theirs)
-            differing += [f"{title}: {own}, published as {theirs}"] * (own != theirs)
-    agreeing = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
-    agreeing += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
-    counted = ", ".join(f"{count} row{'s' * (count > 1)} {why}" for why, count in left_out.items())
-    where = f"Compared with results/published/{profile}/{table.stem}.csv"
-    summary = f"{where}: {', '.join(agreeing) or 'nothing in it can be compared'}"
-    summary += f" (not compared: {counted})" if counted else ""
+            differences += [f"{title}: {own}, published as {theirs}"] * (own != theirs)
+    shares = [f"{sum(numbers)} of {len(numbers)} {compared.name} agree"] * bool(numbers)
+    shares += [f"{sum(verdicts)} of {len(verdicts)} verdicts{'' if numbers else ' agree'}"] * bool(verdicts)
+    remark = ", ".join(f"{count} row{'s' * (count > 1)} {reason}" for reason, count in omissions.items())
+    opening = f"Compared with results/published/{profile}/{table.stem}.csv"
+    summary = f"{opening}: {', '.join(shares) or 'nothing in it can be compared'}"
+    summary += f" (not compared: {remark})" if remark else ""
     note = f"{summary}. Two numbers agree when their intervals overlap, and times are not compared."
-    note += f" Differing: {'; '.join(differing)}." if differing else ""
+    note += f" Differing: {'; '.join(differences)}." if differences else ""
     return Agreement((note,), summary)
 
 
@@ -157,8 +157,8 @@ def _rows(frame: pd.DataFrame, compared: Compared) -> pd.DataFrame:
 def _overlap(row: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two intervals have a point in common; a number without an interval is a point."""
     (low, high), (their_low, their_high) = (
-        (one["value"], one["value"]) if pd.isna(one["lower"]) else (one["lower"], one["upper"])
-        for one in (row, other)
+        (entry["value"], entry["value"]) if pd.isna(entry["lower"]) else (entry["lower"], entry["upper"])
+        for entry in (row, other)
     )
     return bool(low <= their_high and their_low <= high)
 

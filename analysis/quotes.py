@@ -56,23 +56,23 @@ def renew(root: Path) -> list[Path]:
 
     Raises InvalidInput when a document quotes something that is not published.
     """
-    changed = []
+    documents = []
     for page in pages(root):
         text = page.read_text(encoding="utf-8") if page.is_file() else ""
         try:
-            renewed = renewed_text(text, root / "results" / "published")
+            new_text = renewed_text(text, root / "results" / "published")
         except InvalidInput as error:
             raise InvalidInput(f"{page.relative_to(root)} quotes {error}") from error
-        if renewed != text:
-            write_atomically(page, renewed)
-            changed.append(page)
-    return changed
+        if new_text != text:
+            write_atomically(page, new_text)
+            documents.append(page)
+    return documents
 
 
 def renewed_text(text: str, published: Path) -> str:
     """A document with its quotes as the files of results/published have them. Raises like `renew`."""
-    text = BLOCK.sub(lambda found: found[1] + block(found[3], found[2], published) + found[4], text)
-    return NUMBERS.sub(lambda found: found[1] + numbers(found[2], published) + found[4], text)
+    text = BLOCK.sub(lambda match: match[1] + block(match[3], match[2], published) + match[4], text)
+    return NUMBERS.sub(lambda match: match[1] + numbers(match[2], published) + match[4], text)
 
 
 def block(text: str, artefact: str, published: Path) -> str:
@@ -111,12 +111,12 @@ def numbers(query: str, published: Path) -> str:
     labels = frame.columns[: frame.columns.get_loc("quantity")]
     frame = frame[frame.quantity == (ACCEPTED_LENGTH.name if quantity == VERDICT else quantity)]
     texts = []
-    for chosen in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
+    for choice in itertools.product(*(word.split(",") for word in words if word != BOUNDS)):
         rows = frame[frame.value != ""]
-        for label in chosen:
+        for label in choice:
             rows = rows[(rows[labels] == label).any(axis=1)]
         if rows.empty:
-            raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(chosen)})")
+            raise InvalidInput(f"{query!r}, but no row of {artefact}.csv has it ({' '.join(choice)})")
         values, spec = rows[["value", "lower", "upper"]].astype(float), SPECS.get(quantity, ".2f")
         low, high = ("lower", "upper") if BOUNDS in words else ("value", "value")
         if quantity == VERDICT:
@@ -131,14 +131,14 @@ def numbers(query: str, published: Path) -> str:
 def unsourced(text: str) -> list[str]:
     """The paragraphs of a document with decimals or percentages of which nothing says where they are from."""
     text = FENCED.sub("", NUMBERS.sub("", BLOCK.sub("", text)))
-    found, covered = list[str](), False
+    paragraphs, covered = list[str](), False
     for before, paragraph in itertools.pairwise(["", *re.split(r"\n\s*\n", text)]):
         is_heading, starts_section = paragraph.startswith("#"), before.startswith("#")
         if is_heading or (starts_section and paragraph.startswith("<!-- from: ")):
             covered = not is_heading
         if not covered and not SOURCE.search(paragraph) and MEASURED.search(NO_PROSE.sub("", paragraph)):
-            found.append(paragraph.strip())
-    return found
+            paragraphs.append(paragraph.strip())
+    return paragraphs
 
 
 def _path(artefact: str, suffix: str, published: Path) -> Path:

@@ -69,10 +69,10 @@ def make(plan: Plan) -> Artefact:
     """The table of all entries, that of the predictions, and the figure."""
     results = load(plan, FIELDS)
     frame = measure(results)
-    compared = predictions(frame, plan)
-    verdicts = [line for _, own in frame.groupby("cell_id", sort=False) for line in goal(own)]
+    comparisons = predictions(frame, plan)
+    verdicts = [line for _, rows in frame.groupby("cell_id", sort=False) for line in goal(rows)]
     varying, fixed = long.split_keys(results.cells, results.setting)
-    shown = (
+    columns = (
         *long.names(varying),
         long.named("entry", "Entry", entry_text),
         long.named("verifier", "Verifier", lambda row: _if_any(row["num_nodes"] > 1, row, "verifier")),
@@ -85,12 +85,12 @@ def make(plan: Plan) -> Artefact:
             lambda row: between(row["wins_from_ratio"], row["wins_up_to_ratio"]),
         ),
     )
-    lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], shown)
-    about = (*verdicts, *predicted(compared), *TEXTS["about"])
+    lines = long.tabulate(frame, ["cell_id", *results.keys[:3], "entry"], columns)
+    about = (*verdicts, *predicted(comparisons), *TEXTS["about"])
     notes = footer(results, plan, about, [BRACKETS], TEXTS["picture"])
     table = Table("speed", *lines, TEXTS["caption"].format(profile=plan.profile) + fixed, frame, notes)
     lengths = Compared("accepted_length", "accepted lengths", ("entry",))
-    return Artefact((table, costs(compared, plan)), {"speed": draw(frame)}, compared=lengths)
+    return Artefact((table, costs(comparisons, plan)), {"speed": draw(frame)}, compared=lengths)
 
 
 def measure(results: Results) -> pd.DataFrame:
@@ -104,8 +104,8 @@ def measure(results: Results) -> pd.DataFrame:
         if prompts is None:
             records.append(about | {"entry": "", "draws": "", "quantity": "tokens_per_s"})
             continue
-        for described, numbers in _entries(prompts):
-            records += long.records(about | described, numbers)
+        for description, numbers in _entries(prompts):
+            records += long.records(about | description, numbers)
     names = [*COLUMNS, *(name for name in results.more if name not in COLUMNS)]
     return pd.DataFrame(records, columns=names)
 
@@ -123,18 +123,18 @@ def _entries(prompts: pd.DataFrame) -> Iterator[tuple[dict[str, Any], dict[str, 
     }
     rates = [(sums["num_returned"][:, place], sums["whole_s"][:, place]) for place in range(len(names))]
     best = int((sums["num_returned"].sum(0) / sums["whole_s"].sum(0)).argmax())
-    against = {"speedup_vs_one_token": names.index("one_token"), "share_of_best": best}
+    baselines = {"speedup_vs_one_token": names.index("one_token"), "share_of_best": best}
     for place in range(len(names)):
-        own = {name: values[:, place] for name, values in sums.items()}
+        entry_sums = {name: values[:, place] for name, values in sums.items()}
         numbers = {
             "tokens_per_s": ratio(*rates[place]),
-            "ms_per_token": ratio(1e3 * own["whole_s"], own["num_returned"]),
-            "accepted_length": ratio(own["num_emitted"], own["num_steps"]),
+            "ms_per_token": ratio(1e3 * entry_sums["whole_s"], entry_sums["num_returned"]),
+            "accepted_length": ratio(entry_sums["num_emitted"], entry_sums["num_steps"]),
         }
-        for quantity, other in against.items():
+        for quantity, other in baselines.items():
             numbers[quantity] = ABSENT if other == place else paired_gain(rates[place], rates[other])
-        numbers["decoded_per_s"] = ratio(own["num_emitted"], own["decode_s"])
-        numbers["step_ms"] = ratio(1e3 * own["decode_s"], own["num_steps"])
+        numbers["decoded_per_s"] = ratio(entry_sums["num_emitted"], entry_sums["decode_s"])
+        numbers["step_ms"] = ratio(1e3 * entry_sums["decode_s"], entry_sums["num_steps"])
         yield {key: first[key][place] for key in DESCRIBING} | ranges.get(place, {}), numbers
 
 
@@ -144,16 +144,16 @@ def goal(own: pd.DataFrame) -> Sequence[str]:
     if rates.empty:
         return ()
     fastest, best = rates.loc[FASTEST], str(rates.value.idxmax())
-    by = own[own.entry == FASTEST].set_index("quantity")[["value", "lower", "upper"]]
-    found = f"{fastest.num_nodes:.0f} positions" if fastest.num_nodes > 1 else "no speculation"
-    share, speedup = (Number(*by.loc[name]) for name in ("share_of_best", "speedup_vs_one_token"))
-    near = "the fastest entry"
+    numbers = own[own.entry == FASTEST].set_index("quantity")[["value", "lower", "upper"]]
+    size = f"{fastest.num_nodes:.0f} positions" if fastest.num_nodes > 1 else "no speculation"
+    share, speedup = (Number(*numbers.loc[name]) for name in ("share_of_best", "speedup_vs_one_token"))
+    standing = "the fastest entry"
     if best != FASTEST:
         is_same = all(fastest[name] == rates.loc[best][name] for name in DESCRIBING[1:])
-        named = f"{best.replace('_', ' ')}{', the same configuration' if is_same else ''}"
-        near = f"{share} of the fastest entry ({named})"
-    said = f"{found}, {near}, and {speedup} of one token at a time"
-    return (f"At T={fastest.temperature:g} tree=fastest is {said}.",)
+        entry_name = f"{best.replace('_', ' ')}{', the same configuration' if is_same else ''}"
+        standing = f"{share} of the fastest entry ({entry_name})"
+    text = f"{size}, {standing}, and {speedup} of one token at a time"
+    return (f"At T={fastest.temperature:g} tree=fastest is {text}.",)
 
 
 def _if_any(is_any: object, row: Mapping[str, Any], key: str) -> str:
@@ -170,11 +170,11 @@ def entry_text(row: Mapping[str, Any]) -> str:
 def draw(frame: pd.DataFrame) -> Figure:
     """frame: of `measure`. Settings beyond MOST_PANELS are in the table only."""
     rates = frame[(frame.quantity == "tokens_per_s") & frame.value.notna()]
-    settings = [own for _, own in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
+    settings = [rows for _, rows in rates.groupby("cell_id", sort=False)][:MOST_PANELS]
     figure = Figure(figsize=(2.7 + 4.2 * max(1, len(settings)), 4.2), layout="constrained")
     panels = figure.subplots(1, max(1, len(settings)), sharey=True, squeeze=False)[0]
-    for axes, own in zip(panels, settings, strict=False):
-        _panel(axes, own)
+    for axes, rows in zip(panels, settings, strict=False):
+        _panel(axes, rows)
     panels[0].set_ylabel("tokens a second, the prompt included", fontsize=SIZE + 0.5)
     handles, names = panels[0].get_legend_handles_labels()
     figure.legend(handles, names, fontsize=SIZE, frameon=False, loc="outside right upper")
@@ -192,28 +192,28 @@ def message(frame: pd.DataFrame) -> str:
     return f"{sizes} one token at a time, by up to {100 * gains.value.max() - 100:.0f} %"
 
 
-def _panel(axes: Axes, own: pd.DataFrame) -> None:
-    kinds = own.entry.str.partition(" ")[0]
+def _panel(axes: Axes, frame: pd.DataFrame) -> None:
+    kinds = frame.entry.str.partition(" ")[0]
     lines = [
-        (name, look, own[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
+        (name, look, frame[kinds == kind].sort_values("num_nodes")) for kind, (name, look) in KINDS.items()
     ]
     lines += [
         (f"d5b3, {labels.name('verifier', verifier)}", D5B3[verifier], rows)
-        for verifier, rows in own[kinds == "d5b3"].groupby("verifier", sort=False)
+        for verifier, rows in frame[kinds == "d5b3"].groupby("verifier", sort=False)
     ]
-    for name, look, rows in (*lines, (*SINGLE[FASTEST], own[kinds == FASTEST])):
+    for name, look, rows in (*lines, (*SINGLE[FASTEST], frame[kinds == FASTEST])):
         if len(rows):
             figures.line(axes, rows.num_nodes, rows, look, name)
     for kind, (name, look) in SINGLE.items():
-        for value in own.value[(kinds == kind) & (not look.marker)]:
+        for value in frame.value[(kinds == kind) & (not look.marker)]:
             axes.axhline(value, color=look.colour, linestyle=look.line, linewidth=1.1, label=name)
     axes.set_xscale("log", base=2)
     axes.set_xticks([1, 2, 4, 8, 16, 32, 64, 128], [str(2**power) for power in range(8)])
     axes.set_ylim(bottom=0)
     axes.set_xlabel("verified positions", fontsize=SIZE + 0.5)
-    first = own.iloc[0]
-    named = f"{labels.text('pair', first.pair)}, T = {first.temperature:g}"
-    axes.set_title(named, fontsize=SIZE + 0.5)
+    first = frame.iloc[0]
+    title = f"{labels.text('pair', first.pair)}, T = {first.temperature:g}"
+    axes.set_title(title, fontsize=SIZE + 0.5)
     figures.finish(axes)
 
 
@@ -224,24 +224,24 @@ def predictions(frame: pd.DataFrame, plan: Plan) -> pd.DataFrame:
     those of `tree=fastest`.
     """
     rows = []
-    for one in plan.requests:
-        if one.tree_file is None or not one.tree_file.is_file():
+    for cell in plan.requests:
+        if cell.tree_file is None or not cell.tree_file.is_file():
             continue
-        expected, entries = {}, grow_map.about(one.tree_file).get("expected")
+        by_place, entries = {}, grow_map.about(cell.tree_file).get("expected")
         if not isinstance(entries, list):
-            raise InvalidInput(f"{one.tree_file} does not say what was expected; delete it to search again")
+            raise InvalidInput(f"{cell.tree_file} does not say what was expected; delete it to search again")
         for facts in reversed(entries):  # of several alike the first is the best
             place = (facts["draws"], facts["verifier"], facts["num_nodes"], len(facts["child_counts"]) + 1)
             tokens, step_s = facts["expected_tokens"], facts["step_s"]
             numbers = {"decoded_per_s": tokens / step_s, "step_ms": 1e3 * step_s, "accepted_length": tokens}
-            expected[place] = numbers
-        own = frame[(frame.cell_id == one.cell_id) & frame.value.notna()]
-        for _, entry in own.groupby("entry", sort=False):
+            by_place[place] = numbers
+        cell_rows = frame[(frame.cell_id == cell.cell_id) & frame.value.notna()]
+        for _, entry in cell_rows.groupby("entry", sort=False):
             place = tuple(entry.iloc[0][list(DESCRIBING[1:])])
-            for quantity, value in expected.get(place, {}).items():
+            for quantity, value in by_place.get(place, {}).items():
                 row = entry[entry.quantity == quantity].iloc[0]
-                compared = {"measured": row.value, "expected_over_measured": value / row.value}
-                rows.append({**row, "expected": value, **compared})
+                comparison = {"measured": row.value, "expected_over_measured": value / row.value}
+                rows.append({**row, "expected": value, **comparison})
     return pd.DataFrame(rows, columns=list(PREDICTION))
 
 
@@ -250,9 +250,9 @@ def costs(compared: pd.DataFrame, plan: Plan) -> Table:
 
     def number(header: str, quantity: str, field: str, spec: str) -> Column:
         key, place = f"{quantity} {field}", (quantity,)
-        return Column(key, header, "number", cell=lambda found: Number(found[place][field], spec=spec))
+        return Column(key, header, "number", cell=lambda rows: Number(rows[place][field], spec=spec))
 
-    shown = (
+    columns = (
         *long.names(COST_KEYS),
         long.named("entry", "Entry", entry_text),
         *long.names(("verifier",)),
@@ -265,7 +265,7 @@ def costs(compared: pd.DataFrame, plan: Plan) -> Table:
         number("Tokens a step", "accepted_length", "measured", ".2f"),
         number("expected", "accepted_length", "expected", ".2f"),
     )
-    lines = long.tabulate(compared, ["cell_id", *COST_KEYS, "entry"], shown)
+    lines = long.tabulate(compared, ["cell_id", *COST_KEYS, "entry"], columns)
     notes = Notes((*TEXTS["costs"], *predicted(compared)))
     return Table("speed_costs", *lines, TEXTS["costs_caption"].format(profile=plan.profile), compared, notes)
 
@@ -280,20 +280,20 @@ def predicted(compared: pd.DataFrame) -> Sequence[str]:
         return ()
     rates = ratios["decoded_per_s"]
     one_token = rates[rates.index.get_level_values("num_nodes") == 1].groupby("cell_id").first()
-    others = rates[rates.index.get_level_values("num_nodes") > 1]
-    relative_to = others.index.get_level_values("cell_id").map(one_token).to_numpy(float)
-    named = {
+    tree_rates = rates[rates.index.get_level_values("num_nodes") > 1]
+    baseline = tree_rates.index.get_level_values("cell_id").map(one_token).to_numpy(float)
+    by_name = {
         "tokens/s": rates,
-        "tokens/s over those of one token at a time": (others / relative_to).dropna(),
+        "tokens/s over those of one token at a time": (tree_rates / baseline).dropna(),
         "ms a step": ratios["step_ms"],
         "tokens a step": ratios["accepted_length"],
     }
-    errors = {name: (values - 1).abs() for name, values in named.items() if len(values)}
-    said = [
-        f"{name}: {int((off <= GOAL).sum())} of {len(off)} within {GOAL:.0%}, at most {off.max():.0%} off"
-        for name, off in errors.items()
+    errors = {name: (values - 1).abs() for name, values in by_name.items() if len(values)}
+    sentences = [
+        f"{name}: {int((gap <= GOAL).sum())} of {len(gap)} within {GOAL:.0%}, at most {gap.max():.0%} off"
+        for name, gap in errors.items()
     ]
-    return (f"Expected against measured. {'; '.join(said)}.",)
+    return (f"Expected against measured. {'; '.join(sentences)}.",)
 
 
 if __name__ == "__main__":

@@ -85,16 +85,16 @@ def divide(above: ArrayLike, below: ArrayLike) -> np.ndarray:
 
 def _interval(factors: list[Sums], counts: np.ndarray | None) -> Interval:
     """The product of ratios of sums."""
-    value, resampled = 1.0, np.ones(())
+    value, resamples = 1.0, np.ones(())
     for above, below in factors:
         above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
-        drawn = resample(len(above)) if counts is None else counts
+        draws = resample(len(above)) if counts is None else counts
         value = value * float(divide(above.sum(), below.sum()))
-        resampled = resampled * divide(drawn @ above, drawn @ below)
-    resampled = resampled[~np.isnan(resampled)]
-    if np.isnan(value) or not len(resampled):
+        resamples = resamples * divide(draws @ above, draws @ below)
+    resamples = resamples[~np.isnan(resamples)]
+    if np.isnan(value) or not len(resamples):
         return Interval(value)
-    lower, upper = np.quantile(resampled, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    lower, upper = np.quantile(resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(lower), float(upper))
 
 
@@ -117,6 +117,6 @@ def ceiling(rollouts: Iterable[Any], trees: Iterable[Any]) -> Interval:
     samples = [in_halves(of_prompts) for of_prompts in (rollouts, trees)]
     if min(map(len, samples)) < 4:
         return ABSENT
-    found = path_bound(*samples)
-    margin = 1.96 * found.accepted_error
-    return Interval(1 + found.accepted, 1 + found.accepted - margin, 1 + found.accepted + margin)
+    bound = path_bound(*samples)
+    margin = 1.96 * bound.accepted_error
+    return Interval(1 + bound.accepted, 1 + bound.accepted - margin, 1 + bound.accepted + margin)

@@ -34,15 +34,15 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     names, fixed = long.split_keys(rows, (*SETTING, *more, "tree", "method"))
     measured = [metric for metric in metrics.METRICS if frame[metric.name].notna().any()]
     speedups = [metric for metric in SPEEDUPS if metric in measured][:1]
-    numbers = [one for one in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if one in measured]
-    shown = [*long.names(names), *map(_number, numbers)]
+    numbers = [metric for metric in (metrics.ACCEPTED_LENGTH, *PLAIN, *speedups) if metric in measured]
+    columns = [*long.names(names), *map(_number, numbers)]
     if reported:
-        shown.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))
+        columns.append(long.words("reported", "Reported", lambda row: reported.get(row["cell_id"], "")))
     if rows.verdict.any():
-        shown.append(long.words("verdict", "Audit", lambda row: row["verdict"]))
-    shown.append(long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"]))))
+        columns.append(long.words("verdict", "Audit", lambda row: row["verdict"]))
+    columns.append(long.words("status", "State", lambda row: str(Gap(row["status"], row["reason"]))))
     records = rows.to_dict("records")
-    lines = tuple(tuple(one.cell({(): row}) for one in shown) for row in records)
+    lines = tuple(tuple(column.cell({(): row}) for column in columns) for row in records)
     rates = [
         (repr([row[key] for key in ("pair", *more)]), _interval(row, metrics.TOKENS_PER_S))
         for row in records
@@ -50,7 +50,7 @@ def table_of(plans: Sequence[Plan], name: str, reported: Mapping[str, str] = {})
     ]
     is_marked = any(_is_marked(row, metric) for row in records for metric in speedups)
     notes = Notes((*[f"\\* {RUNS_DIFFER}"] * is_marked, *disagreement(rates)))
-    return Table(name, tuple(shown), lines, f"{name}.{fixed}", frame, notes)
+    return Table(name, tuple(columns), lines, f"{name}.{fixed}", frame, notes)
 
 
 def _interval(row: Mapping[str, Any], metric: Metric) -> Interval:
@@ -63,10 +63,10 @@ def _is_marked(row: Mapping[str, Any], metric: Metric) -> bool:
 
 
 def _number(metric: Metric) -> Column:
-    def cell(found: Found) -> Number | str:
-        interval = _interval(found[()], metric)
+    def cell(rows: Found) -> Number | str:
+        interval = _interval(rows[()], metric)
         number = Number.of(Interval(interval.value) if metric in PLAIN else interval, metric.spec)
-        return f"{number} *" if _is_marked(found[()], metric) else number
+        return f"{number} *" if _is_marked(rows[()], metric) else number
 
     return Column(metric.name, metric.label, "number", cell=cell)
 
@@ -75,6 +75,6 @@ def written(made: Table, folder: Path) -> str:
     """Write the CSV of a run's table; the text to print: its first lines, and where the others are."""
     [path] = table.write(made, folder, ["csv"])
     num_more = len(made.rows) - MOST_ROWS
-    first = replace(made, rows=made.rows[:MOST_ROWS])
+    head = replace(made, rows=made.rows[:MOST_ROWS])
     rest = f"and {num_more} more in the CSV\n\n" if num_more > 0 else ""
-    return f"{table.markdown(first)}\n{rest}wrote {path}: every cell with every number\n"
+    return f"{table.markdown(head)}\n{rest}wrote {path}: every cell with every number\n"

@@ -49,7 +49,7 @@ class Number:
     def __str__(self) -> str:
         if math.isnan(self.low):
             return number(self.value, self.spec)
-        value, low, high = (number(one, self.spec) for one in (self.value, self.low, self.high))
+        value, low, high = (number(value, self.spec) for value in (self.value, self.low, self.high))
         return f"{value} [{low}, {high}]"
 
 
@@ -202,7 +202,7 @@ def plain(
     kinds = ["key"] * num_keys + ["text"] * (shown.shape[1] - num_keys)
     columns = tuple(Column(str(name), str(name), kind) for name, kind in zip(shown, kinds, strict=True))
     rows = tuple(
-        (*(Key(one, str(one)) for one in row[:num_keys]), *(str(one) or ABSENT for one in row[num_keys:]))
+        (*(Key(key, str(key)) for key in row[:num_keys]), *(str(cell) or ABSENT for cell in row[num_keys:]))
         for row in shown.to_numpy().tolist()
     )
     notes = notes if isinstance(notes, Notes) else Notes(tuple(notes))
@@ -226,9 +226,9 @@ def csv(table: Table) -> str:
 def markdown(table: Table) -> str:
     """The caption, the padded table and the notes."""
     rows = [[str(cell).replace("|", "\\|") for cell in row] for row in table.rows]
-    aligned = ["left" if column.kind == "key" else "right" for column in table.columns]
+    sides = ["left" if column.kind == "key" else "right" for column in table.columns]
     headers = [column.header for column in table.columns]
-    text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=aligned if rows else ())
+    text = tabulate(rows, headers, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else ())
     picture = [f"![{table.notes.picture}]({table.stem}.png)"] * bool(table.notes.picture)
     return "\n\n".join([f"**{table.caption}**", text, *picture, *table.notes]) + "\n"
 

@@ -29,9 +29,9 @@ def make(plan: Plan) -> Artefact:
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same setting, or those of all its data sets."""
-        wanted = {"temperature": row["temperature"], "tree": str(row["tree"])}
+        values = {"temperature": row["temperature"], "tree": str(row["tree"])}
         setting = {name: str(row[name]) for name in ("pair", "dataset")}
-        return beside(figures if row["decoder"] == "specinfer" else figures[:0], wanted, setting)
+        return beside(figures if row["decoder"] == "specinfer" else figures[:0], values, setting)
 
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     settings = set(zip(figures.pair, figures.dataset, strict=True))

@@ -36,8 +36,8 @@ def make(plan: Plan) -> Artefact:
         return beside(figures, {"decoder": decoder} | {key: row[key] for key in ("verifier", "temperature")})
 
     frame = with_figures(measure(results, _baseline), PAPER_COLUMNS, rows)
-    named = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
-    about = [*TEXTS["about"], *named, *_expected(frame, plan)]
+    decoder_notes = [TEXTS[name] for name in ("sequoia", "eagle") if (frame.decoder == name).any()]
+    about = [*TEXTS["about"], *decoder_notes, *_expected(frame, plan)]
     notes = footer(results, plan, about, definitions(METRICS, results))
     caption = TEXTS["caption"].format(profile=plan.profile)
     return Artefact((by_cell("table2", results, frame, caption, notes, METRICS),))
@@ -50,7 +50,7 @@ def _baseline(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 def _expected(frame: pd.DataFrame, plan: Plan) -> list[str]:
     """Tokens per step that the search expected of its maps, beside what the standard rule emitted on them."""
-    about = {one.cell_id: grow_map.about(one.tree_file) for one in plan.requests if one.tree_file}
+    about = {cell.cell_id: grow_map.about(cell.tree_file) for cell in plan.requests if cell.tree_file}
     lines = [
         f"{labels.name('dataset', row['dataset'])}, {labels.name('tree', row['tree'])}: "
         f"{about[row['cell_id']]['expected_tokens']:.2f} and {Number.of(row, metrics.ACCEPTED_LENGTH.spec)}"

@@ -46,8 +46,8 @@ def make(plan: Plan) -> Artefact:
         rows = beside(figures, {"method": PAPER_METHODS[row["verifier"]]}, setting)
         return rows.rename(columns={f"kl_t{row['temperature']:.1f}": "kl"})
 
-    measured = ((about, _quantities(about["verifier"], rows)) for about, rows in results.each())
-    records = [record for about, numbers in measured for record in long.records(about, numbers)]
+    cells = ((about, _quantities(about["verifier"], rows)) for about, rows in results.each())
+    records = [record for about, numbers in cells for record in long.records(about, numbers)]
     frame = with_figures(pd.DataFrame(records), PAPER_COLUMNS, printed)
     varying, fixed = long.split_keys(results.cells, (*results.setting, "method"))
     lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *SHOWN])

@@ -47,14 +47,14 @@ def make(plan: Plan) -> Artefact:
     figures = paper("table5", ("num_candidates", *QUANTITIES)).set_index("num_candidates")
     frame = measure(results, figures)
     varying, fixed = long.split_keys(results.cells, results.setting)
-    shown = long.names(varying)
-    shown += [long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])]
-    shown += long.names((), verifier="Method", num_candidates="N", num_nodes="Nodes")
+    columns = long.names(varying)
+    columns += [long.named("arrangement", "Arrangement", lambda row: ARRANGEMENTS[row["arrangement"]])]
+    columns += long.names((), verifier="Method", num_candidates="N", num_nodes="Nodes")
     for quantity, (header, spec) in QUANTITIES.items():
-        shown.append(long.number(header, spec, quantity))
-        shown.append(long.figure(f"{header} (paper)", spec, quantity))
-    by = ["cell_id", *results.setting, "verifier", "arrangement", "num_candidates"]
-    lines = long.tabulate(frame.assign(paper_low=frame.paper, paper_high=frame.paper), by, shown)
+        columns.append(long.number(header, spec, quantity))
+        columns.append(long.figure(f"{header} (paper)", spec, quantity))
+    keys = ["cell_id", *results.setting, "verifier", "arrangement", "num_candidates"]
+    lines = long.tabulate(frame.assign(paper_low=frame.paper, paper_high=frame.paper), keys, columns)
     is_same = set(results.cells.pair) == {"llama2_7b__jf68m"} and set(results.cells.dataset) == {"cnn_dm"}
     setting = TEXTS["same_setting" if is_same else "other_setting"]
     forms = _forms(results, figures[LENGTH])
@@ -72,14 +72,14 @@ def measure(results: Results, figures: pd.DataFrame) -> pd.DataFrame:
         for arrangement in ARRANGEMENTS:
             for about, rows in lines:
                 verifier, about = about["verifier"], about | {"arrangement": arrangement}
-                published = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
+                paper_numbers = figures[[*QUANTITIES]].stack().to_dict() if verifier == "standard" else {}
                 points = [({}, {None: ABSENT})]
                 if rows is not None:
                     points = curve(rows, arrangement, of_ceiling=verifier == CEILING)
                 for sizes, numbers in points:
                     for record in long.records(about | sizes, numbers):
                         place = record.get("num_candidates"), record["quantity"]
-                        records.append(record | {"paper": published.get(place, np.nan)})
+                        records.append(record | {"paper": paper_numbers.get(place, np.nan)})
     about = ["cell_id", *results.setting, "verifier", "status", "reason", "num_prompts", "arrangement"]
     numbers = ["num_candidates", "num_nodes", "quantity", "value", "lower", "upper", "paper"]
     return pd.DataFrame(records, columns=[*about, *numbers])
@@ -104,13 +104,13 @@ def curve(
         length = bounds[index] if of_ceiling else ratio(emitted[:, index], rows.num_prefixes)
         gains = [ABSENT, ABSENT]
         if index:
-            more = sizes["num_candidates"] - rows.num_candidates.iloc[0][places[index - 1]]
-            gained = emitted[:, index] - emitted[:, index - 1]
+            num_added = sizes["num_candidates"] - rows.num_candidates.iloc[0][places[index - 1]]
+            growth = emitted[:, index] - emitted[:, index - 1]
             gains = [
                 Interval(float(divide(length.value - bounds[index - 1].value, candidates)))
                 if of_ceiling
-                else ratio(gained, rows.num_prefixes * candidates)
-                for candidates in (1, more)
+                else ratio(growth, rows.num_prefixes * candidates)
+                for candidates in (1, num_added)
             ]
         yield sizes, dict(zip(QUANTITIES, (length, *gains), strict=True))
 
@@ -133,11 +133,11 @@ def beside_ceilings(frame: pd.DataFrame, more: Sequence[str] = ()) -> tuple[str,
     lengths = frame[(frame.quantity == LENGTH) & frame.lower.notna()]
     is_ceiling = lengths.verifier == CEILING
     keys = [*SETTING, *more, "arrangement", "num_candidates"]
-    rows = lengths[~is_ceiling].merge(lengths[is_ceiling], on=keys, suffixes=("", "_ceiling"))
+    pairs = lengths[~is_ceiling].merge(lengths[is_ceiling], on=keys, suffixes=("", "_ceiling"))
     counts = [
-        f"{labels.name('verifier', verifier)} {(own.lower > own.upper_ceiling).sum()} of {len(own)} rows "
-        f"above and {(own.upper < own.lower_ceiling).sum()} below"
-        for verifier, own in rows.groupby("verifier", sort=False)
+        f"{labels.name('verifier', verifier)} {(rows.lower > rows.upper_ceiling).sum()} of {len(rows)} rows "
+        f"above and {(rows.upper < rows.lower_ceiling).sum()} below"
+        for verifier, rows in pairs.groupby("verifier", sort=False)
     ]
     return (f"Beside their ceilings, intervals apart: {', '.join(counts)}.",) if counts else ()
 
@@ -149,15 +149,15 @@ def _forms(results: Results, lengths: pd.Series) -> Iterator[str]:
             continue
         if sorted(set(rows.num_candidates.iloc[0])) != lengths.index.tolist():
             continue
-        found = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
+        errors = {name: differences(rows, name, lengths.to_numpy()) for name in ARRANGEMENTS}
         sentences = []
         for view, (form, _) in enumerate(VIEWS):
-            closer, other = sorted(ARRANGEMENTS, key=lambda name: found[name][view][0])
+            closer, other = sorted(ARRANGEMENTS, key=lambda name: errors[name][view][0])
             share = (
-                float(np.mean(found[closer][view][1] < found[other][view][1])) if len(rows) > 1 else np.nan
+                float(np.mean(errors[closer][view][1] < errors[other][view][1])) if len(rows) > 1 else np.nan
             )
             values = " and ".join(
-                f"{number(found[name][view][0], '.3f')} for {ARRANGEMENTS[name]}" for name in (closer, other)
+                f"{number(errors[name][view][0], '.3f')} for {ARRANGEMENTS[name]}" for name in (closer, other)
             )
             order = f"the same order in {number(share, '.0%')} of the resamples"
             sentences.append(f"{form}: {values} ({order}{'' if share >= LEVEL else ', so undecided'}).")
@@ -172,13 +172,13 @@ def differences(rows: pd.DataFrame, arrangement: str, figures: np.ndarray) -> li
     emitted, prefixes = _emitted(rows, arrangement), rows.num_prefixes.to_numpy(np.float64)
     counts = resample(len(rows))
     curves = (emitted.sum(0) / prefixes.sum(), divide(counts @ emitted, (counts @ prefixes)[:, None]))
-    found = []
+    pairs = []
     for _, view in VIEWS:
-        measured, drawn = (
+        error, resamples = (
             np.sqrt(np.mean((view(lengths) - view(figures)) ** 2, axis=-1)) for lengths in curves
         )
-        found.append((float(measured), drawn))
-    return found
+        pairs.append((float(error), resamples))
+    return pairs
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def make(plan: Plan) -> Artefact:
 
     def rows(row: Mapping[str, Any]) -> pd.DataFrame:
         """The paper's row of the same data set, or those of all its data sets."""
-        wanted = dict(zip(columns[:2], labels.paper_models(row["pair"]), strict=True))
-        wanted |= {"temperature": row["temperature"], "tree": str(row["tree"])}
-        return beside(figures, wanted, {"dataset": str(row["dataset"])})
+        values = dict(zip(columns[:2], labels.paper_models(row["pair"]), strict=True))
+        values |= {"temperature": row["temperature"], "tree": str(row["tree"])}
+        return beside(figures, values, {"dataset": str(row["dataset"])})
 
     frame = with_figures(measure(results), PAPER_COLUMNS, rows)
     notes = footer(results, plan, TEXTS["about"], definitions(metrics.METRICS, results))
@@ -67,38 +67,38 @@ def _by_draft(results: Results, plan: Plan) -> Table:
     cells = cells.assign(target=[labels.models(pair)[0] for pair in cells.pair])
     records: list[dict[str, Any]] = []
     for _, group in cells.groupby(["target", *DRAFT_KEYS, *results.more], sort=False):
-        before = pd.DataFrame()
-        for _, same_draft in reversed(list(group.groupby("pair", sort=False))):
-            first, done = same_draft.iloc[0], same_draft[same_draft.status == "done"]
-            rows = [results.rows[cell.cell_id].assign(dataset=cell.dataset) for cell in done.itertuples()]
+        weaker_prompts = pd.DataFrame()
+        for _, draft_cells in reversed(list(group.groupby("pair", sort=False))):
+            first, done_cells = draft_cells.iloc[0], draft_cells[draft_cells.status == "done"]
+            rows = [results.rows[row.cell_id].assign(dataset=row.dataset) for row in done_cells.itertuples()]
             prompts = pd.concat([pd.DataFrame(), *rows], ignore_index=True)
             about = {name: first[name] for name in ("pair", *DRAFT_KEYS, *results.more)}
-            about |= {"num_datasets": len(done), "num_asked": len(same_draft), "reason": first.reason}
-            about["status"] = "done" if len(done) else first.status
-            records += long.records(about, _quantities(prompts, before))
-            before = prompts
+            about |= {"num_datasets": len(done_cells), "num_asked": len(draft_cells), "reason": first.reason}
+            about["status"] = "done" if len(done_cells) else first.status
+            records += long.records(about, _quantities(prompts, weaker_prompts))
+            weaker_prompts = prompts
     frame = pd.DataFrame(records)
-    shown = (
+    columns = (
         *MODELS,
         *long.names(["temperature", "tree", *results.more, "method"]),
         long.number("Accepted length", ".2f", "accepted_length"),
         long.number("Over the weaker draft", ".3f", "over_weaker_draft"),
         long.words("num_datasets", "Data sets", lambda row: f"{row['num_datasets']} of {row['num_asked']}"),
     )
-    lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], shown)
+    lines = long.tabulate(frame, ["pair", *DRAFT_KEYS, *results.more], columns)
     caption = TEXTS["drafts"].format(profile=plan.profile)
     frame = frame.drop(columns=[*STATE], errors="ignore")
     return Table("table6_drafts", *lines, caption, frame, Notes((TEXTS["over"], BRACKETS)))
 
 
-def _quantities(prompts: pd.DataFrame, before: pd.DataFrame) -> dict[str, Interval]:
-    """prompts, before: those of a draft, and of the next draft below it."""
+def _quantities(prompts: pd.DataFrame, weaker_prompts: pd.DataFrame) -> dict[str, Interval]:
+    """prompts, weaker_prompts: those of a draft, and of the next draft below it."""
     numbers = {"accepted_length": ABSENT, "over_weaker_draft": ABSENT}
     if len(prompts):
         numbers["accepted_length"] = metrics.ACCEPTED_LENGTH.of(prompts)
     names = ["dataset", "prompt_index", "prompt_id"]
-    if len(prompts) and len(before) and prompts[names].equals(before[names]):
-        numbers["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(prompts, before)
+    if len(prompts) and len(weaker_prompts) and prompts[names].equals(weaker_prompts[names]):
+        numbers["over_weaker_draft"] = metrics.ACCEPTED_LENGTH.of(prompts, weaker_prompts)
     return numbers
 
 

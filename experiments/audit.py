@@ -40,28 +40,28 @@ def run_audit(_config: dict[str, Any]) -> None:
     config = configs[0]
     audits = audit_all(candidates(config, choices.get("verifier")), config, documents_of(configs))
     table = table_of(audits, config, choices["pair"])
-    judged = [(f"{one.name}, {one.draws}", one.judgement) for one in audits]
-    lines = [f"{name}: {judgement.finding}: {'; '.join(judgement.reasons)}" for name, judgement in judged]
+    judgements = [(f"{audit.name}, {audit.draws}", audit.judgement) for audit in audits]
+    lines = [f"{name}: {judgement.finding}: {'; '.join(judgement.reasons)}" for name, judgement in judgements]
     sys.stdout.write("\n".join([markdown(table), *lines, ""]))
     if not config["verifier"]:
         write(table, Path(config["results"]) / config["profile"], ("csv", "md"))
-    failed = [
-        f"{one.name} with {one.draws} draws is {one.judgement.finding}"
-        for one in audits
-        if one.name in BASELINES and one.judgement.finding is not Finding.NO_BIAS_SEEN
+    failures = [
+        f"{audit.name} with {audit.draws} draws is {audit.judgement.finding}"
+        for audit in audits
+        if audit.name in BASELINES and audit.judgement.finding is not Finding.NO_BIAS_SEEN
     ]
-    if failed:
-        raise InvalidInput(f"a baseline failed its audit: {'; '.join(failed)}")
+    if failures:
+        raise InvalidInput(f"a baseline failed its audit: {'; '.join(failures)}")
 
 
 def settings() -> list[dict[str, Any]]:
     """The resolved configurations, one for each data set: the chosen one, or all of the profile's."""
     hydra = HydraConfig.get()
-    chosen = hydra.runtime.choices.get("dataset")
-    kept = [override for override in hydra.overrides.task if not override.startswith("dataset=")]
+    dataset = hydra.runtime.choices.get("dataset")
+    overrides = [override for override in hydra.overrides.task if not override.startswith("dataset=")]
     configs = []
-    for name in [chosen] if chosen else axis_of(compose("audit", kept), "datasets"):
-        composed = compose("audit", [*kept, f"dataset={name}"])
+    for name in [dataset] if dataset else axis_of(compose("audit", overrides), "datasets"):
+        composed = compose("audit", [*overrides, f"dataset={name}"])
         unlabelled(composed)
         config: Any = OmegaConf.to_container(composed, resolve=True)
         if not config["pair"]:

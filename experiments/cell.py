@@ -162,8 +162,8 @@ def _identity(node: Any, key: str = "") -> Any:
     if key == "_target_":  # our own modules may move; what belongs to others is named in full
         return node.rpartition(".")[2] if node.startswith(OURS) else node
     name, separator, attribute = node.partition(".py:")  # a class in a file
-    if separator and (found := content(Path(f"{name}.py").expanduser())) is not None:
-        return [found, attribute]
+    if separator and (identity := content(Path(f"{name}.py").expanduser())) is not None:
+        return [identity, attribute]
     if key in PATHS or "/" in node or Path(node).suffix:
         return content(Path(node).expanduser()) or node
     return node
@@ -196,7 +196,7 @@ def _digest(path: Path, num_bytes: int, _changed: int) -> str:
     data = path.read_bytes()
     if path.suffix == ".json":
         with suppress(ValueError, TypeError, KeyError):
-            found = json.loads(data)
-            counted = [found["fastest"], found["best"]] if "fastest" in found else found["child_counts"]
-            data = json.dumps(counted, sort_keys=True).encode()
+            tree = json.loads(data)
+            facts = [tree["fastest"], tree["best"]] if "fastest" in tree else tree["child_counts"]
+            data = json.dumps(facts, sort_keys=True).encode()
     return hashlib.sha256(data).hexdigest()

@@ -140,14 +140,14 @@ def run_single(job: Callable[[Any], None], config_name: str, implied: Mapping[st
 
     def work() -> None:
         parsed = arguments()
-        given = {line.partition("=")[0]: line for line in parsed.overrides}
+        lines = {line.partition("=")[0]: line for line in parsed.overrides}
         if not parsed.shell_completion:
             with hydra_here():
-                profile = compose(config_name, [given[key] for key in given if key.strip("+~") == "profile"])
+                profile = compose(config_name, [lines[key] for key in lines if key.strip("+~") == "profile"])
             sys.argv += [
                 f"{group}={options[0]}"
                 for group, axis in implied.items()
-                if group not in given and (options := axis_of(profile, axis))
+                if group not in lines and (options := axis_of(profile, axis))
             ]
         compose_and(job, config_name)
 
@@ -192,7 +192,7 @@ def _explanation(error: BaseException) -> InvalidInput:
 
 def unknown(kind: str, name: str, allowed: Collection[str]) -> InvalidInput:
     """The error for a name that does not exist; the nearest one is proposed. kind: "verifier", "key"."""
-    near = difflib.get_close_matches(name, sorted(allowed), n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    matches = difflib.get_close_matches(name, sorted(allowed), n=1)
+    hint = f"did you mean {matches[0]}? " if matches else ""
     none = f"none in {name.rpartition('.')[0]}"
     return InvalidInput(f"unknown {kind} {name!r}; {hint}allowed: {', '.join(sorted(allowed)) or none}")

@@ -97,7 +97,7 @@ class Chosen:
 
     def save(self, path: Path, about: Mapping[str, Any]) -> None:
         """Write the file; folders are made. about: from what it was made, values that JSON can hold."""
-        best = {kind: [one.facts for one in of_kind] for kind, of_kind in self.best.items()}
+        best = {kind: [configuration.facts for configuration in group] for kind, group in self.best.items()}
         content = {"format": FORMAT, "fastest": self.fastest.facts, "best": best, "about": about}
         write_json(path, sealed(content))
 
@@ -111,7 +111,7 @@ def load(path: str | Path) -> Chosen:
     try:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}; allowed: {FORMAT!r}")
-        best = {kind: list(map(Configuration.of, of_kind)) for kind, of_kind in content["best"].items()}
+        best = {kind: list(map(Configuration.of, group)) for kind, group in content["best"].items()}
         return Chosen(Configuration.of(content["fastest"]), best)
     except (InvalidInput, LookupError, TypeError, ValueError, AttributeError) as error:
         reason = f"{type(error).__name__}: {first_line(error)}"
@@ -123,11 +123,11 @@ def load(path: str | Path) -> Chosen:
 def check_settings(path: Path, config: Mapping[str, Any]) -> None:
     """Refuse a file that was searched for with other settings than those of a cell. Raises InvalidInput."""
     about: Any = read_sealed(path).get("about")
-    made = about.get("settings", {}) if isinstance(about, dict) else {}
+    settings = about.get("settings", {}) if isinstance(about, dict) else {}
     for name in SETTINGS:
-        if name in made and made[name] != config[name]:
+        if name in settings and settings[name] != config[name]:
             raise InvalidInput(
-                f"{path} was searched for with {name}={made[name]}; found {name}={config[name]}; "
+                f"{path} was searched for with {name}={settings[name]}; found {name}={config[name]}; "
                 "delete the file to search again, or give tree.path=FILE"
             )
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,8 @@ def forward_terms(model: str, size: int, length: float) -> Terms:
     place = min(bisect_right(knots, size), len(knots) - 1)
     low, high = knots[place - 1], knots[place]
     share = (size - low) / (high - low)
-    cached = {f"{model} cached": length, f"{model} cached by positions": length * size}
-    return {f"{model} {low}": 1 - share, f"{model} {high}": share} | cached
+    cache_terms = {f"{model} cached": length, f"{model} cached by positions": length * size}
+    return {f"{model} {low}": 1 - share, f"{model} {high}": share} | cache_terms
 
 
 def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
@@ -78,15 +79,15 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
     recycled laws are learnt, and the loop itself.
     """
     topology = configuration.topology
-    target, below = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
-    if not below:
+    target, num_drafted = forward_terms("target", topology.num_nodes, length), float(topology.num_nodes - 1)
+    if not num_drafted:
         return {"draft": {}, "target": target, "verify": {"walk of a root": 1.0}, "rest": {"rest": 1.0}}
-    draft, drawn = Counter[str](), f"draw {configuration.draws}"
+    draft, draw = Counter[str](), f"draw {configuration.draws}"
     families = [[len(topology.children[node]) for node in level] for level in topology.levels]
     for family in families[:-1]:
         laws = float(np.count_nonzero(family))
         draft.update(forward_terms("draft", int(laws), length))
-        draft.update({drawn: 1.0, f"{drawn} laws": laws, f"{drawn} siblings": laws * max(family)})
+        draft.update({draw: 1.0, f"{draw} laws": laws, f"{draw} siblings": laws * max(family)})
     draft["draft begins"] = 1.0  # the first forward also has the token that was accepted as a leaf
     walk = f"walk {DRAWN_AS.get(configuration.draws, configuration.draws)} {configuration.verifier}"
     verify = {
@@ -94,11 +95,11 @@ def step_terms(configuration: Configuration, length: float) -> dict[str, Terms]:
         f"{walk} levels": topology.num_levels - 1.0,
         f"{walk} siblings of the root": float(len(topology.children[0])),
         f"{walk} deeper siblings": float(sum(map(max, families[1:]))),
-        f"{walk} nodes": below,
+        f"{walk} nodes": num_drafted,
     }
-    rest = {"rest": 1.0, "rest of speculation": 1.0, "rest by nodes": below}
+    rest = {"rest": 1.0, "rest of speculation": 1.0, "rest by nodes": num_drafted}
     if configuration.draws == "recycled":
-        rest |= {"rest of learning": 1.0, "rest of learning by nodes": below}
+        rest |= {"rest of learning": 1.0, "rest of learning by nodes": num_drafted}
     return {"draft": draft, "target": target, "verify": verify, "rest": rest}
 
 
@@ -123,20 +124,18 @@ class CostModel:
         from scipy.optimize import nnls  # takes half a second, and most commands fit nothing
 
         scales = np.array([step["step_s"] for step in steps])
-        timed = {part: np.array([step[f"{part}_s"] for step in steps]) for part in PARTS}
-        timed["rest"] = scales - sum(timed.values())
-        every = [step_terms(Configuration.of(step), step["length"]) for step in steps]
-        found: dict[str, float] = {}
-        for part, seconds in timed.items():
-            names = list(
-                dict.fromkeys(name for terms in every for name, value in terms[part].items() if value)
-            )
-            matrix = np.array([[terms[part].get(name, 0.0) for name in names] for terms in every])
+        parts = {part: np.array([step[f"{part}_s"] for step in steps]) for part in PARTS}
+        parts["rest"] = scales - sum(parts.values())
+        rows = [step_terms(Configuration.of(step), step["length"]) for step in steps]
+        coefficients: dict[str, float] = {}
+        for part, seconds in parts.items():
+            names = [*dict.fromkeys(name for terms in rows for name, value in terms[part].items() if value)]
+            matrix = np.array([[terms[part].get(name, 0.0) for name in names] for terms in rows])
             units = np.abs(matrix).max(0)  # lengths and counts are far larger than shares
-            shares, wanted = matrix / units / scales[:, None], seconds / scales
-            fit = nnls(shares, wanted) if part != "rest" else np.linalg.lstsq(shares, wanted, rcond=None)
-            found |= dict(zip(names, (fit[0] / units).tolist(), strict=True))
-        return cls(found, source or {})
+            design, shares = matrix / units / scales[:, None], seconds / scales
+            fit = nnls(design, shares) if part != "rest" else np.linalg.lstsq(design, shares, rcond=None)
+            coefficients |= dict(zip(names, (fit[0] / units).tolist(), strict=True))
+        return cls(coefficients, source or {})
 
     def parts_s(self, configuration: Configuration, length: float) -> dict[str, float]:
         """Seconds of the parts of a step. length: cached positions before it."""
@@ -189,8 +188,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         content = read_sealed(path)
         if content.get("format") != FORMAT or not isinstance(content.get("pairs"), dict):
-            found = content.get("format")
-            raise InvalidInput(f"{path} holds no costs: its format is {found!r}; allowed: {FORMAT!r}")
+            name = content.get("format")
+            raise InvalidInput(f"{path} holds no costs: its format is {name!r}; allowed: {FORMAT!r}")
     except InvalidInput as error:
         raise InvalidInput(f"{error}; delete it, and costs are measured again") from error
     return dict(content["pairs"])
@@ -253,13 +252,13 @@ def _measured(cell: Cell, report: Report) -> dict[str, Any]:
     load, rounds = os.getloadavg()[0], ROUNDS[pair.target.device.type]
     steps = time_probes(pair, text, lambda done, count: report(WHAT, done, count), rounds)
     facts = provenance(pair.target.device)
-    kept = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
+    names = ("device", "git_commit", "git_is_dirty", "started", "num_threads", "num_cores", "versions")
     return {
         "pair": str(cell.labels["pair"]),
         "dtype": config["dtype"],
         "num_rounds": rounds,
         "load_average": round(load, 2),
-        **{name: facts[name] for name in kept},
+        **{name: facts[name] for name in names},
         "steps": steps,
     }
 
@@ -274,7 +273,7 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     levels; and for every verifier trees from a short chain to 121 nodes. context: positions that both models
     can hold.
     """
-    walked = (
+    trees = (
         *(chain(1), chain(4), from_widths((2, 4, 4)), complete(4, 3)),
         *(complete(5, 3), from_widths((8,) * 6), from_widths((16,) * 7)),
     )
@@ -283,12 +282,12 @@ def probes(context: int) -> list[tuple[Configuration, int]]:
     short = [ONE_TOKEN, *stars, *levels]
     for draws, verifiers in METHODS.items():
         short += [Configuration(draws, verifiers[0], from_widths((width,) * 3)) for width in (1, 8, 32)]
-        timed = verifiers[:1] if draws in DRAWN_AS else verifiers
-        short += [Configuration(draws, verifier, topology) for verifier in timed for topology in walked]
+        names = verifiers[:1] if draws in DRAWN_AS else verifiers
+        short += [Configuration(draws, verifier, topology) for verifier in names for topology in trees]
     short += [Configuration("iid", ON_CHAINS[0], chain(count)) for count in (1, 2, 4, 8)]
-    long = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
-    behind = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]
-    return list(dict.fromkeys([*((one, SHORT) for one in short), *((one, long) for one in behind)]))
+    length = max(SHORT, min(LONG, context - max(SIZES) - NEW_TOKENS))
+    long = [ONE_TOKEN, stars[2], stars[-1], levels[0], levels[3], levels[-1]]
+    return list(dict.fromkeys([*product(short, [SHORT]), *product(long, [length])]))
 
 
 def time_probes(
@@ -302,28 +301,28 @@ def time_probes(
     report: told how many of how many calls are done.
     Raises InvalidInput when the models' context is too short.
     """
-    wanted = probes(_context(pair))
+    cases = probes(_context(pair))
     is_noisy = pair.target.device.type == "cpu"
-    places, turns, shuffled = range(len(wanted)), range(-1, rounds), random.Random(0)  # turn -1 warms up
+    places, turns, generator = range(len(cases)), range(-1, rounds), random.Random(0)  # turn -1 warms up
     calls = [(turn, place) for place in places for turn in turns]
     if is_noisy:
-        calls = [(turn, place) for turn in turns for place in shuffled.sample(places, len(places))]
+        calls = [(turn, place) for turn in turns for place in generator.sample(places, len(places))]
     # A decoder that is done lets go of what it holds on a device.
-    decoder_of = lru_cache(None if is_noisy else 1)(lambda place: wanted[place][0].decoder)
-    seconds: list[list[list[float]]] = [[] for _ in wanted]
+    decoder_of = lru_cache(None if is_noisy else 1)(lambda place: cases[place][0].decoder)
+    seconds: list[list[list[float]]] = [[] for _ in cases]
     for done, (turn, place) in enumerate(calls):
         report(done, len(calls))
         start = max(turn, 0) * STRIDE
-        prompt = [text[token % len(text)] for token in range(start, start + wanted[place][1])]
-        timed = _time(pair, decoder_of(place), prompt, max(turn, 0))
+        prompt = [text[token % len(text)] for token in range(start, start + cases[place][1])]
+        row = _time(pair, decoder_of(place), prompt, max(turn, 0))
         if turn >= 0:
-            seconds[place].append(timed)
+            seconds[place].append(row)
     names = ("step_s", *(f"{part}_s" for part in PARTS))
     steps = []
-    for (one, num_tokens), of_one in zip(wanted, seconds, strict=True):
-        medians = (rounded(statistics.median(values), 5) for values in zip(*of_one, strict=True))
+    for (configuration, num_tokens), rows in zip(cases, seconds, strict=True):
+        medians = (rounded(statistics.median(values), 5) for values in zip(*rows, strict=True))
         length = round(num_tokens + NEW_TOKENS / 2, 1)
-        steps.append(one.facts | {"length": length} | dict(zip(names, medians, strict=True)))
+        steps.append(configuration.facts | {"length": length} | dict(zip(names, medians, strict=True)))
     return steps
 
 

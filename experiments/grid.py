@@ -83,7 +83,7 @@ def left_out(parts: Iterable[Part]) -> dict[str, str]:
     for part in parts:
         if part.lacks:
             names.setdefault(part.lacks, []).append(part.name)
-    return {lack: ", ".join(found) for lack, found in names.items()}
+    return {lack: ", ".join(group) for lack, group in names.items()}
 
 
 def cells_of(overrides: Sequence[str]) -> list[Cell]:
@@ -103,18 +103,18 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     """
     with hydra_here(), explained():
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-        named = {override.get_key_element(): override for override in parsed}
+        by_key = {override.get_key_element(): override for override in parsed}
         for key in (*GROUPS, "task", "profile"):
-            if f"~{key}" in named:
+            if f"~{key}" in by_key:
                 raise InvalidInput(f"~{key} leaves nothing to measure with; allowed: {key}=NAME")
         no_cells = re.compile(rf"({EXPERIMENT}|{PART})$|[+~]*hydra\b")  # keys that say nothing of them
         rest = [override for override in parsed if not no_cells.match(override.get_key_element())]
-        if EXPERIMENT not in named:
+        if EXPERIMENT not in by_key:
             return [_fill(Part(AD_HOC), (), {}, rest)]
-        wanted = values(named[PART]) if PART in named else []
-        is_glob = isinstance(named[EXPERIMENT].value(), Glob)
-        names = values(named[EXPERIMENT])
-        parts = {part.name: part for name in names for part in _expand(name, wanted, rest, skips=is_glob)}
+        suffixes = values(by_key[PART]) if PART in by_key else []
+        is_glob = isinstance(by_key[EXPERIMENT].value(), Glob)
+        names = values(by_key[EXPERIMENT])
+        parts = {part.name: part for name in names for part in _expand(name, suffixes, rest, skips=is_glob)}
         _name_slices(list(parts.values()), overrides)
     if not is_glob:
         return list(parts.values())
@@ -124,19 +124,19 @@ def parts_of(overrides: Sequence[str]) -> list[Part]:
     return sorted(parts.values(), key=lambda part: (num_prompts[part.artefact], part.name))
 
 
-def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
+def _expand(name: str, suffixes: Sequence[str], overrides: Sequence[Override], skips: bool) -> Iterable[Part]:
     """The parts of an experiment. skips: one for which the profile lacks something stays without cells.
 
     What a part sets or sweeps over may refer to the profile, whose `artefacts` take the place of what they
     name; overrides take the place of both. What these leave out runs only where it is itself named.
     """
-    artefact, _, only = name.partition("/")
+    artefact, _, suffix = name.partition("/")
     chosen = f"{EXPERIMENT}={artefact}"
     profile = [o for o in overrides if _is_composed(o) or str(o.key_or_group).startswith(_OF_PROFILE)]
     config, choices = _composed((chosen, *_fixed(profile)))
-    given = {override.get_key_element() for override in overrides}
+    keys = {override.get_key_element() for override in overrides}
     sweep, parts, of_profile = (_content(config[key]) for key in ("sweep", "parts", "artefacts"))
-    named = [only] if only else wanted
+    named = [suffix] if suffix else suffixes
     for part_name in named or parts or [""]:
         if part_name and not parts:
             raise InvalidInput(f"{artefact} has no parts; found {part_name!r}")
@@ -152,7 +152,7 @@ def _expand(name: str, wanted: Sequence[str], overrides: Sequence[Override], ski
         swept = sweep | (parts[part_name] if part_name else {})
         for key in dict.fromkeys((artefact, part.name)):
             swept |= of_profile.get(key) or {}
-        swept = {key: value for key, value in swept.items() if key not in given}
+        swept = {key: value for key, value in swept.items() if key not in keys}
         for key, value in swept.items():
             if isinstance(value, str) and value.startswith("${"):
                 swept[key] = OmegaConf.select(config, value[2:-1])
@@ -201,18 +201,18 @@ def _name_slices(parts: Sequence[Part], overrides: Sequence[str]) -> None:
     One part that differs makes a slice of all: a plan of the parts that happened to change would be of no
     use.
     """
-    kept = [line for line in overrides if line.startswith(NEUTRAL)]
+    lines = [line for line in overrides if line.startswith(NEUTRAL)]
     if all(line.startswith((*NEUTRAL, f"{EXPERIMENT}=", f"{PART}=")) for line in overrides):
         return
     for artefact in dict.fromkeys(part.artefact for part in parts):
-        together = [part for part in parts if part.artefact == artefact]
-        asked = [cell for part in together for cell in part.cells]
-        own: list[Cell] = []  # none where it needs further overrides
+        group = [part for part in parts if part.artefact == artefact]
+        cells = [cell for part in group for cell in part.cells]
+        profile_cells: list[Cell] = []  # none where it needs further overrides
         with suppress(InvalidInput):
-            names = [part.name for part in together if not part.lacks]
-            own = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *kept])]
-        for part in together:
-            part.digest = digest(asked) if _asked(asked) != _asked(own) else ""
+            names = [part.name for part in group if not part.lacks]
+            profile_cells = [cell for name in names for cell in cells_of([f"{EXPERIMENT}={name}", *lines])]
+        for part in group:
+            part.digest = digest(cells) if _asked(cells) != _asked(profile_cells) else ""
 
 
 def digest(cells: Sequence[Cell]) -> str:
@@ -236,19 +236,19 @@ def values(override: Override) -> list[str]:
     """
     if not override.is_sweep_override():
         return [override.get_value_element_as_str()]
-    line, swept = override.input_line, override.value()
-    if isinstance(swept, Glob):
+    line, sweep = override.input_line, override.value()
+    if isinstance(sweep, Glob):
         folder = CONF / str(override.key_or_group)
         if not folder.is_dir():
             groups = ", ".join(sorted(path.name for path in CONF.iterdir() if path.is_dir()))
             raise InvalidInput(f"{line}: glob() is for options of a group; allowed: {groups}")
         options = sorted(path.stem for path in folder.glob("*.yaml"))
-        if names := [str(name) for name in swept.filter(options)]:
+        if names := [str(name) for name in sweep.filter(options)]:
             return names
         raise InvalidInput(f"{line} matches nothing; allowed: {', '.join(options)}")
     if override.is_interval_sweep():
         raise InvalidInput(f"{line}: an interval has no list of values; allowed: {SYNTAX}")
-    if isinstance(swept, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in swept.list):
+    if isinstance(sweep, ChoiceSweep) and any(isinstance(value, Sweep | Glob) for value in sweep.list):
         raise InvalidInput(f"{line}: a sweep among values; allowed: {SYNTAX}, like glob([d*,chain])")
     texts = list(override.sweep_string_iterator())
     if not texts:
@@ -267,7 +267,7 @@ def _options(key: str, value: Any) -> list[str]:
     """The values of a key of a sweep in a file: a list's, those of Hydra's syntax for sweeps, or the one."""
     value = _content(value)
     if isinstance(value, list):
-        return [_text(one) for one in value]
+        return [_text(item) for item in value]
     return values(_parsed(f"{key}={value if isinstance(value, str) else _text(value)}"))
 
 
@@ -292,12 +292,13 @@ def _composed(lines: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     It is composed for the groups, once for all points that share them; values are set in it afterwards, as
     Hydra does, too.
     """
-    overrides = [_parsed(line) for line in lines]
-    pickled, choices = _chosen(tuple(dict.fromkeys(str(o.input_line) for o in overrides if _is_composed(o))))
+    composed, settings = list[Override](), list[Override]()
+    for override in map(_parsed, lines):
+        (composed if _is_composed(override) else settings).append(override)
+    pickled, choices = _chosen(tuple(dict.fromkeys(str(override.input_line) for override in composed)))
     config = pickle.loads(pickled)
-    for override in overrides:
-        if not _is_composed(override):
-            OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
+    for override in settings:
+        OmegaConf.update(config, str(override.key_or_group), override.value(), merge=True)
     return config, choices
 
 
@@ -322,11 +323,11 @@ def _chosen(lines: tuple[str, ...]) -> tuple[bytes, dict[str, str]]:
 @lru_cache(maxsize=1024)
 def _compose(lines: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
     """Hydra's own composition, and the option of every group."""
-    whole = compose("run", list(lines), return_hydra_config=True)
-    choices = {group: option for group, option in whole.hydra.runtime.choices.items() if option}
-    with flag_override(whole, ["struct", "readonly"], False):
-        del whole["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
-    return whole, choices
+    config = compose("run", list(lines), return_hydra_config=True)
+    choices = {group: option for group, option in config.hydra.runtime.choices.items() if option}
+    with flag_override(config, ["struct", "readonly"], False):
+        del config["hydra"]  # what remains keeps the schema, so that values which are set in it get its types
+    return config, choices
 
 
 def _is_composed(override: Override) -> bool:
@@ -369,11 +370,11 @@ def cell_of(
     choices: group -> option. varied: keys whose values belong into the labels. lines: the cell's overrides.
     """
     decoder = OmegaConf.to_yaml(config.decoder)
-    used = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
+    groups = [name for name in ("tree", "verifier") if f"${{{name}}}" in decoder]
     # Without a choice of verifier there is nothing to audit.
-    config.audit = config.audit and "verifier" in used
+    config.audit = config.audit and "verifier" in groups
     labels: dict[str, Any] = {
-        name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *used)
+        name: _label(name, choices[name], config[name]) for name in (*GROUPS[:3], *groups)
     }
     unlabelled(config)
     if isinstance(path := _content(config.tree).get("path"), str):
@@ -384,8 +385,8 @@ def cell_of(
         for name in ("part", "sweep", "parts"):
             config.pop(name, None)
     values_ = {str(key): value for key, value in OmegaConf.to_container(config, resolve=True).items()}
-    counted = [*used, *(name for name in values_ if name not in ("tree", "verifier"))]
-    for name, value in leaves({name: values_[name] for name in counted}).items():
+    names = [*groups, *(name for name in values_ if name not in ("tree", "verifier"))]
+    for name, value in leaves({name: values_[name] for name in names}).items():
         if value == "???":
             raise InvalidInput(f"{name} must be given, like {name}=VALUE")
     check_values(values_)
@@ -405,15 +406,15 @@ def _label(group: str, choice: str, node: DictConfig) -> Label:
     stored = _option(group, choice, is_plain=False)
     if stored is None:
         return Label(choice)
-    before = leaves(stored)
-    differing = {
+    defaults = leaves(stored)
+    changes = {
         key: value
         for key, value in leaves(_content(node)).items()
-        if not key.endswith("_target_") and before.get(key) != value and "${" not in str(value)
+        if not key.endswith("_target_") and defaults.get(key) != value and "${" not in str(value)
     }
-    if choice == "custom" and (CONF / group / f"{differing.get('name')}.yaml").is_file():
-        choice = str(differing.pop("name"))
-    return Label(choice, {key: _short(value) for key, value in sorted(differing.items())})
+    if choice == "custom" and (CONF / group / f"{changes.get('name')}.yaml").is_file():
+        choice = str(changes.pop("name"))
+    return Label(choice, {key: _short(value) for key, value in sorted(changes.items())})
 
 
 def leaves(node: Any, prefix: str = "") -> dict[str, Any]:

@@ -36,9 +36,9 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 def origin(device: torch.device) -> str:
     """The device and the commit in words, for the foot of a table that is made in the run itself."""
-    found = provenance(device)
-    changed = " (changed)" if found["git_is_dirty"] else ""
-    return f"Device: {found['device']}. Commit: {found['git_commit'][:10] or 'unknown'}{changed}."
+    facts = provenance(device)
+    changed = " (changed)" if facts["git_is_dirty"] else ""
+    return f"Device: {facts['device']}. Commit: {facts['git_commit'][:10] or 'unknown'}{changed}."
 
 
 def device_stem(device: torch.device) -> str:

@@ -81,8 +81,8 @@ def publish(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"{line or 'W&B: disabled, nothing is sent'}\n")
         return 0
     to = {"mode": mode, "project": config.wandb.project, "entity": config.wandb.entity, "dir": config.results}
-    profile, wanted = chosen_profile(config.profile or ""), (config.experiment or "").split(",")
-    record = Record(Path(config.results), profile, wanted if config.experiment else ())
+    profile, names = chosen_profile(config.profile or ""), (config.experiment or "").split(",")
+    record = Record(Path(config.results), profile, names if config.experiment else ())
     cell_ids, is_over, artefacts = record.cells, lambda: True, record.artefacts
     if config.follow is not None:
         os.nice(NICENESS)
@@ -121,8 +121,8 @@ def following(artefacts: Sequence[str], config: Mapping[str, Any]) -> Iterator[N
         return
     values = {"experiment": ",".join(dict.fromkeys(artefacts))}
     values |= {name: config[name] for name in ("profile", "results")}
-    usual = OmegaConf.structured(WandbConfig)
-    values |= {f"wandb.{name}": value for name, value in wandb.items() if value != usual[name]}
+    defaults = OmegaConf.structured(WandbConfig)
+    values |= {f"wandb.{name}": value for name, value in wandb.items() if value != defaults[name]}
     command = ["-m", "experiments.publish", *(f"{key}={value}" for key, value in values.items())]
     process = subprocess.Popen(
         [sys.executable, *command, f"follow={time.time()}"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -54,7 +54,7 @@ def rehearse_cells(cells: Sequence[Cell]) -> None:
 
 def _rehearse(cells: Sequence[Cell], _report: Report) -> None:
     reasons: dict[str, str] = {}
-    refused = []
+    refusals = []
     for cell in cells:
         for check, names in CHECKS.items():
             key = json.dumps([check.__name__, *(cell.config[name] for name in names)], sort_keys=True)
@@ -65,11 +65,11 @@ def _rehearse(cells: Sequence[Cell], _report: Report) -> None:
                 except InvalidInput as error:
                     reasons[key] = first_line(error)
             if reasons[key]:
-                refused.append(f"{cell}: {reasons[key]}")
+                refusals.append(f"{cell}: {reasons[key]}")
                 break
-    if refused:
-        more = f" ({len(refused) - 1} more of {len(cells)} cells cannot be, either)" if refused[1:] else ""
-        raise InvalidInput(refused[0] + more)
+    if refusals:
+        more = f" ({len(refusals) - 1} more of {len(cells)} cells cannot be, either)" if refusals[1:] else ""
+        raise InvalidInput(refusals[0] + more)
 
 
 def _check_prompts(cell: Cell) -> None:
@@ -120,16 +120,14 @@ def check_pair(pair: Mapping[str, Any], drafter: Any) -> None:
         signature(get_object(loader)).bind(**{key: pair[key] for key in pair if not key.startswith("_")})
     except TypeError as error:
         raise InvalidInput(f"{loader} cannot be called: {error}") from error
-    found = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
-    needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), found)
-    if loader.startswith(OURS) and needed != found and drafter.topology.num_nodes > 1:
+    kind = eagle if loader.endswith("load_eagle_pair") else model if pair.get("draft", True) else "no draft"
+    needed = {Eagle: eagle, DraftModel: model}.get(type(drafter), kind)
+    if loader.startswith(OURS) and needed != kind and drafter.topology.num_nodes > 1:
         ways_out = {
             eagle: "a pair with one, like embedded_eagle",
             model: "draft=FOLDER, a pair with one, or another decoder",
         }
-        raise InvalidInput(
-            f"the decoder needs {needed} and the pair has {found}; allowed: {ways_out[needed]}"
-        )
+        raise InvalidInput(f"the decoder needs {needed} and the pair has {kind}; allowed: {ways_out[needed]}")
 
 
 def _check_chat(pair: Mapping[str, Any]) -> None:

@@ -43,10 +43,10 @@ def laws_files(places: Sequence[str]) -> list[Path]:
     """The files of laws at these places, each a file or a folder of files. Raises InvalidInput for none."""
     files: list[Path] = []
     for place in map(Path, places):
-        inside = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-        if not all(path.is_file() for path in inside) or not inside:
+        paths = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+        if not all(path.is_file() for path in paths) or not paths:
             raise InvalidInput(f"{place} has no laws; allowed: .safetensors files, or folders of them")
-        files += inside
+        files += paths
     if not files:
         raise InvalidInput("no laws are given; allowed: .safetensors files, or folders of them")
     return files
@@ -73,17 +73,17 @@ def measure(files: Sequence[Path], names: Sequence[str], seed: int) -> pd.DataFr
 def table(rows: pd.DataFrame) -> Table:
     """The verifiers side by side, from the rows of `measure`; the frame has their numbers."""
     groups = dict(list(rows.groupby("verifier", sort=False)))
-    sums = {name: (own.expected_emitted, own.num_steps) for name, own in groups.items()}
+    sums = {name: (group.expected_emitted, group.num_steps) for name, group in groups.items()}
     first, *_ = sums.values()
     lines, numbers = [], []
-    for name, own in groups.items():
+    for name, group in groups.items():
         length, gain = ratio(*sums[name]), paired_gain(sums[name], first)
-        judged = audits.judged(name, own)
-        cells = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judged))
+        judgement = audits.judged(name, group)
+        cells = (Number.of(length, ".2f"), Number.of(gain, ".2f"), audits.cell_of(judgement))
         lines.append((Key(name, name), *cells))
         intervals = {"accepted_length": length, "gain": gain}.items()
-        bounds = {key + end: getattr(found, at) for key, found in intervals for end, at in ENDS.items()}
-        numbers.append({"verifier": name, "num_steps": int(own.num_steps.sum())} | bounds | judged)
+        bounds = {key + end: getattr(interval, at) for key, interval in intervals for end, at in ENDS.items()}
+        numbers.append({"verifier": name, "num_steps": int(group.num_steps.sum())} | bounds | judgement)
     caption = f"Verifiers on {first[1].sum():,} logged steps of {len(first[1])} files"
     notes = Notes((ABOUT, "A file is a prompt. " + BRACKETS))
     return Table("replay", COLUMNS, tuple(lines), caption, pd.DataFrame(numbers), notes)
@@ -104,13 +104,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def work() -> int:
         torch.set_num_threads(1)  # one node's laws at a time: more threads only wait for each other
-        chosen = [word for word in options.words if word.startswith("verifier=")]
-        names = [name for word in chosen for name in word.partition("=")[2].split(",") if name]
-        files = laws_files([word for word in options.words if word not in chosen])
-        made = table(measure(files, names or ["standard"], options.seed))
-        sys.stdout.write(markdown(made))
+        choices = [word for word in options.words if word.startswith("verifier=")]
+        names = [name for word in choices for name in word.partition("=")[2].split(",") if name]
+        files = laws_files([word for word in options.words if word not in choices])
+        result = table(measure(files, names or ["standard"], options.seed))
+        sys.stdout.write(markdown(result))
         if options.out:
-            write_atomically(options.out, made.frame.to_csv(index=False))
+            write_atomically(options.out, result.frame.to_csv(index=False))
         return 0
 
     return in_one_line(work, "stopped")

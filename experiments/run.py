@@ -54,12 +54,12 @@ def sweep(arguments: Sequence[str]) -> bool:
     launch = _launcher(arguments)
     parts = _possible(parts_of(arguments))
     cells = [cell for part in parts for cell in part.cells]
-    wanted = _missing_trees(cells)
+    trees = _missing_trees(cells)
     complete, pending = _by_state(cells)
-    if waiting := [*pending, *(cell for sharing in wanted.values() for cell in sharing)]:
+    if waiting := [*pending, *(cell for group in trees.values() for cell in group)]:
         check_cells(waiting)
         rehearse_cells(waiting)
-    _say_what_is_ignored(arguments, cells, bool(wanted))
+    _say_what_is_ignored(arguments, cells, bool(trees))
     for plan, artefact in {part.plan: part.artefact for part in parts if part.digest}.items():
         sys.stderr.write(f"note: a slice of {artefact}, planned as {plan}; the plan of {artefact} stays\n")
     try:
@@ -70,9 +70,9 @@ def sweep(arguments: Sequence[str]) -> bool:
             folder = f"results folder {cells[0].config['results']} cannot be written ({error.strerror})"
             raise InvalidInput(f"{folder}; give another: results=FOLDER") from error
         sys.stderr.write(f"note: the plan stays as it is, since it cannot be written ({error.strerror})\n")
-    if wanted:
-        sys.stderr.write("".join(f"searching for the tree {path}\n" for path in wanted))
-        run_searches(wanted)
+    if trees:
+        sys.stderr.write("".join(f"searching for the tree {path}\n" for path in trees))
+        run_searches(trees)
         for part in parts:
             write_plan(part, arguments)  # cells have ids once their trees are there
         complete, pending = _by_state(cells)
@@ -93,11 +93,11 @@ def _launcher(arguments: Sequence[str]) -> Callable[[Sequence[Cell], int, Callab
     """
     if not any(line.startswith("hydra") for line in arguments):
         return run_cells
-    own = [line for line in arguments if line.startswith(("hydra", "results="))]
+    lines = [line for line in arguments if line.startswith(("hydra", "results="))]
     with cli.hydra_here(), cli.explained():
-        config = compose("run", own, return_hydra_config=True)
+        config = compose("run", lines, return_hydra_config=True)
     if config.hydra.runtime.choices["hydra/launcher"] == "basic":
-        for key in [line.partition("=")[0] for line in own if line.startswith("hydra.")]:
+        for key in [line.partition("=")[0] for line in lines if line.startswith("hydra.")]:
             sys.stderr.write(f"note: {key}=... changes nothing without a launcher: hydra/launcher=NAME\n")
         return run_cells
 
@@ -149,11 +149,11 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
     """The complete cells and the others, each once, of those whose tree is there."""
     complete: list[Cell] = []
     pending: list[Cell] = []
-    asked: dict[str, Cell] = {}
+    by_id: dict[str, Cell] = {}
     for cell in cells:
         if cell.has_tree:
-            asked.setdefault(cell.cell_id, cell)
-    for cell in asked.values():
+            by_id.setdefault(cell.cell_id, cell)
+    for cell in by_id.values():
         status = CellStore(cell.folder).status()
         if status.state == "damaged":
             sys.stderr.write(f"{cell}: its files are damaged ({status.reason}); it is measured again\n")
@@ -163,26 +163,26 @@ def _by_state(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
 
 def _missing_trees(cells: Sequence[Cell]) -> dict[Path, list[Cell]]:
     """The cells by the tree file that they need, where it is missing and can be searched for."""
-    wanted: dict[Path, list[Cell]] = {}
+    trees: dict[Path, list[Cell]] = {}
     for cell in cells:
         if (path := cell.tree_file) is not None and not cell.has_tree:
-            wanted.setdefault(path, []).append(cell)
-    for path, sharing in wanted.items():
-        search = sharing[0].config["search"]
+            trees.setdefault(path, []).append(cell)
+    for path, group in trees.items():
+        search = group[0].config["search"]
         if path.exists() or not search:
-            found = "is no file" if path.exists() else "does not exist"
-            raise InvalidInput(f"tree.path={path} {found}; allowed: a file, or a tree that is searched for")
-        if any(cell.config["search"] != search for cell in sharing):
+            problem = "is no file" if path.exists() else "does not exist"
+            raise InvalidInput(f"tree.path={path} {problem}; allowed: a file, or a tree that is searched for")
+        if any(cell.config["search"] != search for cell in group):
             raise InvalidInput(f"{path} is searched for in several ways; allowed: a tree.path for each")
-        build(search).check(path, sharing)
-    return wanted
+        build(search).check(path, group)
+    return trees
 
 
 def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_searching: bool) -> None:
     """Notes about overrides that change nothing."""
-    given = {argument.partition("=")[0].partition(".")[0] for argument in arguments}
+    keys = {argument.partition("=")[0].partition(".")[0] for argument in arguments}
     for name in ("tree", "verifier"):
-        if name in given and not any(name in cell.labels for cell in cells):
+        if name in keys and not any(name in cell.labels for cell in cells):
             decoders = ", ".join(dict.fromkeys(str(cell.labels["decoder"]) for cell in cells))
             sys.stderr.write(f"note: {name}=... changes nothing: decoder={decoders} has no {name}\n")
     known = {"hydra", *RunConfig.__dataclass_fields__}
@@ -190,7 +190,7 @@ def _say_what_is_ignored(arguments: Sequence[str], cells: Sequence[Cell], is_sea
         key = line.lstrip("+").partition("=")[0]
         if key.partition(".")[0] not in known and not any(f"${{{key}" in other for other in arguments):
             sys.stderr.write(f"note: {key}=... changes nothing but names of cells: nothing refers to {key}\n")
-    if "search" in given and not is_searching:
+    if "search" in keys and not is_searching:
         reason = "no tree file is missing; delete it to search again"
         sys.stderr.write(f"note: search... changes nothing: {reason}\n")
 
@@ -205,10 +205,10 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
     for part in parts:
         files.setdefault(part.plan, []).append(plan_path(part))
     try:
-        asked = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
-        reported = {cell.cell_id: _report(cell) for cell in complete if not _decodes(cell)}
-        made = sweep.table_of(asked, name, reported)
-        sys.stdout.write(f"\n{sweep.written(made, results / profile / 'sweeps')}")
+        plans = [read_plan(plan, profile, results, paths) for plan, paths in files.items()]
+        reports = {cell.cell_id: _report(cell) for cell in complete if not _decodes(cell)}
+        table = sweep.table_of(plans, name, reports)
+        sys.stdout.write(f"\n{sweep.written(table, results / profile / 'sweeps')}")
         sys.stdout.flush()
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"error: no table of {name}: {first_line(error)}\n")
@@ -217,8 +217,8 @@ def _show(parts: Sequence[Part], complete: Sequence[Cell]) -> None:
 def _name(parts: Sequence[Part]) -> str:
     """Name of a sweep's files: the one that was given, the artefact's or its part's, or one of the cells."""
     first, artefacts = parts[0], {part.plan for part in parts}
-    if given := first.cells[0].config["name"]:
-        return str(given)
+    if name := first.cells[0].config["name"]:
+        return str(name)
     if len(parts) == 1 and first.plan_part:
         return f"{first.plan}-{first.plan_part}"
     return first.plan if len(artefacts) == 1 else digest([cell for part in parts for cell in part.cells])
@@ -242,14 +242,14 @@ def _sum_up(
     config, num_done = parts[0].cells[0].config, len(complete)
     profile, results = config["profile"], config["results"]
     where = f"--profile {profile} --results {shlex.quote(results)}"
-    written = {
+    by_plan = {
         part.plan: part
         for part in parts
         if part.is_named and (CONF.parent / "analysis" / f"{part.artefact}.py").exists()
     }
-    whole = [name for name, part in written.items() if not part.digest]
-    commands = [f"make {' '.join(whole)} PROFILE={profile}{elsewhere(Path(results))}"] if whole else []
-    slices = [part for part in written.values() if part.digest]
+    names = [name for name, part in by_plan.items() if not part.digest]
+    commands = [f"make {' '.join(names)} PROFILE={profile}{elsewhere(Path(results))}"] if names else []
+    slices = [part for part in by_plan.values() if part.digest]
     commands += [f"python -m analysis.{part.artefact} {where} --slice {part.digest}" for part in slices]
     if num_done < num_cells:
         commands = [shlex.join(["python", "-m", "experiments.run", *arguments])]
@@ -258,10 +258,8 @@ def _sum_up(
     elif not commands:
         commands = [f"python -m analysis.cells {AD_HOC} {where}"]
     failed = f", {num_cells - num_done} not complete" if num_done < num_cells else ""
-    counted = f"{num_cells} cell{'s' * (num_cells != 1)}: {num_done} done ({num_before} before)"
-    sys.stderr.write(
-        f"{counted}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n"
-    )
+    counts = f"{num_cells} cell{'s' * (num_cells != 1)}: {num_done} done ({num_before} before)"
+    sys.stderr.write(f"{counts}{failed}; results in {results}/raw/{profile}; next: {' && '.join(commands)}\n")
 
 
 if __name__ == "__main__":

@@ -76,11 +76,11 @@ class Job:
     def start(self, report: Report) -> None:
         """Start the process."""
         self._report, self._reasons = report, list[str]()
-        self.channel, sending = PROCESSES.Pipe(duplex=False)
-        self.process = PROCESSES.Process(target=_live, args=(self.work, sending))
+        self.channel, sender = PROCESSES.Pipe(duplex=False)
+        self.process = PROCESSES.Process(target=_live, args=(self.work, sender))
         with unstopped():
             self.process.start()
-            sending.close()
+            sender.close()
 
     def read(self) -> bool:
         """Pass on one message, waiting for it; False once the process has ended and nothing is left."""
@@ -112,27 +112,27 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     """
     numbers = {id(cell): number for number, cell in enumerate(cells, start=total - len(cells) + 1)}
 
-    def job(together: Sequence[Cell], is_retry: bool = False) -> Job:
-        first, size = together[0], sum(cell.config["num_prompts"] for cell in together)
+    def job(group: Sequence[Cell], is_retry: bool = False) -> Job:
+        first, size = group[0], sum(cell.config["num_prompts"] for cell in group)
         pair = json.dumps(first.config["pair"], sort_keys=True)
-        work, at_end = partial(_measure, together), partial(ended, together, is_retry)
+        work, at_end = partial(_measure, group), partial(ended, group, is_retry)
         return Job(numbers[id(first)], str(first), work, at_end, size, pair, first.is_timed)
 
     def ended(
-        together: Sequence[Cell], is_retry: bool, code: int, reasons: list[str]
+        group: Sequence[Cell], is_retry: bool, code: int, reasons: list[str]
     ) -> tuple[list[str], list[Job]]:
-        named = [reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in together))]
+        named = [reason for reason in reasons if reason.startswith(tuple(f"{cell}: " for cell in group))]
         how = "; ".join(reason for reason in reasons if reason not in named)
         silent, lines = [], [f"error: {reason}" for reason in named]
-        for cell in together:
+        for cell in group:
             if CellStore(cell.folder).status().state == "done":
                 done(cell)
             elif not any(reason.startswith(f"{cell}: ") for reason in named):
                 silent.append(cell)
-        if silent and not how and not is_retry and (code < 0 or len(together) > 1):
+        if silent and not how and not is_retry and (code < 0 or len(group) > 1):
             names = ", ".join(map(str, silent))
-            again = [job([cell], is_retry=True) for cell in silent]
-            return [*lines, f"note: {_how(code)}; tried once more, each cell by itself: {names}"], again
+            retries = [job([cell], is_retry=True) for cell in silent]
+            return [*lines, f"note: {_how(code)}; tried once more, each cell by itself: {names}"], retries
         for cell in silent:  # the worker could not record how it ended
             store, why = CellStore(cell.folder), how or _how(code)
             with suppress(OSError), store.locked():  # the disk is full, or another run has taken over
@@ -143,7 +143,7 @@ def run_cells(cells: Sequence[Cell], total: int, done: Callable[[Cell], None]) -
     groups: dict[str, list[Cell]] = {}
     for cell in cells:
         groups.setdefault(cell.setting if cell.is_timed else cell.cell_id, []).append(cell)
-    _run([job(together) for together in groups.values()], total, jobs_of(cells[0].config))
+    _run([job(group) for group in groups.values()], total, jobs_of(cells[0].config))
 
 
 def run_searches(wanted: Mapping[Path, Sequence[Cell]]) -> None:
@@ -208,8 +208,8 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
                 continue
             if not running:
                 time.sleep(AGAIN_S)  # what is pending may not start yet
-            waiting = {job.channel: job for job in running}
-            for job in [waiting[channel] for channel in connection.wait(list(waiting), AGAIN_S)]:
+            jobs = {job.channel: job for job in running}
+            for job in [jobs[channel] for channel in connection.wait(list(jobs), AGAIN_S)]:
                 if job.read():
                     continue
                 running.remove(job)
@@ -220,9 +220,9 @@ def _run(pending: list[Job], total: int, limit: int) -> None:
                     pending.append(job)
                     continue
                 opened.add(job.pair)  # it is there, or will not be
-                lines, again = job.ended(code, reasons)
-                progress.finish(job.number, job.size, is_over=not again)
-                pending[:0] = again
+                lines, retries = job.ended(code, reasons)
+                progress.finish(job.number, job.size, is_over=not retries)
+                pending[:0] = retries
                 for line in lines:
                     progress.say(line)
     finally:
@@ -320,8 +320,8 @@ class Progress:
         if not self._is_terminal:  # tqdm counts, and what it draws nobody sees
             bar, interval, screen = "", LINES_S, io.StringIO()
         layout = f"{{desc}}{bar} {{percentage:3.0f}}% [{{elapsed}}<{{remaining}}]"
-        shown: dict[str, Any] = {"bar_format": layout, "mininterval": interval, "file": screen}
-        self._bar = tqdm(total=size, dynamic_ncols=True, leave=False, **shown)
+        options: dict[str, Any] = {"bar_format": layout, "mininterval": interval, "file": screen}
+        self._bar = tqdm(total=size, dynamic_ncols=True, leave=False, **options)
         self.close = self._bar.close
 
     def start(self, number: int, name: str, size: int) -> Report:

@@ -140,15 +140,15 @@ def check_values(config: dict[str, Any]) -> None:
     if config.get("results") == "":
         raise InvalidInput("results is ''; allowed: a folder, like results=results")
     for name in config["sampling"].keys() - SamplingConfig.__dataclass_fields__.keys():
-        allowed = ", ".join(f"sampling.{known}" for known in SamplingConfig.__dataclass_fields__)
+        allowed = ", ".join(f"sampling.{option}" for option in SamplingConfig.__dataclass_fields__)
         raise InvalidInput(f"unknown key 'sampling.{name}'; allowed: {allowed}")
     if config["compiled"] and config["device"] != "cpu":
-        found = f"device={config['device']}, where steps are captured as graphs"
-        raise InvalidInput(f"compiled=true is for device=cpu; found {found}")
+        setting = f"device={config['device']}, where steps are captured as graphs"
+        raise InvalidInput(f"compiled=true is for device=cpu; found {setting}")
     template = config["prompt_template"]
     if template not in (None, CHAT) and "{text}" not in template:
-        found = f"found {template!r}; {CHAT} is the tokenizer's own"
-        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {found}")
+        hint = f"found {template!r}; {CHAT} is the tokenizer's own"
+        raise InvalidInput(f"prompt_template needs {{text}} where the document stands; {hint}")
     is_made = "fingerprint" in config["pair"]  # its models are named by their sizes
     for key in ("pair.target", "pair.draft", "dataset.path"):
         path, is_model = _value(config, key), key.startswith("pair.") and not is_made

@@ -25,13 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = profile_parser("experiments.show", __doc__.splitlines()[0])
     parser.add_argument("cell", metavar="CELL", help="its id, or the beginning of it")
     parser.add_argument("prompt", metavar="PROMPT", nargs="?", type=int, default=0, help="from 0 (0)")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def show() -> int:
-        check_profile(chosen.profile)
-        folder = find_cell(chosen.cell, chosen.results / "raw" / chosen.profile)
-        row = find_row(folder, chosen.prompt)
-        lines = [f"cell {folder.name}{_labels(folder.name, chosen.profile, chosen.results)}"]
+        check_profile(options.profile)
+        folder = find_cell(options.cell, options.results / "raw" / options.profile)
+        row = find_row(folder, options.prompt)
+        lines = [f"cell {folder.name}{_labels(folder.name, options.profile, options.results)}"]
         sys.stdout.write("\n".join([*lines, *text(read_json(folder / CELL)["config"], row)]) + "\n")
         return 0
 
@@ -41,13 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def find_cell(beginning: str, raw: Path) -> Path:
     """The folder of the one cell in `raw` whose id begins so. Raises InvalidInput unless there is one."""
     cell_ids = sorted(path.parent.name for path in raw.glob(f"*/{CELL}"))
-    matching = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
-    if len(matching) != 1:
-        problem = f"{len(matching) or 'no'} cells in {raw} begin with {beginning!r}"
-        some = ", ".join((matching or cell_ids)[:5]) or "none"
-        more = ", ..." if len(matching or cell_ids) > 5 else ""
-        raise InvalidInput(f"{problem}; allowed: the beginning of one id, of {some}{more}")
-    return raw / matching[0]
+    matches = [cell_id for cell_id in cell_ids if cell_id.startswith(beginning)]
+    if len(matches) != 1:
+        problem = f"{len(matches) or 'no'} cells in {raw} begin with {beginning!r}"
+        examples = ", ".join((matches or cell_ids)[:5]) or "none"
+        more = ", ..." if len(matches or cell_ids) > 5 else ""
+        raise InvalidInput(f"{problem}; allowed: the beginning of one id, of {examples}{more}")
+    return raw / matches[0]
 
 
 def find_row(folder: Path, index: int) -> dict[str, Any]:
@@ -80,13 +80,13 @@ def text(config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
 
 def pieces(tokenizer: Any, tokens: list[int], sizes: Sequence[int]) -> Iterator[str]:
     """The text of every step. A character that two steps write is the later one's; sizes: tokens of steps."""
-    before, end = "", 0
+    previous, end = "", 0
     for size in sizes:
         end += size
-        whole = tokenizer.decode(tokens[:end])
-        whole = whole if end >= len(tokens) else whole.rstrip("\ufffd")
-        yield whole[len(before) :]
-        before = whole
+        prefix = tokenizer.decode(tokens[:end])
+        prefix = prefix if end >= len(tokens) else prefix.rstrip("\ufffd")
+        yield prefix[len(previous) :]
+        previous = prefix
 
 
 def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -> str:
@@ -94,8 +94,8 @@ def _prompt(config: Mapping[str, Any], row: Mapping[str, Any], tokenizer: Any) -
     first, length = config["first_prompt"], config["prompt_tokens"]
     try:
         prompts = build(config["dataset"]).prompts(first + config["num_prompts"])[first:]
-        found = prompts[row["prompt_index"]]
-        return tokenizer.decode(tokenizer.encode_prompt(found, length, config["prompt_template"]))
+        prompt = prompts[row["prompt_index"]]
+        return tokenizer.decode(tokenizer.encode_prompt(prompt, length, config["prompt_template"]))
     except InvalidInput as error:
         return f"(cannot be read here: {first_line(error)})"
 
@@ -126,7 +126,7 @@ def _labels(cell_id: str, profile: str, results: Path) -> str:
 
 def _printable(text: str) -> str:
     """A text without what would steer a terminal."""
-    return "".join(one if one.isprintable() or one in "\n\t" else f"\\x{ord(one):02x}" for one in text)
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
 if __name__ == "__main__":

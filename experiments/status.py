@@ -80,11 +80,11 @@ def time_left(
         if cell.status.state == "done" and cell.status.seconds > 0:
             for length in range(len(cell.alike) + 1):
                 rates.setdefault(cell.alike[:length], []).append(cell.status.seconds / cell.num_prompts)
-    left = [cell for cell in cells if cell.num_left]
-    if left and not rates:
+    rest = [cell for cell in cells if cell.num_left]
+    if rest and not rates:
         return None
     seconds = []
-    for cell in left:
+    for cell in rest:
         alike = cell.alike
         while alike not in rates:
             alike = alike[:-1]
@@ -120,11 +120,11 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
     """Every artefact, and the sum with each cell once; times are for the workers now at work, or for one."""
     plans, raw = results / profile / "plans", results / "raw" / profile
     artefacts = sorted(path.stem for path in EXPERIMENTS.glob("*.yaml"))
-    swept = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []
-    every: dict[str, PlannedCell] = {}
+    sweeps = sorted({path.stem for path in plans.iterdir()} - {*artefacts}) if plans.is_dir() else []
+    by_key: dict[str, PlannedCell] = {}
     keys: dict[str, list[str]] = {}
     notes: dict[str, tuple[str, ...]] = {}
-    for name in (*artefacts, *swept):
+    for name in (*artefacts, *sweeps):
         keys[name], notes[name] = [], ()
         if not plan_files(name, profile, results):
             continue
@@ -134,9 +134,9 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
             notes[name] = (str(error),)
             continue
         entries = {_key(request.entry): request.entry for request in plan.requests}
-        every |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in every}
+        by_key |= {key: planned_cell(entry, raw) for key, entry in entries.items() if key not in by_key}
         keys[name], notes[name] = list(entries), plan.stale
-    running = [cell.is_timed for cell in every.values() if cell.status.state == "running"]
+    running = [cell.is_timed for cell in by_key.values() if cell.status.state == "running"]
     num_workers = running.count(False) + any(running)  # timed cells take turns in one
 
     def standing(name: str, cells: Sequence[PlannedCell], lines: tuple[str, ...] = ()) -> Standing:
@@ -148,40 +148,40 @@ def standings(profile: str, results: Path) -> tuple[list[Standing], Standing]:
             table = "written" if csv.stat().st_mtime_ns >= newest else "older than its cells"
         elif name in artefacts:
             table = "not written"
-        eta_s = time_left(cells, every.values(), max(1, num_workers))
+        eta_s = time_left(cells, by_key.values(), max(1, num_workers))
         ordered = {state: states[state] for state in SHOWN if states[state]}
         return Standing(name, ordered, dict(failures.most_common()), table, eta_s, lines)
 
-    single = [standing(name, [every[key] for key in keys[name]], notes[name]) for name in keys]
-    return single, standing("all", [*every.values()])
+    single = [standing(name, [by_key[key] for key in keys[name]], notes[name]) for name in keys]
+    return single, standing("all", [*by_key.values()])
 
 
 def text(standings: Sequence[Standing], whole: Standing, profile: str, results: Path) -> str:
     """The printed lines: one for all, one an artefact, and what keeps it from being done."""
-    width = max(len(one.artefact) for one in standings)
+    width = max(len(standing.artefact) for standing in standings)
     options = f"PROFILE={profile}{elsewhere(results)}"
     lines = [f"profile {profile}: {_progress(whole) or 'nothing is planned'}"]
-    for one in standings:
-        hint = f": make reproduce-{one.artefact} {options}" if one.table else ""
-        progress = _progress(one) or f"not planned{hint}"
-        table = f"; table {one.table}" if one.states and one.table else ""
-        lines.append(f"  {one.artefact:{width}}  {progress}{table}")
-        below = [f"{count} failed: {reason}" for reason, count in one.failures.items()]
-        lines += [f"  {'':{width}}    {line}" for line in (*below, *one.notes)]
+    for standing in standings:
+        hint = f": make reproduce-{standing.artefact} {options}" if standing.table else ""
+        progress = _progress(standing) or f"not planned{hint}"
+        table = f"; table {standing.table}" if standing.states and standing.table else ""
+        lines.append(f"  {standing.artefact:{width}}  {progress}{table}")
+        details = [f"{count} failed: {reason}" for reason, count in standing.failures.items()]
+        lines += [f"  {'':{width}}    {line}" for line in (*details, *standing.notes)]
     return "\n".join(lines) + "\n"
 
 
-def _progress(one: Standing) -> str:
+def _progress(standing: Standing) -> str:
     """A line like "20/30 done, 1 running, 9 missing; about 6 min left"; nothing for what is not planned."""
-    if not one.states:
+    if not standing.states:
         return ""
-    others = [f", {count} {state}" for state, count in one.states.items() if state != "done"]
-    counted = f"{one.states.get('done', 0)}/{sum(one.states.values())} done{''.join(others)}"
+    others = [f", {count} {state}" for state, count in standing.states.items() if state != "done"]
+    counts = f"{standing.states.get('done', 0)}/{sum(standing.states.values())} done{''.join(others)}"
     if not others:
-        return counted
-    if one.eta_s is None:
-        return f"{counted}; time left unknown, no cell is measured"
-    return f"{counted}; about {duration(one.eta_s)} left"
+        return counts
+    if standing.eta_s is None:
+        return f"{counts}; time left unknown, no cell is measured"
+    return f"{counts}; about {duration(standing.eta_s)} left"
 
 
 def duration(seconds: float) -> str:
@@ -194,17 +194,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = profile_parser("experiments.status", __doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true", help="for programs")
-    chosen = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
     def show() -> int:
-        check_profile(chosen.profile)
-        artefacts, whole = standings(chosen.profile, chosen.results)
-        if chosen.json:
-            content = {"profile": chosen.profile, "results": str(chosen.results), "all": asdict(whole)}
-            content["artefacts"] = [asdict(one) for one in artefacts]
+        check_profile(options.profile)
+        artefacts, total = standings(options.profile, options.results)
+        if options.json:
+            content = {"profile": options.profile, "results": str(options.results), "all": asdict(total)}
+            content["artefacts"] = [asdict(standing) for standing in artefacts]
             sys.stdout.write(json.dumps(content, indent=2) + "\n")
         else:
-            sys.stdout.write(text(artefacts, whole, chosen.profile, chosen.results))
+            sys.stdout.write(text(artefacts, total, options.profile, options.results))
         return 0
 
     return in_one_line(show, "stopped")

@@ -155,9 +155,9 @@ def write_plan(part: Part, arguments: Sequence[str]) -> Path:
     the command line.
     """
     path = plan_path(part)
-    others = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
-    kept = [argument for argument in arguments if not argument.startswith(others)]
-    command = [*([f"experiment={part.name}"] if part.is_named else []), *kept]
+    prefixes = ("experiment=", "part=", "wandb.")  # where dashboards go says nothing of the cells
+    overrides = [argument for argument in arguments if not argument.startswith(prefixes)]
+    command = [*([f"experiment={part.name}"] if part.is_named else []), *overrides]
     content = {
         "artefact": part.plan,
         "part": part.plan_part,

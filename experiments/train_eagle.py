@@ -51,11 +51,11 @@ def run_training(config: dict[str, Any]) -> None:
     if config["num_threads"] is not None:
         torch.set_num_threads(config["num_threads"])
     first, length = config["first_prompt"], config["document_tokens"]
-    documents = build(config["dataset"]).prompts(first + config["documents"])[first:]
+    prompts = build(config["dataset"]).prompts(first + config["documents"])[first:]
     pair = build(config["pair"])
     if length > pair.target.context:
         raise InvalidInput(f"document_tokens is {length}; the target has {pair.target.context} positions")
-    encoded = (pair.tokenizer.encode_prompt(one, length, config["prompt_template"]) for one in documents)
+    encoded = (pair.tokenizer.encode_prompt(prompt, length, config["prompt_template"]) for prompt in prompts)
     tokens = [sequence for sequence in encoded if len(sequence) >= FEWEST_TOKENS]
     sequences = Sequences(tokens, torch.ones(len(tokens)))
     train(new_training(pair.target.module, sequences, recipe), Path(config["output"]))

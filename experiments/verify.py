@@ -88,9 +88,9 @@ def verify(results: Path) -> int:
     """Print damaged files and how many were checked; the exit code. Raises InvalidInput without a folder."""
     if not results.is_dir():
         raise InvalidInput(f"{results} is no folder; give that of raw/ and PROFILE/: --results FOLDER")
-    checked, num_damaged = kinds(results), 0
-    with tqdm(total=sum(len(kind.paths) for kind in checked), unit="file", disable=None, leave=False) as bar:
-        for kind in checked:
+    groups, num_damaged = kinds(results), 0
+    with tqdm(total=sum(len(kind.paths) for kind in groups), unit="file", disable=None, leave=False) as bar:
+        for kind in groups:
             bar.set_description_str(kind.name)
             for path in kind.paths:
                 try:
@@ -99,7 +99,7 @@ def verify(results: Path) -> int:
                     num_damaged += 1
                     bar.write(f"{first_line(error)}{kind.remedy}")
                 bar.update()
-    counts = ", ".join(f"{len(kind.paths)} {kind.name}" for kind in checked)
+    counts = ", ".join(f"{len(kind.paths)} {kind.name}" for kind in groups)
     if num_damaged:
         return fail(f"{num_damaged} damaged, of {counts}")
     sys.stdout.write(f"{counts}: all are as they were written\n")
@@ -110,8 +110,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser("python -m experiments.verify", description=__doc__.splitlines()[0])
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of raw/ and PROFILE/")
-    chosen = parser.parse_args(arguments)
-    return in_one_line(lambda: verify(chosen.results), "stopped; nothing was changed")
+    options = parser.parse_args(arguments)
+    return in_one_line(lambda: verify(options.results), "stopped; nothing was changed")
 
 
 if __name__ == "__main__":

@@ -85,8 +85,8 @@ class Record:
         if unknown := [name for name in artefacts if name not in stems]:
             raise InvalidInput(f"no plan asks for {unknown[0]!r} in {folder}; allowed: {', '.join(allowed)}")
         self.artefacts = list(artefacts) or allowed
-        read: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
-        self._plans = {name: replace(read_plan(name, profile, results), read=read) for name in self.artefacts}
+        memo: dict[str, Any] = {}  # whatever plan asks for a cell, it is read once
+        self._plans = {name: replace(read_plan(name, profile, results), read=memo) for name in self.artefacts}
         self._askers: dict[str, list[tuple[Plan, Request]]] = {}
         for plan in self._plans.values():
             for request in plan.requests:
@@ -116,16 +116,16 @@ class Record:
         cell_ids: one of `settings`; their baselines and audits are read with them.
         """
         plan, first = self._askers[cell_ids[0]][0]
-        done = []
+        requests = []
         for request in plan.requests:
             try:
                 if _setting(plan, request) == _setting(plan, first):
-                    done += [request] * (plan.status(request.cell_id).state == "done")
+                    requests += [request] * (plan.status(request.cell_id).state == "done")
             except InvalidInput as error:
                 if request.cell_id in cell_ids:
                     yield error
         try:
-            results = load(replace(plan, requests=tuple(done)))
+            results = load(replace(plan, requests=tuple(requests)))
             numbers = _numbers(results)
         except InvalidInput as error:
             yield error
@@ -155,37 +155,37 @@ class Record:
         if not rows:
             return None
         config, request = self._config(cell_id), self._askers[cell_id][0][1]
-        chosen = {name: value for name, value in request.texts.items() if value != ""}
-        more = [f"{name}={value}" for name, value in chosen.items() if name not in (*LABELS, "seed")]
+        texts = {name: value for name, value in request.texts.items() if value != ""}
+        extras = [f"{name}={value}" for name, value in texts.items() if name not in (*LABELS, "seed")]
         words = [labels.text("dataset", request.labels["dataset"])]
         words += [labels.method(request.labels["decoder"], request.labels["verifier"])]
-        words += [labels.text("tree", request.labels["tree"])] * ("tree" in chosen)
-        words += [f"T={chosen['temperature']:g}", f"seed={config['seed']}"]
-        words += [labels.text("pair", request.labels["pair"]), *more, *["audit"] * request.is_audit]
+        words += [labels.text("tree", request.labels["tree"])] * ("tree" in texts)
+        words += [f"T={texts['temperature']:g}", f"seed={config['seed']}"]
+        words += [labels.text("pair", request.labels["pair"]), *extras, *["audit"] * request.is_audit]
         artefacts = [plan.artefact for plan, _ in self._askers[cell_id]]
         task = str(config["task"]["_target_"]).rpartition(".")[2].lower()
         tags = [f"profile:{self._profile}", *(f"sweep:{artefact}" for artefact in dict.fromkeys(artefacts))]
-        named = {name: value for name, value in chosen.items() if name in LABELS}
-        values = leaves(Cell(chosen, config).determining)
+        named = {name: value for name, value in texts.items() if name in LABELS}
+        values = leaves(Cell(texts, config).determining)
         determining = {path.replace(".", "/"): value for path, value in values.items()}
         about = {
             "id": f"{cell_id}-{hashlib.sha256(json.dumps(rows[0]).encode()).hexdigest()[:8]}",
             "group": artefacts[0],
             "job_type": "audit" if request.is_audit else task,
             "name": "/".join(words),
-            "tags": [*tags, *(f"{name}:{value}" for name, value in chosen.items())],
+            "tags": [*tags, *(f"{name}:{value}" for name, value in texts.items())],
             "config": {"cell_id": cell_id} | named | determining,
         }
         points = _points(pd.DataFrame(rows), has_times=not request.is_audit)
         return Run(about, f"rows-{cell_id}", points=points)
 
     def _complete(self, cell_id: str, rows: pd.DataFrame, numbers: Mapping[str, Any]) -> Run:
-        folder, begun = self._raw / cell_id, self.begun(cell_id)
-        assert begun is not None
+        folder, run = self._raw / cell_id, self.begun(cell_id)
+        assert run is not None
         counts = [sum(column) for column in zip_longest(*rows.get("histogram", ()), fillvalue=0)]
         is_list = rows.map(lambda value: isinstance(value, list)).any()
         return replace(
-            begun,
+            run,
             files=[folder / name for name in (ROWS, CELL, PROVENANCE)],
             facts=read_json(folder / PROVENANCE),
             summary={"num_prompts": len(rows), **numbers},
@@ -260,9 +260,9 @@ def _points(rows: pd.DataFrame, has_times: bool) -> list[dict[str, float]]:
     for metric in metrics.METRICS:
         fields = (metric.numerator, metric.denominator)
         if not metric.over and {*fields} <= {*rows.columns}:
-            above, below = (rows[name] for name in fields)
-            values[f"prompt/{metric.name}"] = divide(above, below)
-            values[metric.name] = divide(above.cumsum(), below.cumsum())
+            numerator, denominator = (rows[name] for name in fields)
+            values[f"prompt/{metric.name}"] = divide(numerator, denominator)
+            values[metric.name] = divide(numerator.cumsum(), denominator.cumsum())
     scalars = rows.select_dtypes("number").drop(columns=[STEP, "seed"])
     values |= {f"prompt/{name}": scalars[name] for name in scalars}
     points = pd.DataFrame(values).assign(**{STEP: rows[STEP]}).to_dict("records")
@@ -317,10 +317,10 @@ class Live:
             x_stats_pid=os.getppid(), x_stats_track_process_tree=True,
         )  # fmt: skip
         tags = [*run.about["tags"], *os.environ.get("WANDB_TAGS", "").split(",")]
-        given = {"tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
+        options = {"tags": [tag[:64] for tag in dict.fromkeys(tags) if tag]}
         if group := os.environ.get("WANDB_RUN_GROUP"):
-            given["group"] = group
-        self._run = self._wandb.init(**run.about | given, **to, resume="allow", settings=settings)
+            options["group"] = group
+        self._run = self._wandb.init(**run.about | options, **to, resume="allow", settings=settings)
         self._run.define_metric(STEP, summary="none", hidden=True)
         self._run.define_metric("prompt/*", step_metric=STEP, summary="none")
         for metric in metrics.METRICS:
@@ -376,30 +376,30 @@ def follow(
 
     to: see `Live`. is_over: waits a while, and says whether nothing more is measured.
     """
-    waiting, over = record.settings(cell_ids), False
-    live, done, num_sent, errors = dict[str, Live](), set[str](), 0, list[InvalidInput]()
-    while waiting and not over:
+    settings, over = record.settings(cell_ids), False
+    open_runs, done, num_sent, errors = dict[str, Live](), set[str](), 0, list[InvalidInput]()
+    while settings and not over:
         over = is_over()
-        for setting in [*waiting]:
+        for setting in [*settings]:
             for cell_id in [cell_id for cell_id in setting if cell_id not in done]:
                 state = record.status(cell_id).state
                 if state == "done":
                     done.add(cell_id)
                 elif state == "running" and not over and (run := record.begun(cell_id)):
-                    if run.run_id not in live:
-                        live[run.run_id] = Live(run, to, record.is_long(cell_id, len(run.points)))
-                    live[run.run_id].draw(run.points)
+                    if run.run_id not in open_runs:
+                        open_runs[run.run_id] = Live(run, to, record.is_long(cell_id, len(run.points)))
+                    open_runs[run.run_id].draw(run.points)
             if over or done.issuperset(setting):
-                waiting.remove(setting)
-                for complete in record.runs(setting):
-                    if isinstance(complete, Run):
-                        (live.pop(complete.run_id, None) or Live(complete, to)).finish(complete)
+                settings.remove(setting)
+                for outcome in record.runs(setting):
+                    if isinstance(outcome, Run):
+                        (open_runs.pop(outcome.run_id, None) or Live(outcome, to)).finish(outcome)
                         num_sent += 1
                     else:
-                        errors.append(complete)
-    for run_id, open_run in live.items():
+                        errors.append(outcome)
+    for run_id, open_run in open_runs.items():
         cell_id = run_id.rpartition("-")[0]
-        if begun := record.begun(cell_id):
-            open_run.draw(begun.points)
+        if run := record.begun(cell_id):
+            open_run.draw(run.points)
         open_run.fail(record.status(cell_id).reason)
     return num_sent, errors

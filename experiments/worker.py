@@ -12,7 +12,7 @@ import signal
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -62,8 +62,8 @@ class _Measurement:
         self.task: Task = build(self.cell.config["task"])
         self.workload = load_workload(self.cell.config, beside)
         pair = self.workload.pair
-        of_cell = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
-        self.origin = provenance(pair.target.device) | of_cell
+        facts = {"dtype": self.cell.config["dtype"], "model_commits": pair.commits()}
+        self.origin = provenance(pair.target.device) | facts
         write_json(self.store.folder / PROVENANCE, self.origin)
         self.log = RowLog(self.store.folder, self.task.row)
 
@@ -83,26 +83,25 @@ def measure(cells: Sequence[Cell], report: Report, wait: bool = False) -> None:
     Raises CellFailed for those that fail, whose reasons are also recorded as their statuses, once the others
     are done.
     """
-    total = sum(cell.config["num_prompts"] for cell in cells)
-    with ExitStack() as held:
+    with ExitStack() as locks:
         for cell in cells:
-            waiting = f"{cell}: waiting for another run"
-            on_wait = (lambda waiting=waiting: report(waiting, 0, total)) if wait else None
+            line = f"{cell}: waiting for another run"
+            on_wait = (lambda line=line: report(line, 0, _num_prompts(cells))) if wait else None
             try:
-                held.enter_context(CellStore(cell.folder).locked(on_wait))
+                locks.enter_context(CellStore(cell.folder).locked(on_wait))
             except TimeoutError as error:
                 raise CellBusy(str(cell)) from error
-        all_ = [_Measurement(cell) for cell in cells if CellStore(cell.folder).status().state != "done"]
+        measurements = [m for m in map(_Measurement, cells) if m.store.status().state != "done"]
         try:
-            _take_turns(all_, report)
+            _take_turns(measurements, report)
         except BaseException:  # a signal to stop
-            for one in all_:
+            for measurement in measurements:
                 with suppress(OSError):
-                    if one.store.status().state == "running":
-                        one.store.write_status(Status("interrupted", "stopped", one.seconds))
+                    if measurement.store.status().state == "running":
+                        measurement.store.write_status(Status("interrupted", "stopped", measurement.seconds))
             raise
-    if failed := [f"{one.cell}: {one.reason}" for one in all_ if one.reason is not None]:
-        raise CellFailed("\n".join(failed))
+    if reasons := [f"{m.cell}: {m.reason}" for m in measurements if m.reason is not None]:
+        raise CellFailed("\n".join(reasons))
 
 
 def measured(cell: Cell, report: Report) -> list[Row]:
@@ -111,41 +110,45 @@ def measured(cell: Cell, report: Report) -> list[Row]:
     return CellStore(cell.folder).rows(build(cell.config["task"]).row)
 
 
-def _take_turns(all_: Sequence[_Measurement], report: Report) -> None:
+def _num_prompts(cells: Iterable[Cell]) -> int:
+    return sum(cell.config["num_prompts"] for cell in cells)
+
+
+def _take_turns(measurements: Sequence[_Measurement], report: Report) -> None:
     """Measure every prompt by all cells that lack it, in an order that is drawn anew for each prompt."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    beside, timed_by = None, uuid.uuid4().hex[:8]
-    total = sum(one.cell.config["num_prompts"] for one in all_)
+    workload, timed_by = None, uuid.uuid4().hex[:8]
+    total = _num_prompts(measurement.cell for measurement in measurements)
 
     def running() -> list[_Measurement]:
-        return [one for one in all_ if one.reason is None]
+        return [measurement for measurement in measurements if measurement.reason is None]
 
-    def tell(one: _Measurement, what: str) -> None:
-        report(f"{one.cell}: {what}", sum(len(other.log.rows) for other in running()), total)
+    def tell(measurement: _Measurement, what: str) -> None:
+        report(f"{measurement.cell}: {what}", sum(len(other.log.rows) for other in running()), total)
 
-    for one in all_:
-        with one.attempt():
-            one.open(beside)
-            beside = one.workload
-    for one in running():
-        tell(one, "starting")
-        if len(one.log.rows) < len(one.workload.prompts):
-            with one.attempt():
-                for index in _warmup_prompts(one.workload, one.cell.config):
-                    tell(one, "warming up")
-                    one.task(one.workload, index)
-    for index in range(max((len(one.workload.prompts) for one in running()), default=0)):
-        due = [one for one in running() if len(one.log.rows) == index]
-        random.Random(index).shuffle(due)
-        for turn, one in enumerate(due):
-            with one.attempt():
-                row = one.task(one.workload, index)
-                one.log.append(replace(row, timed_by=timed_by, turn=turn) if len(due) > 1 else row)
-                facts = one.task.progress(one.log.rows).items()
-                tell(one, ", ".join(f"{name} {value}" for name, value in facts))
-    for one in running():
-        with one.attempt():
-            one.close()
+    for measurement in measurements:
+        with measurement.attempt():
+            measurement.open(workload)
+            workload = measurement.workload
+    for measurement in running():
+        tell(measurement, "starting")
+        if len(measurement.log.rows) < len(measurement.workload.prompts):
+            with measurement.attempt():
+                for index in _warmup_prompts(measurement.workload, measurement.cell.config):
+                    tell(measurement, "warming up")
+                    measurement.task(measurement.workload, index)
+    for index in range(max((len(measurement.workload.prompts) for measurement in running()), default=0)):
+        queue = [measurement for measurement in running() if len(measurement.log.rows) == index]
+        random.Random(index).shuffle(queue)
+        for turn, measurement in enumerate(queue):
+            with measurement.attempt():
+                row = measurement.task(measurement.workload, index)
+                measurement.log.append(replace(row, timed_by=timed_by, turn=turn) if len(queue) > 1 else row)
+                facts = measurement.task.progress(measurement.log.rows).items()
+                tell(measurement, ", ".join(f"{name} {value}" for name, value in facts))
+    for measurement in running():
+        with measurement.attempt():
+            measurement.close()
 
 
 @contextmanager
@@ -158,13 +161,13 @@ def _limited(seconds: float | None, name: str) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise InvalidInput(f"took longer than {name}")
 
-    before = signal.signal(signal.SIGALRM, stop)
+    handler = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), 1.0)  # again, where somebody caught it
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def _reason(error: BaseException, config: Mapping[str, Any]) -> str:
@@ -185,10 +188,10 @@ def _warmup_prompts(workload: Workload, config: Mapping[str, Any]) -> list[int]:
     Where forwards are compiled, which takes seconds for caches of every length, there is one of each.
     """
     prompts = [index % len(workload.prompts) for index in range(config["warmup_prompts"])]
-    first: dict[int, int] = {}
+    by_capacity: dict[int, int] = {}
     for index, (_, tokens) in enumerate(workload.prompts if config["compiled"] else ()):
-        first.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
-    return prompts + [index for index in first.values() if index not in prompts]
+        by_capacity.setdefault(workload.decoder.capacity(len(tokens), workload.sampling), index)
+    return prompts + [index for index in by_capacity.values() if index not in prompts]
 
 
 def load_workload(config: Mapping[str, Any], beside: Workload | None = None) -> Workload:

@@ -92,8 +92,8 @@ def encoder(target: str, length: int, device: str, dtype: str) -> Callable[[Prom
 def _read(group: str, name: str) -> dict[str, Any]:
     from omegaconf import OmegaConf
 
-    found: Any = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
-    return found
+    config: Any = OmegaConf.to_container(OmegaConf.load(CONF / group / f"{name}.yaml"))
+    return config
 
 
 @cache
@@ -106,8 +106,8 @@ def _configured(group: str, name: str, device: str, dtype: str) -> Any:
     config = config.get(group, config)  # a file for the whole configuration has a key of its group's name
     # Whichever this installation makes, and how tables print it, are left out.
     node = {key: value for key, value in config.items() if key not in ("fingerprint", "label")}
-    whole: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
-    values = OmegaConf.to_container(whole, resolve=True)[group]
+    root: Any = OmegaConf.create({group: node, "device": device, "dtype": dtype})
+    values = OmegaConf.to_container(root, resolve=True)[group]
     return get_method(values.pop("_target_"))(**values)
 
 
@@ -121,18 +121,18 @@ def token_prompts(source: str, number: int, encode: Callable[[Prompt], list[int]
     path, is_named = Path(source), (CONF / "dataset" / f"{source}.yaml").is_file()
     is_file = not is_named and path.is_file()
     if is_file and isinstance(row := next(json_lines(path), [None])[-1], dict) and IDS in row:
-        given = []
+        entries = []
         for where, _, row in islice(json_lines(path), number):
             if not isinstance(row, dict) or not isinstance(row.get(IDS), list):
                 raise InvalidInput(f"{path}, {where} has no {IDS}; all rows have them, or none")
-            given.append((f"{path}, {where}", row[IDS]))
+            entries.append((f"{path}, {where}", row[IDS]))
     elif is_named or source.endswith(".jsonl"):
         dataset = _configured("dataset", source, "cpu", "float32") if is_named else JsonlDataset(source)
-        given = [(f"document {prompt.id}", encode(prompt)) for prompt in dataset.prompts(number)]
+        entries = [(f"document {prompt.id}", encode(prompt)) for prompt in dataset.prompts(number)]
     else:
-        names = ", ".join(sorted(found.stem for found in (CONF / "dataset").iterdir()))
+        names = ", ".join(sorted(file.stem for file in (CONF / "dataset").iterdir()))
         raise InvalidInput(f"unknown prompts {source!r}; allowed: {names}, or a .jsonl file")
-    prompts = [Transcript(tuple(ids), (0,), place=place).prompt_token_ids for place, ids in given]
+    prompts = [Transcript(tuple(ids), (0,), place=place).prompt_token_ids for place, ids in entries]
     if len(prompts) < number:
         raise InvalidInput(f"{number} prompts were asked for and {path} has {len(prompts)}")
     return prompts

@@ -76,8 +76,8 @@ class Scorer:
         self.device: torch.device = module.device
         self.precision = str(module.dtype).removeprefix("torch.")
         self.eos_token_ids = tuple(sorted({*end_token_ids(module), eos_token_id} - {None}))
-        given = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
-        self.defaults = {name: value for name, value in given.items() if value is not None}
+        settings = {name: getattr(module.generation_config, name, None) for name in SETTINGS}
+        self.defaults = {name: value for name, value in settings.items() if value is not None}
         takes_count = "logits_to_keep" in signature(module.forward).parameters
         self._last_only = {"logits_to_keep": 1} if takes_count else {}
 
@@ -111,22 +111,22 @@ def rescore(scorers: Sequence[Scorer], transcripts: Sequence[Transcript]) -> Ite
     """
     vocab_size = max(scorer.vocab_size for scorer in scorers)
     for rows in _batches([sum(map(len, transcript.written)) - 1 for transcript in transcripts]):
-        written = [transcripts[row].written for row in rows]
-        read = [torch.tensor((*prompt, *outputs[:-1])) for prompt, outputs in written]
-        tokens = torch.nn.utils.rnn.pad_sequence(read, batch_first=True)
+        sequences = [transcripts[row].written for row in rows]
+        inputs = [torch.tensor((*prompt, *outputs[:-1])) for prompt, outputs in sequences]
+        tokens = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
         columns = max(1, MAX_LOGITS // (len(rows) * vocab_size))
-        first, width = min(len(prompt) for prompt, _ in written) - 1, tokens.shape[1]
+        first, width = min(len(prompt) for prompt, _ in sequences) - 1, tokens.shape[1]
         pieces = [scorer.pieces(tokens, (*range(first, width, columns), width)) for scorer in scorers]
-        ids = [[torch.tensor(part, device=scorers[0].device) for part in both] for both in written]
-        for found in zip(*pieces, strict=True):
-            column, num_columns = found[0][0], found[0][1].shape[1]
+        ids = [[torch.tensor(part, device=scorers[0].device) for part in sequence] for sequence in sequences]
+        for blocks in zip(*pieces, strict=True):
+            column, num_columns = blocks[0][0], blocks[0][1].shape[1]
             for place, (row, (prompt, outputs)) in enumerate(zip(rows, ids, strict=True)):
                 begin = len(prompt) - 1
                 low, high = max(column, begin), min(column + num_columns, begin + len(outputs))
                 if low < high:
-                    own = [logits[place, low - column : high - column] for _, logits in found]
-                    check_numbers(own, scorers, transcripts[row].place)
-                    yield tuple(Stretch(row, prompt, outputs, low - begin, logits) for logits in own)
+                    scores = [logits[place, low - column : high - column] for _, logits in blocks]
+                    check_numbers(scores, scorers, transcripts[row].place)
+                    yield tuple(Stretch(row, prompt, outputs, low - begin, logits) for logits in scores)
 
 
 def _batches(widths: Sequence[int]) -> Iterator[list[int]]:
@@ -186,12 +186,12 @@ def load_scorers(names: Sequence[str], device: str = "auto", dtype: str = "float
     device: a torch device, or auto: CUDA where there is a device. dtype: a key of `DTYPES`. Raises
     InvalidInput when a model cannot be found, the device or dtype is unknown, or the tokenizers differ.
     """
-    device, number = found_device(device), find_dtype(dtype)
+    device, torch_dtype = found_device(device), find_dtype(dtype)
     check_device(device)
-    read = [read_checkpoint(name, None, number, device) for name in names]
-    scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in read]
+    models = [read_checkpoint(name, None, torch_dtype, device) for name in names]
+    scorers = [Scorer(module, tokenizer.eos_token_id) for module, tokenizer in models]
     size = min(scorer.vocab_size for scorer in scorers)
-    check_tokenizers(names, [tokenizer for _, tokenizer in read], size)
+    check_tokenizers(names, [tokenizer for _, tokenizer in models], size)
     return scorers
 
 

@@ -57,9 +57,9 @@ def transcribe(options: argparse.Namespace) -> str:
         try:
             rows = write_transcripts(engine, prompts, settings, options.out, options.seed, concurrency)
         except Unanswered as error:
-            written = options.out.read_bytes().count(b"\n")
+            num_rows = options.out.read_bytes().count(b"\n")
             raise InvalidInput(
-                f"{error}; {written} transcripts are in {options.out}, the same command goes on from there"
+                f"{error}; {num_rows} transcripts are in {options.out}, the same command goes on from there"
             ) from error
     num_tokens = sum(len(row.output_token_ids) for row in rows)
     return f"{len(rows)} transcripts with {num_tokens} emitted tokens are in {options.out}"
@@ -69,19 +69,19 @@ def _server(options: argparse.Namespace) -> Engine:
     from referee.servers.client import Server
 
     if options.format is None:
-        allowed = ", ".join(plugins.available(FORMAT, FORMATS))
-        raise InvalidInput(f"--server needs a --format; allowed: {allowed}")
-    engine = plugins.find(FORMAT, options.format, FORMATS)
+        names = ", ".join(plugins.available(FORMAT, FORMATS))
+        raise InvalidInput(f"--server needs a --format; allowed: {names}")
+    make = plugins.find(FORMAT, options.format, FORMATS)
     tries, plain_key = options.tries, options.plain_key
     server = Server(options.server, os.environ.get(KEY), tries, options.timeout, plain_key=plain_key)
-    made: Engine = engine(server)
-    return made
+    engine: Engine = make(server)
+    return engine
 
 
 def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     """An engine of `ENGINES`. folder: for models in the engine's own format."""
     try:
-        engine = resolve_name(ENGINES[options.engine])
+        make = resolve_name(ENGINES[options.engine])
     except ModuleNotFoundError as error:
         raise InvalidInput(
             f"--engine {options.engine} needs the package {error.name}; pip install '.[engines]' brings it"
@@ -98,54 +98,54 @@ def _in_process(options: argparse.Namespace, folder: Path) -> Engine:
     folders = () if options.engine == "transformers" else (folder,)
     has_slots = options.concurrency and options.engine == "llama_cpp"
     slots = {"slots": max(options.concurrency)} if has_slots else {}
-    made: Engine = engine(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
-    if options.concurrency and not (has_slots or made.takes_batches):
-        raise InvalidInput(f"{made.name} has one request at a time; --concurrency is not for it")
-    return made
+    engine: Engine = make(pair, *folders, mode=options.mode, num_drafted=options.num_drafted, **slots)
+    if options.concurrency and not (has_slots or engine.takes_batches):
+        raise InvalidInput(f"{engine.name} has one request at a time; --concurrency is not for it")
+    return engine
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m referee.transcribe",
         usage="%(prog)s --out FILE (--engine NAME | --server ADDRESS --format NAME) [options]",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
-    engine = made.add_mutually_exclusive_group(required=True)
+    parser.add_argument("--out", type=Path, required=True, help="the .jsonl file to write, or to go on with")
+    engine = parser.add_mutually_exclusive_group(required=True)
     engine.add_argument("--server", help="address of a server, like http://localhost:8000")
     engine.add_argument("--engine", choices=list(ENGINES), help="an engine in this process")
-    made.add_argument(
+    parser.add_argument(
         "--target", help="folder, hub name, or pair of conf/pair; of --engine embedded by default"
     )
-    made.add_argument("--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file")
-    made.add_argument("--num-prompts", type=count, default=100)
-    made.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
-    made.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
-    made.add_argument(
+    parser.add_argument("--prompts", default="embedded_reference", help="of conf/dataset, or a .jsonl file")
+    parser.add_argument("--num-prompts", type=count, default=100)
+    parser.add_argument("--prompt-tokens", type=count, default=48, help="texts are cut to their first tokens")
+    parser.add_argument("--seed", type=partial(count, least=0), default=0, help="prompt i uses this + i")
+    parser.add_argument(
         "--concurrency",
         type=counts,
         default=(),
         help="requests at a time, of a server (8 by default) or llama_cpp; 1,16 asks for everything under "
         "either load, for the audit to compare",
     )
-    asked = made.add_argument_group("settings, all of which are always asked for")
+    settings = parser.add_argument_group("settings, all of which are always asked for")
     for name, off in {**Sampling().by_name(), "filter_order": "", "max_new_tokens": 64}.items():
-        shown = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
-        asked.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=shown)
-    server = made.add_argument_group("with --server")
-    spoken = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
-    server.add_argument("--format", metavar="NAME", help=spoken)
+        text = f"default {off}" if off != "" else f"{', '.join(FILTER_ORDERS)}; default: the engine's own"
+        settings.add_argument(f"--{name.replace('_', '-')}", type=type(off), default=off, help=text)
+    server = parser.add_argument_group("with --server")
+    formats = f"what the server speaks: {', '.join(FORMATS)}, or a package's own"
+    server.add_argument("--format", metavar="NAME", help=formats)
     server.add_argument("--tries", type=count, default=6, help="of a request that gets no answer")
     server.add_argument("--timeout", type=count, default=600, help="seconds of a request with all its tries")
     server.add_argument("--plain-key", action="store_true", help=f"send {KEY} over http to another machine")
-    process = made.add_argument_group("with --engine")
+    process = parser.add_argument_group("with --engine")
     process.add_argument("--mode", choices=MODES, default="plain")
     process.add_argument("--draft", help="of --mode assisted, for a --target that is no pair")
     process.add_argument("--num-drafted", type=count, default=5, help="tokens drafted for a step, at most")
     inputs.add_model_options(process)
-    return made
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

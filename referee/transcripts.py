@@ -85,8 +85,8 @@ class Transcript(Warp):
     @property
     def setting(self) -> str:
         """The temperature and whatever else is on, in words that are the same for the same settings."""
-        named = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
-        others = [f"{name}={float(value):g}" for name, value in [*named][1:] if value != getattr(Warp, name)]
+        items = ((name, value) for name, value in self.by_name().items() if name != "filter_order")
+        others = [f"{name}={float(value):g}" for name, value in [*items][1:] if value != getattr(Warp, name)]
         if not self.is_as_in(Warp.filter_order):
             others.append(f"in the order of {self.filter_order}")
         return ", ".join([f"T={float(self.temperature):g}", *others])
@@ -102,27 +102,27 @@ def read_transcripts(path: Path | str) -> list[Transcript]:
     """
     if not Path(path).is_file():
         raise InvalidInput(f"transcripts {path} are no file; give a .jsonl file, one row a line")
-    found = []
+    transcripts = []
     for where, _, row in json_lines(Path(path)):
         place = f"{path}, {where}"
         if not isinstance(row, dict):
             raise InvalidInput(f"{place}: expected a JSON object, found {ascii(row)[:60]}")
-        given = {name: row[name] for name in _KEYS if row.get(name) is not None}
+        fields = {name: row[name] for name in _KEYS if row.get(name) is not None}
         for name in TOKENS:
-            if name not in given:
+            if name not in fields:
                 raise InvalidInput(
                     f"{place}: {name} is missing; the ids that the engine used are needed, since encoding "
                     "text again does not give them back"
                 )
-            given[name] = tuple(given[name]) if isinstance(given[name], list) else given[name]
-        if given.get("top_k") == -1:
-            given["top_k"] = 0
-        given.setdefault("filter_order", filter_order_of(str(given.get("engine"))))
+            fields[name] = tuple(fields[name]) if isinstance(fields[name], list) else fields[name]
+        if fields.get("top_k") == -1:
+            fields["top_k"] = 0
+        fields.setdefault("filter_order", filter_order_of(str(fields.get("engine"))))
         extra = {name: value for name, value in row.items() if name not in _KEYS}
-        found.append(Transcript(**given, extra=extra, place=place))
-    if not found:
+        transcripts.append(Transcript(**fields, extra=extra, place=place))
+    if not transcripts:
         raise InvalidInput(f"transcripts {path} are empty; at least one row is needed")
-    return found
+    return transcripts
 
 
 def line_of(transcript: Transcript) -> str:

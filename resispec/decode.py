@@ -79,21 +79,21 @@ class Decoder:
         Raises InvalidInput when the prompt or the tree does not fit, FloatingPointError when a law is NaN.
         """
         self.check(pair, len(prompt), sampling)
-        device, most = pair.target.device, sampling.num_returned(len(prompt))
+        device, budget = pair.target.device, sampling.num_returned(len(prompt))
         if is_last is None:
             is_last = (frozenset[int]() if sampling.ignore_eos else pair.end_token_ids).__contains__
-        started = now(device)
+        start = now(device)
         stepper = self._stepper(pair, sampling.warp, self.capacity(len(prompt), sampling))
         stepper.begin(prompt, generator)
-        decoding = now(device)
+        decode_start = now(device)
         tokens: list[int] = []
         num_emitted: list[int] = []
-        ends = [decoding]
+        ends = [decode_start]
         has_ended = False
-        while len(tokens) < most and not has_ended:
+        while len(tokens) < budget and not has_ended:
             step = stepper.step()
             num_emitted.append(step.verdict.num_emitted)
-            for token in step.verdict.tokens[: most - len(tokens)]:
+            for token in step.verdict.tokens[: budget - len(tokens)]:
                 tokens.append(token)
                 if has_ended := is_last(token):
                     break
@@ -101,26 +101,26 @@ class Decoder:
                 on_step(step)
             del step  # its laws, so that those of the next step take their place
             ends.append(time.perf_counter())
-        finished = now(device)
+        finish = now(device)
         stepper.end(generator)
-        limit = "max_new_tokens" if most == sampling.max_new_tokens else "max_length"
+        limit = "max_new_tokens" if budget == sampling.max_new_tokens else "max_length"
         step_s = tuple(end - begin for begin, end in pairwise(ends))
-        seconds = decoding - started, finished - decoding, step_s
+        seconds = decode_start - start, finish - decode_start, step_s
         return Generation(tuple(tokens), tuple(num_emitted), "eos" if has_ended else limit, *seconds)
 
     def capacity(self, prompt_length: int, sampling: Sampling) -> int:
         """Committed tokens that the caches have room for, in multiples of `ROUND_TO`."""
         # The last step may commit as many tokens past the limit as the tree has levels.
-        most = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
-        return -(-most // ROUND_TO) * ROUND_TO
+        length = prompt_length + sampling.num_returned(prompt_length) + self.drafter.topology.num_levels
+        return -(-length // ROUND_TO) * ROUND_TO
 
     def _stepper(self, pair: Pair, warp: Warp, capacity: int) -> Stepper:
         """The stepper for a pair and caches of this capacity; kept, since prompts are often alike."""
-        wanted = (pair, warp, capacity)
-        if not self._kept or self._kept[0][0] != wanted:
+        key = (pair, warp, capacity)
+        if not self._kept or self._kept[0][0] != key:
             self._kept.clear()  # before the next one's caches are made
             stepper = Stepper(self.drafter, self.verifier, pair, warp, capacity)
-            self._kept.append((wanted, stepper))
+            self._kept.append((key, stepper))
         return self._kept[0][1]
 
     def check(self, pair: Pair, prompt_length: int, sampling: Sampling) -> None:
@@ -151,11 +151,11 @@ class Decoder:
                 f"max_length {length} with a tree of {levels} levels exceeds the models' context of "
                 f"{context} positions; allowed: {allowed}"
             )
-        nodes, new = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
+        num_nodes, count = self.drafter.topology.num_nodes, sampling.num_returned(prompt_length)
         # The last step starts one token short of the limit, and its root is not cached yet.
-        positions = prompt_length + new - 2 + nodes
+        positions = prompt_length + count - 2 + num_nodes
         if self.cache_length is not None and positions > self.cache_length:
             raise InvalidInput(
-                f"a prompt of {prompt_length} tokens, {new} new ones and a tree of {nodes} nodes take "
+                f"a prompt of {prompt_length} tokens, {count} new ones and a tree of {num_nodes} nodes take "
                 f"{positions} cached positions; cache_length allows {self.cache_length}"
             )

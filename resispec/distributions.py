@@ -41,8 +41,8 @@ def sum_rounding(values: Tensor) -> float:
 
 def null_mass(probs: Tensor) -> Tensor:
     """The mass (..., 1) that a law (..., V) leaves to an outcome that is no token; 0 if it is rounding."""
-    missing = 1 - probs.sum(-1, keepdim=True)
-    return torch.threshold(missing, sum_rounding(probs), 0.0)  # NaN stays NaN
+    remainder = 1 - probs.sum(-1, keepdim=True)
+    return torch.threshold(remainder, sum_rounding(probs), 0.0)  # NaN stays NaN
 
 
 def counted(probs: Tensor) -> Tensor:
@@ -60,9 +60,9 @@ def without(probs: Tensor, taken: Tensor) -> Tensor:
 
     taken: (..., K) int64, the excluded tokens, all different.
     """
-    left = counted(probs).scatter_(-1, taken, 0.0)
-    uniform = left.new_full((1,), 1 / max(1, probs.shape[-1] - taken.shape[-1]))
-    return normalise(left, uniform).scatter_(-1, taken, 0.0)
+    masses = counted(probs).scatter_(-1, taken, 0.0)
+    uniform = masses.new_full((1,), 1 / max(1, probs.shape[-1] - taken.shape[-1]))
+    return normalise(masses, uniform).scatter_(-1, taken, 0.0)
 
 
 def draw(weights: Tensor, count: int, generator: Generator) -> Tensor:

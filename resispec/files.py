@@ -88,8 +88,8 @@ def read_sealed(path: Path) -> dict[str, Any]:
     """
     content = read_json(path)
     if "sha256" in content and content.pop("sha256") != _seal(content):
-        kept = "take the sha256 out to keep a change of your own"
-        raise InvalidInput(f"{path} is not what was written: its sha256 is that of other content; {kept}")
+        hint = "take the sha256 out to keep a change of your own"
+        raise InvalidInput(f"{path} is not what was written: its sha256 is that of other content; {hint}")
     return content
 
 

@@ -95,10 +95,10 @@ class Speculator:
         if seed is not None and not (type(seed) is int and -(2**63) <= seed < 2**64):
             raise InvalidInput(f"seed is {seed!r}; allowed: whole numbers from -2^63 to 2^64 - 1")
         is_last = (frozenset[int]() if sampling.ignore_eos else ends).__contains__
-        written = self.write(ids, sampling, seed, is_last, on_step)
+        generation = self.write(ids, sampling, seed, is_last, on_step)
         tokenizer = self.pair.tokenizer
-        text = None if tokenizer is None else tokenizer.decode(list(written.tokens))
-        return Continuation(**vars(written), text=text)
+        text = None if tokenizer is None else tokenizer.decode(list(generation.tokens))
+        return Continuation(**vars(generation), text=text)
 
     def write(
         self,
@@ -138,8 +138,8 @@ class Speculator:
         return None
 
     def _draws_of(self, is_greedy: bool) -> Draws:
-        best = Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
-        return Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else best))
+        default = Draws.WITHOUT_REPLACEMENT if isinstance(self.pair.draft, EagleModel) else Draws.IID
+        return Draws(self._draws or (Draws.POINT_MASS if is_greedy and self._verifier is None else default))
 
     def _decoder(self, is_greedy: bool) -> Decoder:
         """Raises InvalidInput for draws that the drafter does not have."""
@@ -162,15 +162,15 @@ class Speculator:
             ids = ids[0]
         return self._checked("the prompt", ids)
 
-    def _checked(self, what: str, ids: Any) -> list[int]:
+    def _checked(self, place: str, ids: Any) -> list[int]:
         """Token ids from a sequence, a set or a tensor. Raises InvalidInput for what else they are."""
         ids = ids.tolist() if isinstance(ids, Tensor) else ids
         if isinstance(ids, str | bytes | bytearray | memoryview) or not isinstance(ids, Sequence | Set):
-            raise InvalidInput(f"{what} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
+            raise InvalidInput(f"{place} is {type(ids).__name__}; allowed: a list or a tensor of token ids")
         size = self.pair.target.vocab_size
         for token in ids:
             if type(token) is not int or not 0 <= token < size:
-                raise InvalidInput(f"{what} holds {token!r}; allowed: token ids from 0 to {size - 1}")
+                raise InvalidInput(f"{place} holds {token!r}; allowed: token ids from 0 to {size - 1}")
         return list(ids)
 
 
@@ -208,10 +208,10 @@ _OPTIONS = ("seed", "eos_token_ids", "on_step", "allow_biased")
 
 def _sampling(settings: dict[str, Any]) -> Sampling:
     """The settings of a call. Raises InvalidInput for an unknown name, with the known ones."""
-    known = [setting.name for setting in fields(Sampling)]
+    names = [setting.name for setting in fields(Sampling)]
     for name in settings:
-        if name not in known:
+        if name not in names:
             raise InvalidInput(
-                f"unknown option {name!r}; known: {', '.join([*known, *_OPTIONS, 'draws', 'tokenizer'])}"
+                f"unknown option {name!r}; known: {', '.join([*names, *_OPTIONS, 'draws', 'tokenizer'])}"
             )
     return Sampling(**settings)

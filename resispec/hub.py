@@ -86,9 +86,9 @@ def model_folder(name: str, revision: str | None) -> Path:
             raise _unavailable("model", name, revision, _NO_COPY.format(info)) from error
     if sys.stderr.isatty():
         enable_progress_bars()  # transformers' are off, so that a run shows one bar; this may take hours
-    wanted = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
+    patterns = [*weight_files(file.rfilename for file in info.siblings), *_SMALL]
     try:
-        return Path(snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": wanted}))
+        return Path(snapshot_download(name, revision=info.sha, **_FILES | {"allow_patterns": patterns}))
     except Exception as error:  # whatever the HTTP library in use raises where a connection breaks
         raise InvalidInput(
             f"model {name} cannot be downloaded: {_refusal(error, name, revision)}; "
@@ -100,8 +100,8 @@ def model_folder(name: str, revision: str | None) -> Path:
 
 def weight_files(files: Iterable[str]) -> list[str]:
     """The files of weights that are read of a repository's: pickles only where it has no others."""
-    here = list(files)
-    kinds = ([file for file in here if any(fnmatch(file, one) for one in kind)] for kind in _WEIGHTS)
+    names = list(files)
+    kinds = ([file for file in names if any(fnmatch(file, pattern) for pattern in kind)] for kind in _WEIGHTS)
     return next((kind for kind in kinds if kind), [])
 
 
@@ -143,25 +143,25 @@ def _probe(kind: str, name: str, revision: str | None) -> Any:
     except Exception as error:  # whatever the HTTP library in use raises without a network
         if access_of(error) == Access.UNREACHABLE:
             return first_line(error)
-        why = f"is refused by the hub: {_refusal(error, name, revision)}"
-        raise _unavailable(kind, name, revision, why) from error
+        reason = f"is refused by the hub: {_refusal(error, name, revision)}"
+        raise _unavailable(kind, name, revision, reason) from error
 
 
 def _refusal(error: Exception, name: str, revision: str | None) -> str:
     """The reason why the hub does not give something, and what to do about it."""
-    known = {
+    reasons = {
         Access.GATED: f"it is gated; ask for access at {constants.ENDPOINT}/{name} and {LOG_IN}",
         Access.REVISION: f"it has no revision {revision}; null takes the newest",
         Access.MISSING: f"there is no such repository, or it is private; check the name, or {LOG_IN}",
         Access.TOKEN: f"the token is not valid; {LOG_IN} to another",
     }
-    return known.get(access_of(error)) or first_line(error)
+    return reasons.get(access_of(error)) or first_line(error)
 
 
-def _unavailable(kind: str, name: str, revision: str | None, why: str) -> InvalidInput:
+def _unavailable(kind: str, name: str, revision: str | None, reason: str) -> InvalidInput:
     option = "dataset.path=FILE.jsonl" if kind == "dataset" else "pair.target=FOLDER pair.draft=FOLDER"
     at = f" at revision {revision}" if revision else ""
     return InvalidInput(
-        f"{kind} {name}{at} {why}; ways out: connect to the hub, set HF_HOME to a filled cache, or give a "
+        f"{kind} {name}{at} {reason}; ways out: connect to the hub, set HF_HOME to a filled cache, or give a "
         f"local path ({option})"
     )

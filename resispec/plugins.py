@@ -31,8 +31,8 @@ def find(kind: str, name: str, own: Mapping[str, Factory] = NONE) -> Factory:
     if name in own:
         return own[name]
     if name not in (entries := _entries(kind)):
-        known = ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
-        raise InvalidInput(f"unknown {kind} {name!r}; known: {known}")
+        names = ", ".join(available(kind, own)) or f"none; allowed: path/to/file.py:Class of a {kind}"
+        raise InvalidInput(f"unknown {kind} {name!r}; known: {names}")
     try:
         factory: Factory = entries[name].load()
     except Exception as error:
@@ -60,8 +60,8 @@ def _of_file(kind: str, path: str, attribute: str) -> Factory:
     except Exception as error:
         raise InvalidInput(f"{kind} file {path} cannot be loaded: {_told(error)}") from error
     if not hasattr(module, attribute):
-        public = [name for name in vars(module) if not name.startswith("_")]
-        raise InvalidInput(f"{kind} file {path} has no {attribute!r}; it has {', '.join(public)}")
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise InvalidInput(f"{kind} file {path} has no {attribute!r}; it has {', '.join(names)}")
     factory: Factory = getattr(module, attribute)
     return factory
 

@@ -57,9 +57,9 @@ class LawRecorder:
 
         Raises InvalidInput when the file is there and holds another decoding.
         """
-        if path.exists() and (found := _header(path)[0].get("decoded", "")) != decoded:
+        if path.exists() and (name := _header(path)[0].get("decoded", "")) != decoded:
             raise InvalidInput(
-                f"{path} holds another decoding ({found or 'unnamed'}); allowed: another folder"
+                f"{path} holds another decoding ({name or 'unnamed'}); allowed: another folder"
             )
         with replacing(path) as unfinished:
             save_file(self._tensors, unfinished, self._about | {"decoded": decoded})
@@ -75,8 +75,8 @@ def read_laws(path: Path) -> Iterator[LoggedStep]:
 
     Raises InvalidInput, naming the file and the step, for a tree or a law that is none.
     """
-    about, count = _header(path)
-    draws = Draws(about.get("draws", ""))
+    metadata, count = _header(path)
+    draws = Draws(metadata.get("draws", ""))
     with safe_open(path, "pt") as file:
         for step in range(count):
             try:
@@ -109,15 +109,15 @@ def _header(path: Path) -> tuple[dict[str, str], int]:
     """Metadata of a file, and its number of steps. Raises InvalidInput as `num_steps`."""
     try:
         with safe_open(path, "pt") as file:
-            about: dict[str, str] = file.metadata() or {}
+            metadata: dict[str, str] = file.metadata() or {}
             count = len(file.keys()) // len(NAMES)
     except (OSError, SafetensorError) as error:
         raise InvalidInput(f"{path} is no file of laws: {first_line(error)}") from error
-    if (found := about.get("format")) != FORMAT:
-        raise InvalidInput(f"{path} has the format {found!r} in its metadata; allowed: {FORMAT!r}")
+    if (file_format := metadata.get("format")) != FORMAT:
+        raise InvalidInput(f"{path} has the format {file_format!r} in its metadata; allowed: {FORMAT!r}")
     if not count:
         raise InvalidInput(f"{path} has no steps; allowed: at least one")
-    return about, count
+    return metadata, count
 
 
 def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draft: Tensor) -> LoggedStep:
@@ -137,9 +137,9 @@ def _checked(draws: Draws, parents: Tensor, tokens: Tensor, target: Tensor, draf
         elif not bool(((value.sum(-1) - 1).abs() < ROUNDING).all() and (value >= 0).all()):
             raise InvalidInput(f"{name} has a row that is no law; allowed: numbers from 0 that sum to 1")
     for node in inner if draws.are_distinct else ():
-        drafted = tokens[list(topology.children[node])].tolist()
-        if len(set(drafted)) < len(drafted):
-            raise InvalidInput(f"siblings hold {drafted[:8]}; allowed for {draws} draws: different tokens")
+        siblings = tokens[list(topology.children[node])].tolist()
+        if len(set(siblings)) < len(siblings):
+            raise InvalidInput(f"siblings hold {siblings[:8]}; allowed for {draws} draws: different tokens")
     rows = torch.zeros_like(target)
     rows[inner] = draft.to(target.dtype)
     return LoggedStep(Draft(Tree(topology, tokens, draws), rows), target)

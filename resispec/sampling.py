@@ -48,8 +48,8 @@ def filter_order_of(engine: str) -> str:
     def letters(name: str) -> str:
         return re.sub("[^a-z]", "", name.lower())
 
-    known = (order for order in FILTER_ORDERS if letters(engine).startswith(letters(order)))
-    return next(known, "transformers")
+    orders = (order for order in FILTER_ORDERS if letters(engine).startswith(letters(order)))
+    return next(orders, "transformers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,8 +95,8 @@ class Warp:
 
     def _steps(self, order: str) -> tuple[tuple[str, ...], ...]:
         groups = FILTER_ORDERS[order]
-        on = (tuple(one for one in group if getattr(self, one) != getattr(Warp, one)) for group in groups)
-        return tuple(filter(None, on))
+        steps = (tuple(key for key in group if getattr(self, key) != getattr(Warp, key)) for group in groups)
+        return tuple(filter(None, steps))
 
     def is_as_in(self, order: str) -> bool:
         """Whether these settings give the same law in another order, a key of FILTER_ORDERS.
@@ -125,11 +125,11 @@ class Warp:
 
         Greedy decoding takes the first of equally likely tokens. NaN stays NaN.
         """
-        precise = logits if logits.dtype.itemsize == 8 else logits.float()
+        scores = logits if logits.dtype.itemsize == 8 else logits.float()
         if self.temperature == 0:
-            law = precise.new_zeros(precise.shape).scatter_(-1, precise.argmax(-1, keepdim=True), 1.0)
-            return law.masked_fill(precise.isnan().any(-1, keepdim=True), math.nan)
-        return warped(precise, self).softmax(-1)
+            law = scores.new_zeros(scores.shape).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+            return law.masked_fill(scores.isnan().any(-1, keepdim=True), math.nan)
+        return warped(scores, self).softmax(-1)
 
 
 @dataclass(frozen=True)
@@ -168,8 +168,8 @@ SETTINGS = tuple(setting.name for setting in fields(Warp))
 def warped(scores: Tensor, warp: Warp) -> Tensor:
     """Scores (K, V) after temperature, which is not 0, and filters; -inf for every token that is left out."""
     for group in warp.steps:
-        kept = [_STEPS[step](scores, warp) for step in group]
-        scores = reduce(lambda some, others: some.minimum(others), kept)
+        results = [_STEPS[step](scores, warp) for step in group]
+        scores = reduce(lambda some, others: some.minimum(others), results)
     return scores
 
 

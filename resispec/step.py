@@ -69,8 +69,8 @@ class Stepper:
         with part("draft"):
             draft = self._drafts.draft(self._root, self._generator)
         with part("target"):
-            placed = _placed(draft.tree.topology, self._device)
-            features, target_probs = self._read(None, draft.tree.tokens, *placed)
+            places = _placed(draft.tree.topology, self._device)
+            features, target_probs = self._read(None, draft.tree.tokens, *places)
         with part("verify"):
             verdict = self._verdict(draft, target_probs)
         with part("commit"):
@@ -89,12 +89,12 @@ class Stepper:
             return self._verifier.verify(tree, target_probs, draft.probs, generator)
         if tree.topology != self._topology or looks_inside():
             # Another shape every time, or parts inside of it are to be told apart: not captured.
-            drawn = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
+            outcome = draw_outcome(self._verifier, tree, target_probs, draft.probs, generator)
         else:
             if (name := tree.draws.value) not in self._decide:
                 self._decide[name] = as_unit(partial(self._decided, tree.draws), self._device)
-            (drawn,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
-        return read_verdict(drawn.tolist(), tree.topology, target_probs.dtype)
+            (outcome,) = self._decide[name](generator, tree.tokens, target_probs, draft.probs)
+        return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def _decided(
         self, draws: Draws, generator: Generator, tokens: Tensor, target_probs: Tensor, draft_probs: Tensor

@@ -96,9 +96,9 @@ def part(name: str) -> AbstractContextManager[None]:
 def clock_seconds(device: torch.device, count: int) -> float:
     """Seconds that `count` empty parts take: what a stopwatch adds to what it times that often."""
     stopwatch = Stopwatch(device)
-    started = now(device)
+    start = now(device)
     with measuring(stopwatch):
         for _ in range(count):
             with part("empty"):
                 pass
-    return now(device) - started
+    return now(device) - start

@@ -97,13 +97,13 @@ class Speculative:
             return bool(stopping_criteria(ids[:, : place + 1], None).all())
 
         put = None if streamer is None else lambda tokens: streamer.put(torch.tensor(tokens))
-        written = speculator.write(input_ids[0].tolist(), sampling, None, is_last, put)
+        generation = speculator.write(input_ids[0].tolist(), sampling, None, is_last, put)
         if streamer is not None:
             streamer.end()
-        sequences: Any = ids[:, : length + len(written.tokens)]
+        sequences: Any = ids[:, : length + len(generation.tokens)]
         if not generation_config.return_dict_in_generate:
             return sequences
-        return SpeculatedOutput(sequences=sequences, num_emitted=written.num_emitted)
+        return SpeculatedOutput(sequences=sequences, num_emitted=generation.num_emitted)
 
 
 speculative = Speculative
@@ -125,9 +125,9 @@ def read_warp(processors: Sequence[logits_process.LogitsProcessor], do_sample: b
         is_plain = kind in remaining and vars(processor) == vars(kind(getattr(processor, _WARPERS[kind])))
         if not is_plain:
             options = getattr(processor, "__dict__", {}).items()
-            simple = {name: value for name, value in options if isinstance(value, str | int | float)}
+            values = {name: value for name, value in options if isinstance(value, str | int | float)}
             raise InvalidInput(
-                f"logits processor {kind.__name__} {simple} cannot be applied to a tree; "
+                f"logits processor {kind.__name__} {values} cannot be applied to a tree; "
                 "allowed: temperature, top_k, top_p and min_p with their own value alone, in this order"
             )
         settings[_WARPERS[kind]] = getattr(processor, _WARPERS[kind])
@@ -152,11 +152,11 @@ def _check_request(model: Any, input_ids: Tensor, config: GenerationConfig, kwar
     problems += [(getattr(config, name, None), name, _OUTPUTS_ALLOWED) for name in _OUTPUTS]
     for name, value in kwargs.items():
         is_problem = not (name in _IGNORED or value is None or _is_usual(name, value, input_ids))
-        found = f"{name} ({type(value).__name__})"
-        problems.append((is_problem, found, "input_ids of one prompt without padding alone"))
-    for is_problem, found, allowed in problems:
+        argument = f"{name} ({type(value).__name__})"
+        problems.append((is_problem, argument, "input_ids of one prompt without padding alone"))
+    for is_problem, argument, allowed in problems:
         if is_problem:
-            raise InvalidInput(f"speculative custom_generate: {found} cannot be used; allowed: {allowed}")
+            raise InvalidInput(f"speculative custom_generate: {argument} cannot be used; allowed: {allowed}")
 
 
 def _is_usual(name: str, value: Any, input_ids: Tensor) -> bool:

@@ -28,20 +28,20 @@ def write(profile: str, results: Path) -> Path:
     check_profile(profile)
     if not results.is_dir():
         raise InvalidInput(f"there is no folder {results}; allowed: a folder of results, like results")
-    names, read, is_own = sections.artefacts(), [], plan_files("*", profile, results)
+    names, page_sections, is_own = sections.artefacts(), [], plan_files("*", profile, results)
     for place, name in enumerate(names, start=1):
         sys.stderr.write(f"report: {name} ({place} of {len(names)})\n")
         source = results if is_own else published.source(name, profile, results)
-        read.append(sections.read(name, profile, source))
-    if not any(section.plan or section.problem for section in read):
+        page_sections.append(sections.read(name, profile, source))
+    if not any(section.plan or section.problem for section in page_sections):
         raise InvalidInput(f"nothing of profile {profile} is measured in {results}; `make reproduce` does it")
-    plans = [section.plan for section in read if section.plan]
+    plans = [section.plan for section in page_sections if section.plan]
     facts = provenance.facts(plans)
     if any(plan.is_published for plan in plans):
         facts["Drawn from"] = f"results/published/{profile}/{published.CELLS}"
         sys.stderr.write(f"report: nothing is measured here: drawn from {facts['Drawn from']}\n")
     path = results / profile / artefact.REPORT
-    text = render(read, profile, facts, path.parent)
+    text = render(page_sections, profile, facts, path.parent)
     write_atomically(path, text)
     write_json(path.with_name(provenance.FILE), facts)
     return path
@@ -49,9 +49,9 @@ def write(profile: str, results: Path) -> Path:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line for invalid input or a page that cannot be written."""
-    chosen = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
+    options = profile_parser("analysis.page", __doc__.splitlines()[0]).parse_args(arguments)
     try:
-        path = write(chosen.profile, chosen.results)
+        path = write(options.profile, options.results)
     except (InvalidInput, OSError) as error:
         sys.stderr.write(f"report: {first_line(error)}\n")
         return 1

@@ -61,7 +61,7 @@ def about(name: str, artefacts: Collection[str], folder: Path = DOCS) -> About |
 
 def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
     """Text whose links to artefacts lead to their sections; other files are named, pictures left out."""
-    kept: list[Token] = []
+    tokens: list[Token] = []
     file = ""
     for child in children:
         href = str(child.attrGet("href") or "")
@@ -72,13 +72,13 @@ def _settled(children: list[Token], artefacts: set[str]) -> list[Token]:
             file = posixpath.normpath(posixpath.join("docs/artefacts", href))
             continue
         elif child.type == "link_close" and file:
-            if not kept[-1].content.endswith(posixpath.basename(file)):
-                kept.append(Token("html_inline", "", 0, content=f" (<code>{escape(file)}</code>)"))
+            if not tokens[-1].content.endswith(posixpath.basename(file)):
+                tokens.append(Token("html_inline", "", 0, content=f" (<code>{escape(file)}</code>)"))
             file = ""
             continue
         if child.type != "image":  # the page has the artefact's own figures
-            kept.append(child)
-    return kept
+            tokens.append(child)
+    return tokens
 
 
 def _html(tokens: list[Token]) -> Markup:

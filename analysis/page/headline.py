@@ -26,8 +26,8 @@ COLUMNS = ["artefact", "cell_id", *METHOD, "quantity", "value", "lower", "upper"
 def values(sections: Sequence[Section]) -> dict[str, Any]:
     """Values of the template: for each fact the rows of the artefacts' first tables that it rests on."""
     frames = {section.name: section.made.tables[0].frame for section in sections if section.made}
-    named = [frame.assign(artefact=name) for name, frame in frames.items()]
-    rows = pd.concat(named or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
+    parts = [frame.assign(artefact=name) for name, frame in frames.items()]
+    rows = pd.concat(parts or [pd.DataFrame()], ignore_index=True).reindex(columns=COLUMNS)
     rows = rows[rows.value.notna()].fillna({"verdict": ""})
     audited = rows[(rows.quantity == ACCEPTED_LENGTH.name) & (rows.verdict != "")].drop_duplicates("cell_id")
     lengths = _resispec(_of(rows, ACCEPTED_LENGTH.name, "frontier"))
@@ -81,8 +81,8 @@ def _resispec(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _by_verdict(audited: pd.DataFrame) -> dict[str, pd.DataFrame]:
     verdicts = {"biased": Finding.BIASED, "unbiased": Finding.NO_BIAS_SEEN, "undecided": Finding.UNDECIDED}
-    found = {name: audited[audited.verdict == verdict] for name, verdict in verdicts.items()}
-    return {"decided": audited[audited.verdict.isin(DECIDED)]} | found
+    frames = {name: audited[audited.verdict == verdict] for name, verdict in verdicts.items()}
+    return {"decided": audited[audited.verdict.isin(DECIDED)]} | frames
 
 
 def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
@@ -92,13 +92,13 @@ def _best_unbiased(rows: pd.DataFrame) -> dict[str, Any]:
     if gains.empty:
         return {"gains": gains}
     best = gains.loc[gains.value.idxmax()]
-    own = rows[(rows.artefact == best.artefact) & (rows.cell_id == best.cell_id)]
-    numbers = {row["quantity"]: Number.of(row, ".2f") for row in own.to_dict("records")}
-    alike = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
+    best_rows = rows[(rows.artefact == best.artefact) & (rows.cell_id == best.cell_id)]
+    numbers = {row["quantity"]: Number.of(row, ".2f") for row in best_rows.to_dict("records")}
+    method_gains = gains[(gains[["artefact", *METHOD]] == best[["artefact", *METHOD]]).all(axis=1)]
     speedups = _of(rows, SPEEDUP.name, best.artefact)
     return {
-        "gains": alike,
-        "speedups": speedups[speedups.cell_id.isin(alike.cell_id)].value,
+        "gains": method_gains,
+        "speedups": speedups[speedups.cell_id.isin(method_gains.cell_id)].value,
         "method": labels.method_on_tree(best.decoder, best.verifier, best.tree),
         "length": numbers[ACCEPTED_LENGTH.name],
         "ceiling": numbers.get("ceiling"),
@@ -111,41 +111,41 @@ def _picture(frames: dict[str, pd.DataFrame]) -> dict[str, Any]:
     A bar: its name, its number and a `Finding`, "ceiling" or "". Without such a setting there are none.
     """
     for names in (("frontier", "levels"), ("table1",)):
-        if not (found := [frames[name] for name in names if name in frames]):
+        if not (parts := [frames[name] for name in names if name in frames]):
             continue
-        frame = pd.concat(found, ignore_index=True)
+        frame = pd.concat(parts, ignore_index=True)
         measured = frame[frame.value.notna()]
         lengths = measured[measured.quantity == ACCEPTED_LENGTH.name]
-        for _, own in _resispec(lengths).head(1).iterrows():
+        for _, row in _resispec(lengths).head(1).iterrows():
             setting = [key for key in frame.loc[:, "cell_id":"status"].columns[1:-1] if key not in METHOD]
-            here = lengths[(lengths[setting] == own[setting]).all(axis=1)]
-            bars = list(_compared(own, here, measured[measured.quantity == "ceiling"]))
+            rows = lengths[(lengths[setting] == row[setting]).all(axis=1)]
+            bars = list(_compared(row, rows, measured[measured.quantity == "ceiling"]))
             longest = max(number.value for _, number, _ in bars)
-            return {"setting": labels.setting(own[setting]), "bars": bars, "longest": longest}
+            return {"setting": labels.setting(row[setting]), "bars": bars, "longest": longest}
     return {"bars": []}
 
 
 def _compared(
-    own: pd.Series, rows: pd.DataFrame, ceilings: pd.DataFrame
+    resispec: pd.Series, rows: pd.DataFrame, ceilings: pd.DataFrame
 ) -> Iterator[tuple[str, Number, str]]:
     """The standard rule and ResiSpec on one tree, the best others on it and on any, and the ceilings.
 
-    The others are those in which no bias was seen. own: ResiSpec's row. rows: the lengths of its setting.
+    The others are those in which no bias was seen. resispec: its row. rows: the lengths of its setting.
     ceilings: of all settings.
     """
-    on_tree = rows[(rows.tree == own.tree) & (rows.decoder == own.decoder)]
+    on_tree = rows[(rows.tree == resispec.tree) & (rows.decoder == resispec.decoder)]
     standard = on_tree[on_tree.verifier == "standard"].head(1)
     best = [
-        some[(some.verdict == Finding.NO_BIAS_SEEN) & (some.verifier != "standard")].nlargest(1, "value")
-        for some in (on_tree, rows)
+        group[(group.verdict == Finding.NO_BIAS_SEEN) & (group.verifier != "standard")].nlargest(1, "value")
+        for group in (on_tree, rows)
     ]
-    chosen = pd.concat([standard, own.to_frame().T, *best]).drop_duplicates("cell_id")
-    for _, row in chosen.iterrows():
+    bars = pd.concat([standard, resispec.to_frame().T, *best]).drop_duplicates("cell_id")
+    for _, row in bars.iterrows():
         method = labels.method_on_tree(row.decoder, row.verifier, row.tree)
         yield method, Number.of(row.to_dict(), ".2f"), row.verdict
     place = ["decoder", "tree"]
-    here = chosen[place].drop_duplicates().merge(rows[["cell_id", *place]])
-    here = here.merge(ceilings[["cell_id", "value", "lower", "upper"]]).drop_duplicates(place)
-    for row in here.to_dict("records"):
+    trees = bars[place].drop_duplicates().merge(rows[["cell_id", *place]])
+    trees = trees.merge(ceilings[["cell_id", "value", "lower", "upper"]]).drop_duplicates(place)
+    for row in trees.to_dict("records"):
         name = f"Ceiling of exact verifiers, {labels.name('tree', row['tree'])}"
         yield name, Number.of(row, ".2f"), "ceiling"

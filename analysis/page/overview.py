@@ -46,8 +46,8 @@ def _lines(artefact: str, frame: pd.DataFrame) -> Iterator[tuple[Cell, ...]]:
     pairs = zip(frame.get("decoder", [""] * len(frame)), frame.verifier, strict=True)
     methods = [labels.method(*pair) if pair[0] else labels.name("verifier", pair[1]) for pair in pairs]
     for (method, quantity), rows in frame.assign(method=methods).groupby(["method", "quantity"], sort=False):
-        unnamed = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
-        name, spec, paper_spec = QUANTITIES.get(quantity, unnamed)
+        fallback = (quantity.replace("_", " ").capitalize(), ".3g", ".3g")
+        name, spec, paper_spec = QUANTITIES.get(quantity, fallback)
         audit: Cell = labels.ABSENT
         for finding in (Finding.UNDECIDED, Finding.NO_BIAS_SEEN, Finding.BIASED):  # the last one is shown
             if count := int((rows.verdict == finding).sum()) if "verdict" in rows else 0:

@@ -15,13 +15,13 @@ NAMES = {"device": "Device", "num_threads": "Threads", "platform": "Platform", "
 
 def facts(plans: Sequence[Plan]) -> dict[str, str]:
     """Distinct values of what is known of the plans' cells, by their printed names."""
-    askers = {one.cell_id: plan for plan in plans for one in plan.requests}
+    askers = {request.cell_id: plan for plan in plans for request in plan.requests}
     cells: list[dict[str, Any]] = []
     for cell_id in sorted(askers):
         with suppress(InvalidInput):  # its own section says that a cell is damaged
             cells.append(askers[cell_id].provenance(cell_id))
     cells = [cell for cell in cells if cell]
-    started = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
+    starts = sorted(str(cell["started"]) for cell in cells if cell.get("started"))
     versions: dict[str, list[Any]] = {}
     for package, version in (pair for cell in cells for pair in (cell.get("versions") or {}).items()):
         versions.setdefault(package, []).append(version)
@@ -31,6 +31,6 @@ def facts(plans: Sequence[Plan]) -> dict[str, str]:
     ]
     rows = {"Cells measured": str(len(cells)), "Commit": listed(commits)}
     rows |= {name: listed(cell.get(key) for cell in cells) for key, name in NAMES.items()}
-    rows["Versions"] = ", ".join(f"{package} {listed(seen)}" for package, seen in versions.items())
-    rows["Measured"] = " to ".join(dict.fromkeys([*started[:1], *started[-1:]]))
+    rows["Versions"] = ", ".join(f"{package} {listed(numbers)}" for package, numbers in versions.items())
+    rows["Measured"] = " to ".join(dict.fromkeys([*starts[:1], *starts[-1:]]))
     return {name: value for name, value in rows.items() if value}

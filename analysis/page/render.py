@@ -66,8 +66,8 @@ def render(sections: Sequence[Section], profile: str, provenance: Mapping[str, s
 def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, Any]:
     """Values of the template for an artefact."""
     tables, figures = (section.made.tables, section.made.figures) if section.made else ((), {})
-    found = list(audits(tables[0])) if tables else []
-    counts = Counter(one["verdict"] for one in found)
+    verdicts = list(audits(tables[0])) if tables else []
+    counts = Counter(row["verdict"] for row in verdicts)
     pictures = {table.stem: table.notes.picture for table in tables}
     return {
         "section": section,
@@ -78,7 +78,7 @@ def _shown(section: Section, names: Sequence[str], folder: Path) -> dict[str, An
             picture(stem, figure, pictures.get(stem) or f"Figure of {stem}")
             for stem, figure in figures.items()
         ],
-        "audits": found,
+        "audits": verdicts,
         "summary": ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())),
     }
 
@@ -95,8 +95,8 @@ def audits(table: Table) -> Iterator[dict[str, Any]]:
         cells = {column.key: cell for column, cell in zip(table.columns, row, strict=True)}
         for column, cell in zip(table.columns, row, strict=True):
             if isinstance(cell, Audit) and cell.verdict:
-                whose = f"{name}: {column.header}" if column.of else name
-                yield {"row": whose, "verdict": cell.verdict, "audit": cell}
+                title = f"{name}: {column.header}" if column.of else name
+                yield {"row": title, "verdict": cell.verdict, "audit": cell}
         variation, z = map(cells.get, VARIATION)
         if isinstance(variation, Number) and isinstance(z, Number) and not math.isnan(z.value):
             verdict = Finding.BIASED if z.value > LIMIT else Finding.NO_BIAS_SEEN
@@ -186,23 +186,23 @@ def entry(cell: Cell) -> Entry:
 
 def picture(stem: str, figure: Figure, alt: str) -> dict[str, Any]:
     """Attributes of a figure's image. alt: its content; its titles, panels, axes and lines are added."""
-    drawn = io.BytesIO()
+    buffer = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": stem, "svg.fonttype": "path"}):
-        figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None})
-    encoded = base64.b64encode(drawn.getvalue()).decode("ascii")
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    payload = base64.b64encode(buffer.getvalue()).decode("ascii")
     panels = [axes for axes in figure.axes if axes.get_title() or axes.lines]
     names = [handle.get_label() for axes in panels for handle in axes.get_legend_handles_labels()[0]]
     names += [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    described = {
+    descriptions = {
         "Panels": [axes.get_title() for axes in panels],
         "Across": [figure.get_supxlabel(), *(axes.get_xlabel() for axes in panels)],
         "Up": [figure.get_supylabel(), *(axes.get_ylabel() for axes in panels)],
         "Shown": names + [note.get_text() for axes in panels for note in axes.texts],
     }
     sentences = [alt, figure.get_suptitle(), *(legend.get_title().get_text() for legend in figure.legends)]
-    for name, words in described.items():
+    for name, words in descriptions.items():
         distinct = dict.fromkeys(" ".join(str(word).split()) for word in words if word)
         sentences += [f"{name}: {'; '.join(distinct)}"] if distinct else []
     alt = ". ".join(sentence.rstrip(".") for sentence in sentences if sentence)
-    source, width = f"data:image/svg+xml;base64,{encoded}", round(figure.get_size_inches()[0] * 96)
+    source, width = f"data:image/svg+xml;base64,{payload}", round(figure.get_size_inches()[0] * 96)
     return {"source": source, "alt": f"{alt}.", "width": width}

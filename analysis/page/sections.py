@@ -38,8 +38,8 @@ class Section:
         """The measured share of the artefact: "18 of 18 cells measured", "not measured"."""
         if not self.states:
             return "cannot be read" if self.problem else "not measured"
-        absent = [f"{count} {state}" for state, count in sorted(self.states.items()) if state != "done"]
-        return ", ".join([f"{self.states['done']} of {self.states.total()} cells measured", *absent])
+        gaps = [f"{count} {state}" for state, count in sorted(self.states.items()) if state != "done"]
+        return ", ".join([f"{self.states['done']} of {self.states.total()} cells measured", *gaps])
 
 
 def titled(name: str) -> str:

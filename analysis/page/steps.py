@@ -28,10 +28,10 @@ def of(plan: Plan) -> tuple[Table, ...]:
     A cell that is not done has a line that says so, where its part decodes. Shares of steps add up to 1 and
     are printed without their intervals.
     """
-    drafting = [
-        part.only(lambda one: one.labels["tree"] and not one.is_audit) for part in plan.by_part().values()
+    plans = [
+        part.only(lambda cell: cell.labels["tree"] and not cell.is_audit) for part in plan.by_part().values()
     ]
-    parts = [one for one in map(load, drafting) if any(FIELD in prompts for prompts in one.rows.values())]
+    parts = [part for part in map(load, plans) if any(FIELD in prompts for prompts in part.rows.values())]
     if not parts:
         return ()
     keys = tuple(dict.fromkeys(key for part in parts for key in part.keys))
@@ -64,6 +64,6 @@ def _table(stem: str, quantity: str, results: Results) -> Table:
         rows += long.records(about, dict(enumerate(numbers, start=1)))
     frame = pd.DataFrame(rows)
     varying, fixed = long.split_keys(results.cells, (*results.setting, "tree", "method"))
-    shown = [long.number(f"{header} {place}", spec, place) for place in range(1, width + 1)]
-    lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *shown])
+    columns = [long.number(f"{header} {place}", spec, place) for place in range(1, width + 1)]
+    lines = long.tabulate(frame, ["cell_id", *results.keys], [*long.names(varying), *columns])
     return Table(stem, *lines, CAPTIONS[quantity] + fixed, frame)

@@ -41,17 +41,17 @@ def _agreement(other: Submission | Pointer, ours: Submission) -> str:
     return f"at {other.url}" if isinstance(other, Pointer) else agreement(other, ours)
 
 
-def _lines(chosen: Namespace) -> list[str]:
-    """Lines about what was done. chosen: arguments of the command."""
-    profile, results, lines = chosen.profile, chosen.results, []
-    if chosen.published:
-        submission = gather(profile, results, chosen.name or "resispec", published=True)
+def _lines(options: Namespace) -> list[str]:
+    """Lines about what was done. options: arguments of the command."""
+    profile, results, lines = options.profile, options.results, []
+    if options.published:
+        submission = gather(profile, results, options.name or "resispec", published=True)
         path = SUBMITTED / OURS
     else:
-        ours, others = submitted(chosen.fetch)
-        if chosen.compare:
+        ours, others = submitted(options.fetch)
+        if options.compare:
             return [f"{ours.name}: ours", *(f"{other.name}: {_agreement(other, ours)}" for other in others)]
-        submission, path = gather(profile, results, chosen.name), results / profile / FILE
+        submission, path = gather(profile, results, options.name), results / profile / FILE
         check_grid(submission, ours)
         lines = [f"beside {ours.name}: {agreement(submission, ours)}"]
     write_atomically(path, submission.model_dump_json(indent=1) + "\n")
@@ -62,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line for what cannot be submitted."""
     parser = profile_parser("analysis.submissions", __doc__.splitlines()[0])
     parser.add_argument("--name", default="", help="of the submission; by default the device's")
-    only = parser.add_mutually_exclusive_group()
-    only.add_argument("--compare", action="store_true", help="check the repository's submissions beside ours")
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--compare", action="store_true", help="check the repository's submissions beside ours")
     parser.add_argument("--fetch", action="store_true", help="with --compare: also what pointers name")
-    only.add_argument("--published", action="store_true", help="for maintainers: submit results/published")
+    mode.add_argument("--published", action="store_true", help="for maintainers: submit results/published")
     try:
         lines = _lines(parser.parse_args(arguments))
     except (InvalidInput, OSError) as error:

@@ -30,10 +30,10 @@ def gather(profile: str, results: Path, name: str, published: bool = False) -> S
     Raises InvalidInput, one line, for what is not complete, for a plan older than its configuration, and
     where these plans do not ask for the cells that were published.
     """
-    folders = {one: source(one, profile, results) if published else results for one in LEFT_OUT}
-    names = [one for one, at in folders.items() if one == REQUIRED or plan_files(one, profile, at)]
+    folders = {stem: source(stem, profile, results) if published else results for stem in LEFT_OUT}
+    names = [stem for stem, path in folders.items() if stem == REQUIRED or plan_files(stem, profile, path)]
     plans = [read_plan(artefact, profile, folders[artefact]) for artefact in names]
-    covered = [plan.only(lambda one, plan=plan: one.part not in LEFT_OUT[plan.artefact]) for plan in plans]
+    covered = [plan.only(lambda cell, plan=plan: cell.part not in LEFT_OUT[plan.artefact]) for plan in plans]
     if published:
         folder = FOLDER / profile
         frames = [pd.read_csv(folder / f"{artefact}.csv", dtype={"cell_id": str}) for artefact in names]
@@ -60,8 +60,8 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
     Raises InvalidInput for cells that are not done and audits that are not there. Cells without rows show in
     the hash.
     """
-    audit_ids = {named(one.texts): one.cell_id for one in plan.requests if one.is_audit}
-    timed = {(one.cell_id, named(one.texts)): one.texts for one in plan.requests if not one.is_audit}
+    audit_ids = {named(cell.texts): cell.cell_id for cell in plan.requests if cell.is_audit}
+    timed = {(cell.cell_id, named(cell.texts)): cell.texts for cell in plan.requests if not cell.is_audit}
     keys = list(dict.fromkeys([*LABELS, *(name for labels in timed.values() for name in labels)]))
     frame = frame.assign(**{key: frame[key].astype(object).where(frame[key].notna(), "") for key in keys})
     cells = []
@@ -69,8 +69,8 @@ def _entry(plan: Plan, frame: pd.DataFrame) -> dict[str, Any]:
         labels = timed.get((cell_id, named(dict(zip(keys, values, strict=True)))))
         if labels is not None:
             cells.append(_row(plan, labels, rows, audit_ids.get(named(labels))))
-    asked = plan_hash((one.cell_id, one.texts, one.is_audit) for one in plan.requests)
-    return {"artefact": plan.artefact, "command": plan.command, "plan_sha256": asked, "rows": cells}
+    digest = plan_hash((cell.cell_id, cell.texts, cell.is_audit) for cell in plan.requests)
+    return {"artefact": plan.artefact, "command": plan.command, "plan_sha256": digest, "rows": cells}
 
 
 def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: str | None) -> dict[str, Any]:
@@ -83,8 +83,8 @@ def _row(plan: Plan, labels: Mapping[str, Any], rows: pd.DataFrame, audit_id: st
     elif labels["verifier"] and first.verdict not in list(Finding):
         problem = f"its exactness audit is {first.verdict!r}"
     if problem:
-        again = f"`{plan.command}` measures what is missing"
-        raise InvalidInput(f"{plan.artefact}: {named(labels)}: {problem}; {again}")
+        remedy = f"`{plan.command}` measures what is missing"
+        raise InvalidInput(f"{plan.artefact}: {named(labels)}: {problem}; {remedy}")
     bounds = rows.set_index("quantity")[["value", "lower", "upper"]].astype(object)
     values = bounds.where(bounds.notna(), None).to_dict("index")
     audit = None

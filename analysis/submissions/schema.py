@@ -106,10 +106,10 @@ class SubmittedRow(_Strict):
             raise ValueError(f"{named(self.labels)}: an exactness audit is absent")
         if "accepted_length" not in self.numbers:
             raise ValueError(f"{named(self.labels)}: it has no accepted_length")
-        length, most = self.numbers["accepted_length"], _most_accepted(str(self.labels.get("tree", "")))
-        if length.lower < 1 or length.upper > most:
-            measured = f"accepted_length {length.value:g} [{length.lower:g}, {length.upper:g}]"
-            raise ValueError(f"{named(self.labels)}: {measured}; allowed: 1 to {most:g}")
+        length, limit = self.numbers["accepted_length"], _most_accepted(str(self.labels.get("tree", "")))
+        if length.lower < 1 or length.upper > limit:
+            interval = f"accepted_length {length.value:g} [{length.lower:g}, {length.upper:g}]"
+            raise ValueError(f"{named(self.labels)}: {interval}; allowed: 1 to {limit:g}")
         return self
 
 
@@ -125,8 +125,8 @@ class SubmittedArtefact(_Strict):
     def _whole(self) -> SubmittedArtefact:
         cells = [(row.cell_id, row.labels, False) for row in self.rows]
         cells += [(row.audit.cell_id, row.labels, True) for row in self.rows if row.audit]
-        if (found := plan_hash(cells)) != self.plan_sha256:
-            hashes = f"its rows are those of a plan {found[:8]}, and its plan is {self.plan_sha256[:8]}"
+        if (digest := plan_hash(cells)) != self.plan_sha256:
+            hashes = f"its rows are those of a plan {digest[:8]}, and its plan is {self.plan_sha256[:8]}"
             raise ValueError(f"{self.artefact}: the plan's hash does not match its rows ({hashes})")
         settings = [tuple(row.labels.get(name, "") for name in SETTING) for row in self.rows]
         methods = [
@@ -136,8 +136,8 @@ class SubmittedArtefact(_Strict):
         points, axes = set(zip(settings, methods, strict=True)), zip(*settings, strict=True)
         for setting, method in product(product(*map(dict.fromkeys, axes)), dict.fromkeys(methods)):
             if (setting, method) not in points:
-                lacking = f"{' '.join(map(str, setting))} {method}"
-                raise ValueError(f"{self.artefact}: its rows are no whole grid, {lacking} is missing")
+                name = f"{' '.join(map(str, setting))} {method}"
+                raise ValueError(f"{self.artefact}: its rows are no whole grid, {name} is missing")
         sizes: dict[Any, int] = {}
         for row in self.rows:
             dataset = row.labels.get("dataset", "")
@@ -172,8 +172,8 @@ class Submission(_Strict):
     def _has_table(self) -> Submission:
         names = [entry.artefact for entry in self.artefacts]
         if REQUIRED not in names or len(set(names)) < len(names):
-            found = ", ".join(names) or "none"
-            raise ValueError(f"its artefacts are {found}; allowed: {REQUIRED} and others, each once")
+            listing = ", ".join(names) or "none"
+            raise ValueError(f"its artefacts are {listing}; allowed: {REQUIRED} and others, each once")
         return self
 
 
@@ -190,8 +190,8 @@ class Pointer(_Strict):
     @property
     def url(self) -> str:
         """Address of the file at that commit."""
-        where = self.repository.removeprefix("https://github.com/")
-        return f"https://raw.githubusercontent.com/{where}/{self.commit}/{quote(self.path)}"
+        slug = self.repository.removeprefix("https://github.com/")
+        return f"https://raw.githubusercontent.com/{slug}/{self.commit}/{quote(self.path)}"
 
 
 def _most_accepted(tree: str) -> float:
@@ -215,14 +215,14 @@ def check_grid(submission: Submission, ours: Submission) -> None:
     left_out = () if is_same else ("pair", "dataset")
     theirs = _rows(submission, left_out)
     for (artefact, name), row in _rows(ours, left_out).items():
-        where = f"{submission.name}: {artefact}"
+        subject = f"{submission.name}: {artefact}"
         if artefact not in (entry.artefact for entry in submission.artefacts):
             continue
         if (other := theirs.get((artefact, name))) is None:
-            raise InvalidInput(f"{where} is no whole grid, {name} is missing")
+            raise InvalidInput(f"{subject} is no whole grid, {name} is missing")
         if is_same and other.num_prompts < row.num_prompts:
-            few = f"{other.num_prompts} prompts of {name}"
-            raise InvalidInput(f"{where} has {few}; profile {ours.profile} has {row.num_prompts}")
+            size = f"{other.num_prompts} prompts of {name}"
+            raise InvalidInput(f"{subject} has {size}; profile {ours.profile} has {row.num_prompts}")
 
 
 def agreement(submission: Submission, ours: Submission) -> str:
@@ -233,8 +233,8 @@ def agreement(submission: Submission, ours: Submission) -> str:
         for name, row in _rows(ours).items()
         if name in theirs
     ]
-    agreeing = sum(one.lower <= other.upper and other.lower <= one.upper for one, other in pairs)
-    return f"{agreeing} of {len(pairs)} accepted lengths agree"
+    count = sum(one.lower <= other.upper and other.lower <= one.upper for one, other in pairs)
+    return f"{count} of {len(pairs)} accepted lengths agree"
 
 
 def _rows(submission: Submission, left_out: Collection[str] = ()) -> dict[tuple[str, str], SubmittedRow]:
@@ -268,9 +268,9 @@ def checked(content: Mapping[str, Any], source: str, kind: type[Entry] = Submiss
         return kind.model_validate_json(json.dumps(content, allow_nan=True))
     except ValidationError as error:
         [first, *_] = error.errors()
-        where = ".".join(map(str, first["loc"]))
-        said = first["msg"].removeprefix("Value error, ")
-        raise InvalidInput(f"{source}: {f'{where}: ' if where else ''}{said}") from error
+        place = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        raise InvalidInput(f"{source}: {f'{place}: ' if place else ''}{message}") from error
 
 
 def read(path: Path) -> Submission | Pointer:
@@ -287,10 +287,10 @@ def fetched(pointer: Pointer) -> Submission:
     """
     content = downloaded(pointer.url, pointer.sha256, f"{pointer.name}: {pointer.url}", MOST_BYTES)
     try:
-        found = json.loads(content)
+        document = json.loads(content)
     except ValueError as error:
         raise InvalidInput(f"{pointer.url} is no JSON ({first_line(error)})") from error
-    return checked(found, pointer.url)
+    return checked(document, pointer.url)
 
 
 if __name__ == "__main__":

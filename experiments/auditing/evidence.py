@@ -107,8 +107,8 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
         }
         z_scores, lengths = dict[str, Statistics](), [1]
         width = min(DECODED_SIBLINGS, max_siblings)
-        decoded = complete(3, width), parallel_chains(width, 8)  # bushy; a few paths of nine levels
-        for topology in filter(is_defined, decoded):
+        topologies = complete(3, width), parallel_chains(width, 8)  # bushy; a few paths of nine levels
+        for topology in filter(is_defined, topologies):
             decoder = Decoder(DraftModel(topology, draws), verifier)
             z_scores[f"{topology.num_levels} levels"] = remeasured(
                 lambda times, decoder=decoder: decode_terms(decoder, material, times, lengths).scores()
@@ -116,10 +116,10 @@ def audit(candidate: Candidate, draws: Draws, material: Material) -> JudgedVerif
         simulated_scenes = [scene for scene in scenes(max_siblings) if is_defined(scene.topology)]
         evidence = Evidence(
             enumerated_error=worst(cases_of(rule, verifier, draws, is_chain)).error,
-            total_variations={kind: found["total variation"] for kind, (found, _) in estimates.items()},
+            total_variations={kind: stats["total variation"] for kind, (stats, _) in estimates.items()},
             simulations=simulated(verifier, simulated_scenes, draws, NUM_TURNS, simulating),
             z_scores=z_scores,
-            excesses={kind: found["excess"] for kind, (found, _) in estimates.items()},
+            excesses={kind: stats["excess"] for kind, (stats, _) in estimates.items()},
             levels={
                 "enumerated": max(topology.num_levels for topology, _ in trees if is_defined(topology)),
                 "simulated": max(scene.topology.num_levels for scene in simulated_scenes),
@@ -135,7 +135,7 @@ def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list
 
     Random numbers are fresh for every number of times. lengths: gets the number of tokens of every step.
     """
-    every = list[Terms]()
+    terms = list[Terms]()
     first = STREAMS * material.seed + times - 1  # seeds of rounds: 0 for one time, 3 to 6 for four
     for turn, (index, prompt) in product(range(first, first + times), enumerate(material.prompts)):
         steps = list[Terms]()
@@ -146,5 +146,5 @@ def decode_terms(decoder: Decoder, material: Material, times: int, lengths: list
 
         result = decoder.generate(material.pair, prompt, material.sampling, generator, on_step=record)
         lengths += result.num_emitted
-        every.append(join(steps, len(result.tokens)))
-    return join(every)
+        terms.append(join(steps, len(result.tokens)))
+    return join(terms)

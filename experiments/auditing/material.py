@@ -43,9 +43,9 @@ class Nodes:
 
         def measure(times: int) -> Statistics:
             size = times * self.num_tuples
-            found = [estimate(rule, p, q, Tuples(width, draws, size), generator) for p, q, width in nodes]
-            excesses = [one.excess(bound) for one, bound in zip(found, bounds, strict=True)]
-            return {"total variation": pool([one.total_variation for one in found]), "excess": pool(excesses)}
+            laws = [estimate(rule, p, q, Tuples(width, draws, size), generator) for p, q, width in nodes]
+            excesses = [law.excess(bound) for law, bound in zip(laws, bounds, strict=True)]
+            return {"total variation": pool([law.total_variation for law in laws]), "excess": pool(excesses)}
 
         return remeasured(measure), mean(bounds)
 

@@ -37,8 +37,8 @@ def audit_all(
         2 if config["device"] == "cpu" else 1, PROCESSES, _prepare, (config, documents)
     )
     try:
-        kinds = [*_each(pool, methodcaller("supported"), [(one,) for one in chosen])]
-        rows = [(one, draws) for one, supported in zip(chosen, kinds, strict=True) for draws in supported]
+        kinds = [*_each(pool, methodcaller("supported"), [(candidate,) for candidate in chosen])]
+        rows = [(candidate, draws) for candidate, group in zip(chosen, kinds, strict=True) for draws in group]
         audits = _each(pool, _audit_row, rows)
         return [*tqdm(audits, desc="audit", unit="row", total=len(rows), dynamic_ncols=True)]
     except BaseException:

@@ -69,16 +69,16 @@ def _row(audit: JudgedVerifier) -> dict[str, Any]:
         for name in MIN_VARIANCE
     }
     chances = [count.p_value for counts in evidence.simulations.values() for count in counts.values()]
-    variations = {NODES[kind]: found for kind, found in evidence.total_variations.items()}
+    variations = {NODES[kind]: variation for kind, variation in evidence.total_variations.items()}
     return {
         "verifier": audit.name,
         "draws": str(audit.draws),
         "enumerated_error": evidence.enumerated_error,
-        **{f"tv_{kind}": found.value for kind, found in variations.items()},
-        **{f"tv_{kind}_z": found.z for kind, found in variations.items()},
+        **{f"tv_{kind}": variation.value for kind, variation in variations.items()},
+        **{f"tv_{kind}_z": variation.z for kind, variation in variations.items()},
         "smallest_seen": evidence.smallest_seen,
         "least_p": min(chances),
-        **{f"z_{name}": max(found, key=abs, default=math.nan) for name, found in scores.items()},
+        **{f"z_{name}": max(values, key=abs, default=math.nan) for name, values in scores.items()},
         **{f"levels_{kind}": deepest for kind, deepest in evidence.levels.items()},
         "num_tokens": evidence.num_tokens,
         "acceptance": audit.acceptance,

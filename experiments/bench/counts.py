@@ -83,11 +83,11 @@ def counting() -> Iterator[Counter[str]]:
 
 def counts_of(decoder: Decoder, pair: Pair, prompt: list[int], sampling: Sampling) -> list[Counter[str]]:
     """Counts of every step of one prompt but the first, after which all shapes have been seen."""
-    seen: list[Counter[str]] = []
+    snapshots: list[Counter[str]] = []
     with counting() as counts:
         generator = torch.Generator().manual_seed(0)
-        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: seen.append(counts.copy()))
-    return [after - before for before, after in pairwise(seen)]
+        decoder.generate(pair, prompt, sampling, generator, on_step=lambda _: snapshots.append(counts.copy()))
+    return [after - before for before, after in pairwise(snapshots)]
 
 
 def cases() -> Iterator[tuple[str, str, Decoder]]:
@@ -119,8 +119,8 @@ def measure(_: Namespace) -> Measured:
     rows = []
     for title, pair, decoder in tqdm([*cases()], desc="counts", unit="decoder"):
         steps = counts_of(decoder, pairs[pair], prompt, sampling)
-        most = {name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)}
-        rows.append({"decoder": title, **most})
+        maxima = {name: max(step[name] for step in steps) for name in (WAITS, UNITS, OUTSIDE, INSIDE)}
+        rows.append({"decoder": title, **maxima})
     caption = "What a step asks of an accelerator at most, counted on a processor."
     table = plain("bench_counts", pd.DataFrame(rows), caption)
     source = "`python -m experiments.bench.counts`, embedded pairs, 32 new tokens."

@@ -90,9 +90,9 @@ def clocked(model: Model, watch: Stopwatch) -> Iterator[None]:
         return call
 
     def session(capacity: int, drafted: int = 0) -> Session:
-        begun: Any = begin(capacity, drafted)
-        begun.extend, begun.forward = timed(begun.extend), timed(begun.forward)
-        return begun
+        result: Any = begin(capacity, drafted)
+        result.extend, result.forward = timed(result.extend), timed(result.forward)
+        return result
 
     with patch.object(model, "session", session), patch.object(model, "head", timed(model.head)):
         yield
@@ -104,7 +104,7 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
     What the clocks themselves take is not in them.
     """
     decoder = Decoder(DraftModel(complete(5, 3)), get_verifier("standard"))
-    device, spent, first = pair.target.device, Counter[str](), list[Counter[str]]()
+    device, totals, first = pair.target.device, Counter[str](), list[Counter[str]]()
     watch = Stopwatch(device, looks_inside=False)
     forwards = {"target": Stopwatch(device), "draft": Stopwatch(device)}
     clock_s = clock_seconds(device, NUM_CLOCKS) / NUM_CLOCKS
@@ -126,12 +126,12 @@ def step_split(pair: Pair, prompts: list[list[int]]) -> dict[str, float]:
             first.clear()
             generator = torch.Generator(device).manual_seed(index)
             with measuring(watch):
-                decoded = decoder.generate(pair, prompt, SAMPLING, generator, mark)
+                generation = decoder.generate(pair, prompt, SAMPLING, generator, mark)
             if index:  # the first prompt warms up
-                spent.update(so_far())
-                spent.subtract(first[0])
-                spent["steps"] += len(decoded.num_emitted) - 1
-    return {name: 1e3 * seconds / spent["steps"] for name, seconds in spent.items() if name != "steps"}
+                totals.update(so_far())
+                totals.subtract(first[0])
+                totals["steps"] += len(generation.num_emitted) - 1
+    return {name: 1e3 * seconds / totals["steps"] for name, seconds in totals.items() if name != "steps"}
 
 
 def speeds(rates: Mapping[str, float]) -> Table:
@@ -144,7 +144,7 @@ def speeds(rates: Mapping[str, float]) -> Table:
 
 def parts(split: Mapping[str, float]) -> Table:
     """Where the time of a d5b3 step goes; see `step_split`."""
-    named = sum(split[name] for name in ("draft", "target", "verify", "commit"))
+    parts_ms = sum(split[name] for name in ("draft", "target", "verify", "commit"))
     values = {
         "forward of the target": split["target forward"],
         "forwards of the draft": split["draft forward"],
@@ -152,7 +152,7 @@ def parts(split: Mapping[str, float]) -> Table:
         "the target's laws": split["target"] - split["target forward"],
         "verification": split["verify"],
         "commit": split["commit"],
-        "the loop": split["step"] - named,
+        "the loop": split["step"] - parts_ms,
         "all but the forwards": split["step"] - split["target forward"] - split["draft forward"],
     }
     frame = pd.DataFrame({"part": list(values), "ms": list(values.values())})

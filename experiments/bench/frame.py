@@ -93,23 +93,23 @@ def take_turns(
     seconds: dict[Name, list[list[float]]] = {name: [] for name in names}
     for turn in tqdm(range(-1, rounds), desc=title, unit="round"):
         for place in torch.randperm(len(names), generator=generator).tolist():
-            taken = []
+            durations = []
             for call in calls[names[place]]:
                 started = now(device)
                 call(max(turn, 0))
-                taken.append(now(device) - started)
+                durations.append(now(device) - started)
             if turn >= 0:
-                seconds[names[place]].append(taken)
+                seconds[names[place]].append(durations)
     return {name: 1e3 * float(np.median(turns, 0).mean()) for name, turns in seconds.items()}
 
 
 def peak_bytes(call: Callable[[], object], device: torch.device) -> int:
     """The most memory that a call holds at once beyond its input, by the allocator's own account."""
     if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
+        baseline = torch.cuda.memory_allocated(device)
         torch.cuda.reset_peak_memory_stats(device)
         call()
-        return torch.cuda.max_memory_allocated(device) - before
+        return torch.cuda.max_memory_allocated(device) - baseline
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         call()
     with tempfile.TemporaryDirectory() as folder:

@@ -45,9 +45,9 @@ def commands(results: Path) -> list[Command]:
     """All of them, in their order; the limits add up to 20 minutes."""
     # Only files that hold tests for a device are read, so that no other file's imports are needed.
     files = sorted((ROOT / "tests").rglob("test_*.py"))
-    marked = [path for path in files if "@pytest.mark.cuda\n" in path.read_text(encoding="utf-8")]
-    harness = [str(path) for path in marked if "harness" in path.parts]
-    library = [str(path) for path in marked if "harness" not in path.parts]
+    paths = [path for path in files if "@pytest.mark.cuda\n" in path.read_text(encoding="utf-8")]
+    harness = [str(path) for path in paths if "harness" in path.parts]
+    library = [str(path) for path in paths if "harness" not in path.parts]
     pytest, folder = "-m pytest -o addopts= -q --strict-markers -m cuda", shlex.quote(str(results))
     bench, cuda = "-m experiments.bench", f"--device cuda --results {folder}"
     train = "from resispec.embedded import load_pair; load_pair(); print('the pair is there')"
@@ -122,8 +122,8 @@ def check(results: Path) -> int:
         lines.append(f"{state:<7} {seconds:6.1f} s  {command.name}: {reason}")
         sys.stdout.write(f"{lines[-1]}\n")
         states.append(state)
-    counted = ", ".join(f"{states.count(state)} {state}" for state in ("ok", "failed", "skipped"))
-    text = "\n".join([*lines, f"{counted}; {(time.monotonic() - started) / 60:.1f} min", ""])
+    counts = ", ".join(f"{states.count(state)} {state}" for state in ("ok", "failed", "skipped"))
+    text = "\n".join([*lines, f"{counts}; {(time.monotonic() - started) / 60:.1f} min", ""])
     write_atomically(folder / f"gpu_check_{device_stem(device)}.txt", text)
     sys.stdout.write(f"\n{text}")
     return int("failed" in states)
@@ -131,8 +131,8 @@ def check(results: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when no step failed."""
-    plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain, epilog=DIALECTS)
+    layout = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=layout, epilog=DIALECTS)
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
     options = parser.parse_args(arguments)
     return in_one_line(lambda: check(options.results), "stopped; the logs of finished steps stay")

@@ -81,12 +81,12 @@ class Decoding(NamedTuple):
 
 def cases() -> list[Decoding]:
     """Of each method all vocabularies at the most nodes, all numbers of nodes, and one with many prompts."""
-    found = []
+    decodings = []
     for method, (*few, most) in METHODS.items():
-        found += [Decoding(*method, nodes, MAIN_VOCAB) for nodes in few]
-        found += [Decoding(*method, most, vocab) for vocab in VOCABULARIES]
-        found.append(Decoding(*method, most, VOCABULARIES[0], MANY_PROMPTS))
-    return found
+        decodings += [Decoding(*method, nodes, MAIN_VOCAB) for nodes in few]
+        decodings += [Decoding(*method, most, vocab) for vocab in VOCABULARIES]
+        decodings.append(Decoding(*method, most, VOCABULARIES[0], MANY_PROMPTS))
+    return decodings
 
 
 def random_pair(vocab: int, device: torch.device) -> Pair:
@@ -104,8 +104,8 @@ def peak_of(case: Decoding, device: torch.device, walks: bool) -> int:
     node, in place of drawing from the whole law.
     """
     pair, drafter = random_pair(case.vocab, device), DRAFTERS[case.decoder](case.num_nodes)
-    decoder, most = Decoder(drafter, get_verifier(case.verifier)), drafter.topology.num_levels + 1
-    sampling = Sampling(TEMPERATURE, max_new_tokens=most, max_length=64, ignore_eos=True)
+    decoder, limit = Decoder(drafter, get_verifier(case.verifier)), drafter.topology.num_levels + 1
+    sampling = Sampling(TEMPERATURE, max_new_tokens=limit, max_length=64, ignore_eos=True)
 
     def decode() -> None:
         for seed in range(case.num_prompts):
@@ -140,11 +140,11 @@ def measure(options: Namespace) -> Measured:
     caption = "The most memory that decoding takes, beyond the weights."
     table = plain("bench_memory", shown, caption, specs=specs)
     largest_bytes = frame[["peak_bytes", "whole_law_bytes"]].max(axis=1)
-    most = frame.loc[largest_bytes.idxmax()]
+    row = frame.loc[largest_bytes.idxmax()]
     fits = "fits" if largest_bytes.max() <= ALLOWED_BYTES else "does not fit"
     largest = (
-        f"The most: {largest_bytes.max() / MIB:,.0f} MiB, of {most.decoder} with `{most.verifier}` at "
-        f"N = {most.num_nodes} and V = {most.vocab:,}, which {fits} into {ALLOWED_BYTES / MIB:,.0f} MiB."
+        f"The most: {largest_bytes.max() / MIB:,.0f} MiB, of {row.decoder} with `{row.verifier}` at "
+        f"N = {row.num_nodes} and V = {row.vocab:,}, which {fits} into {ALLOWED_BYTES / MIB:,.0f} MiB."
     )
     source = (
         f"`python -m experiments.bench.memory --device {device.type}` on {device_name(device)}, torch "

@@ -48,14 +48,14 @@ def synthetic_laws(num_nodes: int, generator: Generator) -> tuple[Tensor, Tensor
 
 def verifiers() -> dict[str, Verifier]:
     """Every registered verifier by name, `optimal` with each number of bins that is timed."""
-    found = {name: get_verifier(name) for name in available() if name != "optimal"}
-    return found | {f"optimal, bins {bins}": get_verifier("optimal", bins=bins) for bins in BINS}
+    by_name = {name: get_verifier(name) for name in available() if name != "optimal"}
+    return by_name | {f"optimal, bins {bins}": get_verifier("optimal", bins=bins) for bins in BINS}
 
 
 def rules() -> list[tuple[str, SiblingRule, Draws]]:
     """The sibling rules among the verifiers, with every kind of draws that each is defined for."""
-    named = {name: verifier.rule for name, verifier in verifiers().items() if isinstance(verifier, TopDown)}
-    return [(name, rule, draws) for name, rule in named.items() for draws in supported_draws(rule)]
+    by_name = {name: verifier.rule for name, verifier in verifiers().items() if isinstance(verifier, TopDown)}
+    return [(name, rule, draws) for name, rule in by_name.items() for draws in supported_draws(rule)]
 
 
 def law_call(rule: SiblingRule, draws: Draws, num_nodes: int, device: torch.device) -> Callable[[], object]:
@@ -103,8 +103,8 @@ def draft_tree(topology: Topology, draws: Draws, draft: Tensor) -> Tree:
 def time_walks(shape: str, device: torch.device) -> Times:
     """Every verifier on trees of one shape with all its draws; a walk has the same seed in all rounds."""
     topology, calls = SHAPES[shape], {}
-    both = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
-    laws = [(target.to(device), draft.to(device)) for target, draft in both]
+    cpu_laws = [synthetic_laws(topology.num_nodes, Generator().manual_seed(seed)) for seed in range(TREES)]
+    laws = [(target.to(device), draft.to(device)) for target, draft in cpu_laws]
     for draws in Draws:
         trees = [(draft_tree(topology, draws, draft), target, draft) for target, draft in laws] * WALKS
         for name, verifier in verifiers().items():
@@ -123,12 +123,12 @@ def time_walks(shape: str, device: torch.device) -> Times:
 @torch.inference_mode()
 def costs(device: torch.device) -> pd.DataFrame:
     """One tidy row per figure: what was measured, verifier, draws, N, quantity, value."""
-    timed = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
+    series = [("law", nodes, time_laws(nodes, device)) for nodes in TIMED_NODES]
     for shape, topology in SHAPES.items():
-        timed.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
+        series.append((f"walk on {shape}", topology.num_nodes, time_walks(shape, device)))
     rows = [
         (measured, *names, nodes, quantity, value / unit)
-        for measured, nodes, times in timed
+        for measured, nodes, times in series
         for names, value in times.items()
         for quantity, unit in (("ms", 1.0), ("ratio", times[BASELINE]))
     ]

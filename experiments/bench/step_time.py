@@ -35,11 +35,11 @@ SAMPLING = Sampling(temperature=1.0, max_new_tokens=128, max_length=512, ignore_
 
 def random_model(shape: Shape, device: torch.device) -> TransformersModel:
     """A model of the given shape, initialised on the device in bfloat16."""
-    before = torch.get_default_dtype()
+    dtype = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     with device:
         model = TransformersModel(build_llama(**asdict(shape)))
-    torch.set_default_dtype(before)
+    torch.set_default_dtype(dtype)
     return model
 
 
@@ -80,8 +80,8 @@ def measure(options: Namespace) -> Measured:
     target = random_model(replace(LLAMA_2_7B, num_hidden_layers=options.layers), device)
     pair = Pair(target, random_model(LLAMA_68M, device), None)
     # A step reads every parameter but the embedding table, of which it gathers few rows.
-    read = [value.nbytes for name, value in target.module.named_parameters() if "embed_tokens" not in name]
-    weights_gb, rate_tb = sum(read) / 1e9, copy_rate(device) / 1e12
+    sizes = [value.nbytes for name, value in target.module.named_parameters() if "embed_tokens" not in name]
+    weights_gb, rate_tb = sum(sizes) / 1e9, copy_rate(device) / 1e12
     read_ms = weights_gb / rate_tb
     rows = {"autoregressive": time_steps(pair, NoDraft(), "standard")}
     for name in VERIFIERS:

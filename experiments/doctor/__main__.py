@@ -19,25 +19,25 @@ def check(profile: str, results: Path) -> int:
     """Print every check; returns the exit code. Raises InvalidInput for an unknown profile."""
     check_profile(profile)
     parts = parts_of(["experiment=glob(*)", f"profile={profile}", f"results={results}"])
-    every = [cell for part in parts for cell in part.cells]  # several artefacts may ask for one
-    cells = {json.dumps(cell.determining, sort_keys=True): cell for cell in every}
+    # Several artefacts may ask for one.
+    cells = {json.dumps(cell.determining, sort_keys=True): cell for part in parts for cell in part.cells}
     patient = Patient(profile, results, list(cells.values()), sorted(parts, key=lambda part: part.name))
-    wrong = list[str]()
+    problems = list[str]()
     for line in (line for look in CHECKS for line in look(patient)):
-        wrong += [line.name] * (line.state == PROBLEM)
+        problems += [line.name] * (line.state == PROBLEM)
         sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
-    if wrong:
-        names = ", ".join(dict.fromkeys(wrong))
-        return fail(f"profile {profile} cannot run as it is; {len(wrong)} problems: {names}")
+    if problems:
+        names = ", ".join(dict.fromkeys(problems))
+        return fail(f"profile {profile} cannot run as it is; {len(problems)} problems: {names}")
     sys.stdout.write(f"profile {profile} can run: make reproduce PROFILE={profile}\n")
     return 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    chosen = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
-    return in_one_line(lambda: check(chosen.profile, chosen.results), "stopped; nothing was changed")
+    options = profile_parser("experiments.doctor", __doc__.splitlines()[0]).parse_args(arguments)
+    return in_one_line(lambda: check(options.profile, options.results), "stopped; nothing was changed")
 
 
 if __name__ == "__main__":

@@ -76,17 +76,17 @@ class Patient:
     def __post_init__(self) -> None:
         self.data = {str(cell.labels["dataset"]): cell for cell in self.cells}
         self.pairs = {str(cell.labels["pair"]): cell for cell in sorted(self.cells, key=nodes_of)}
-        held = Counter[tuple[str, str]]()
+        caches = Counter[tuple[str, str]]()
         for number, cell in enumerate(self.cells):
             process = cell.setting if cell.is_timed else str(number)
-            most = cell.config["sampling"]["max_length"] + nodes_of(cell)
-            held[str(cell.labels["pair"]), process] += most
-        self.places = {name: max(held[key] for key in held if key[0] == name) for name in self.pairs}
-        read = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
+            length = cell.config["sampling"]["max_length"] + nodes_of(cell)
+            caches[str(cell.labels["pair"]), process] += length
+        self.places = {name: max(caches[key] for key in caches if key[0] == name) for name in self.pairs}
+        sources = [wanted for cell in (*self.pairs.values(), *self.data.values()) for wanted in read_by(cell)]
         with ThreadPoolExecutor(1) as pool:  # both mostly wait
-            asked = pool.submit(look_at, dict.fromkeys(read))
+            answer = pool.submit(look_at, dict.fromkeys(sources))
             self.device = devices.ask(self.cells[0].config["device"])
-            self.repositories = asked.result()
+            self.repositories = answer.result()
 
     def problems(self) -> dict[tuple[str, str], list[Check]]:
         """Problems that keep the cells of a pair or a data set from running, by axis and option."""
@@ -94,7 +94,7 @@ class Patient:
         for name, cell in self.pairs.items():
             models = [model(self.repositories[wanted]) for wanted in models_of(cell)]
             lines["pair", name] = [pair(cell, self), *models]
-        return {key: [line for line in found if line.state == PROBLEM] for key, found in lines.items()}
+        return {key: [line for line in checks if line.state == PROBLEM] for key, checks in lines.items()}
 
 
 def gib(num_bytes: float) -> str:
@@ -112,26 +112,26 @@ def versions(_: Patient, root: Path = CONF.parent) -> Iterator[Check]:
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pins = re.findall(r"^([\w.-]+)==(\S+)", (root / "constraints.txt").read_text(encoding="utf-8"), re.M)
     tested = {canonicalize_name(name): pin for name, pin in pins}
-    python, allowed, wrong, other = platform.python_version(), project["requires-python"], [], []
+    python, allowed, problems, notes = platform.python_version(), project["requires-python"], [], []
     if python not in SpecifierSet(allowed):
         yield Check(PROBLEM, "versions", f"Python {python}; allowed: {allowed}", "another Python")
         return
     lines = [*project["dependencies"], *project["optional-dependencies"]["harness"]]
-    for needed in map(Requirement, lines):
+    for requirement in map(Requirement, lines):
         try:
-            installed = version(needed.name).partition("+")[0]
+            installed = version(requirement.name).partition("+")[0]
         except PackageNotFoundError:
-            wrong.append(f"{needed.name} is missing")
+            problems.append(f"{requirement.name} is missing")
             continue
-        pin = tested.get(canonicalize_name(needed.name), installed)
-        if not needed.specifier.contains(installed, prereleases=True):
-            wrong.append(f"{needed.name} {installed} (allowed: {needed.specifier})")
+        pin = tested.get(canonicalize_name(requirement.name), installed)
+        if not requirement.specifier.contains(installed, prereleases=True):
+            problems.append(f"{requirement.name} {installed} (allowed: {requirement.specifier})")
         elif installed != pin:
-            other.append(f"{needed.name} {installed} (tested: {pin})")
-    if wrong:
-        yield Check(PROBLEM, "versions", ", ".join(wrong), INSTALL)
-    elif other:
-        yield Check(NOTE, "versions", f"not those that were tested: {', '.join(other)}", INSTALL)
+            notes.append(f"{requirement.name} {installed} (tested: {pin})")
+    if problems:
+        yield Check(PROBLEM, "versions", ", ".join(problems), INSTALL)
+    elif notes:
+        yield Check(NOTE, "versions", f"not those that were tested: {', '.join(notes)}", INSTALL)
     else:
         yield Check(OK, "versions", f"Python {python}, and {len(lines)} packages as they were tested")
 
@@ -152,12 +152,12 @@ def dashboards(_: Patient) -> Iterator[Check]:
 
 def device(patient: Patient) -> Iterator[Check]:
     """Whether the profile's device is there, and fit for its precision."""
-    found, dtype = patient.device, patient.cells[0].config["dtype"]
-    line = f"{found.name}, {gib(found.free)} of {gib(found.total)} free"
-    if found.missing:
-        todo = INSTALL if found.kind == "cpu" else "choose PROFILE=embedded, which needs a CPU only"
-        yield Check(PROBLEM, "device", found.missing, todo)
-    elif dtype == "bfloat16" and not found.has_bfloat16:
+    device, dtype = patient.device, patient.cells[0].config["dtype"]
+    line = f"{device.name}, {gib(device.free)} of {gib(device.total)} free"
+    if device.missing:
+        todo = INSTALL if device.kind == "cpu" else "choose PROFILE=embedded, which needs a CPU only"
+        yield Check(PROBLEM, "device", device.missing, todo)
+    elif dtype == "bfloat16" and not device.has_bfloat16:
         yield Check(NOTE, "device", f"{line}; it emulates bfloat16, slowly", "dtype=float16")
     else:
         yield Check(OK, "device", line)
@@ -165,32 +165,32 @@ def device(patient: Patient) -> Iterator[Check]:
 
 def hub(patient: Patient) -> Iterator[Check]:
     """Whether the hub answers, where anything comes from one."""
-    asked = [one for one in patient.repositories.values() if not one.wanted.is_local]
-    silent = [one for one in asked if one.access in (Access.UNREACHABLE, Access.OFFLINE)]
-    absent = [one.wanted.name for one in asked if one.copy is None]
-    if not asked or len(silent) < len(asked):
-        yield Check(OK, "hub", f"{constants.ENDPOINT} answers" if asked else "not needed")
+    repos = [repo for repo in patient.repositories.values() if not repo.wanted.is_local]
+    silent = [repo for repo in repos if repo.access in (Access.UNREACHABLE, Access.OFFLINE)]
+    absent = [repo.wanted.name for repo in repos if repo.copy is None]
+    if not repos or len(silent) < len(repos):
+        yield Check(OK, "hub", f"{constants.ENDPOINT} answers" if repos else "not needed")
         return
     why = f"HF_HUB_OFFLINE is set, so that {constants.ENDPOINT} is not asked"
-    if failed := [one for one in silent if one.access == Access.UNREACHABLE]:
+    if failed := [repo for repo in silent if repo.access == Access.UNREACHABLE]:
         reason = f" ({failed[0].reason})" if failed[0].reason else ""
         why = f"{constants.ENDPOINT} cannot be reached{reason}"
     if absent:
         todo = "connect, or set HF_HOME to a filled cache"
         yield Check(PROBLEM, "hub", f"{why}, and there is no copy here of {_listed(absent)}", todo)
     else:
-        yield Check(OK, "hub", f"{why}; there is a copy here of all {len(asked)} repositories")
+        yield Check(OK, "hub", f"{why}; there is a copy here of all {len(repos)} repositories")
 
 
 def model(repository: Repository) -> Check:
     """Whether a model can be read, from where, and how large it is."""
     name, size = f"model {repository.wanted.name}", f", {repository.size}" if repository.size else ""
-    large = gib(repository.num_bytes) if repository.num_bytes else "unknown"
-    instead = "a local folder: pair.target=FOLDER pair.draft=FOLDER"
-    return _reading(name, repository, size, f"on the hub{size}, {large} to download", instead)
+    volume = gib(repository.num_bytes) if repository.num_bytes else "unknown"
+    fallback = "a local folder: pair.target=FOLDER pair.draft=FOLDER"
+    return _reading(name, repository, size, f"on the hub{size}, {volume} to download", fallback)
 
 
-def _reading(name: str, repository: Repository, size: str, on_hub: str, instead: str) -> Check:
+def _reading(name: str, repository: Repository, size: str, on_hub: str, fallback: str) -> Check:
     """Where a repository is read from; or why it cannot be, and how it could be."""
     wanted, reason = repository.wanted, repository.reason
     if repository.is_open:
@@ -209,23 +209,23 @@ def _reading(name: str, repository: Repository, size: str, on_hub: str, instead:
     }[repository.access]
     if reason.startswith("the copy") and repository.access != Access.OPEN:
         why = f"{reason}, and {why.removeprefix('no copy here, and ')}"
-    return Check(PROBLEM, name, why, f"{todo}; or {instead}")
+    return Check(PROBLEM, name, why, f"{todo}; or {fallback}")
 
 
 def pair(cell: Cell, patient: Patient) -> Check:
     """Whether the weights, caches and laws of a cell's pair fit into the device's memory."""
     name, device, dtype = f"pair {cell.labels['pair']}", patient.device, str(cell.config["dtype"])
-    if trained := trained_of(cell):
-        is_there = all((cache_root() / key).is_dir() for key in trained)
-        how = labels.made(cell.labels["pair"]) or "trained here at first use, in minutes"
-        return Check(OK, name, f"made, in {cache_root()}" if is_there else how)
-    known = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
+    if keys := trained_of(cell):
+        is_there = all((cache_root() / key).is_dir() for key in keys)
+        source = labels.made(cell.labels["pair"]) or "trained here at first use, in minutes"
+        return Check(OK, name, f"made, in {cache_root()}" if is_there else source)
+    models = {wanted: patient.repositories[wanted].size for wanted in models_of(cell)}
     shape = PAIR_SHAPES.get(str(cell.config["pair"].get("shape")))
-    sizes = [size_of_shape(one, "by its shape") for one in ((shape.target, shape.draft) if shape else ())]
-    sizes += filter(None, known.values())
+    sizes = [size_of_shape(part, "by its shape") for part in ((shape.target, shape.draft) if shape else ())]
+    sizes += filter(None, models.values())
     places = patient.places[str(cell.labels["pair"])]
     needed, line = needed_bytes(sizes, dtype, places, nodes_of(cell), device.kind)
-    unknown = [wanted.name for wanted, size in known.items() if size is None]
+    unknown = [wanted.name for wanted, size in models.items() if size is None]
     if unknown:
         line += f" and what {_listed(unknown)} takes, whose size nothing says"
     if device.missing or not device.total:
@@ -238,7 +238,7 @@ def pair(cell: Cell, patient: Patient) -> Check:
         return Check(PROBLEM, name, f"{line}; {gib(device.free)} of {gib(device.total)} are free", todo)
     # Weights are read into the machine's memory on their way to an accelerator, one model at a time.
     passing = max((size.parameters for size in sizes), default=0) * ITEM_BYTES[dtype]
-    if device.kind != "cpu" and known and passing > (free := free_memory()[0]) > 0:
+    if device.kind != "cpu" and models and passing > (free := free_memory()[0]) > 0:
         line += f"; loading passes {gib(passing)} through the machine's {gib(free)}"
         return Check(NOTE, name, line, "end what holds it, or load on another machine")
     return Check(NOTE, name, line) if unknown else Check(OK, name, f"{line}, {gib(device.free)} are free")
@@ -271,9 +271,9 @@ def data_set(cell: Cell, patient: Patient) -> Check:
     if wanted is None:
         return Check(OK, name, "made here at first use, from text that every Python has")
     repository, is_streamed = patient.repositories[wanted], config.get("streaming")
-    much = "streamed" if is_streamed else f"{gib(repository.num_bytes)} to download"
-    instead = "a local file: dataset.path=FILE.jsonl"
-    return _reading(name, repository, "", f"{wanted.name} on the hub, {much}", instead)
+    volume = "streamed" if is_streamed else f"{gib(repository.num_bytes)} to download"
+    fallback = "a local file: dataset.path=FILE.jsonl"
+    return _reading(name, repository, "", f"{wanted.name} on the hub, {volume}", fallback)
 
 
 def disk(patient: Patient) -> Iterator[Check]:
@@ -281,15 +281,15 @@ def disk(patient: Patient) -> Iterator[Check]:
     cells = patient.data.values()
     streamed = {data_set_of(cell) for cell in cells if cell.config["dataset"].get("streaming")}
     repositories = patient.repositories.items()
-    large = sum(one.num_bytes for wanted, one in repositories if wanted not in streamed)
+    num_bytes = sum(repo.num_bytes for wanted, repo in repositories if wanted not in streamed)
     advice = "make place, or give RESULTS=FOLDER on another disk"
-    wanted = [("results", patient.results, RESULTS_BYTES, advice)]
-    if large:
+    needs = [("results", patient.results, RESULTS_BYTES, advice)]
+    if num_bytes:
         cache, advice = Path(constants.HF_HUB_CACHE), "set HF_HOME to a folder on a larger disk"
-        wanted.insert(0, ("downloads", cache, large, advice))
-    for name, folder, needed, todo in wanted:
-        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-        free = shutil.disk_usage(existing).free
+        needs.insert(0, ("downloads", cache, num_bytes, advice))
+    for name, folder, needed, todo in needs:
+        place = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        free = shutil.disk_usage(place).free
         line = f"{gib(free)} free in {folder}, {name} need {gib(needed)}"
         yield Check(OK, "disk", line) if free >= needed else Check(PROBLEM, "disk", line, todo)
 
@@ -305,9 +305,9 @@ def runs(patient: Patient) -> Iterator[Check]:
         yield Check(NOTE, "skipped", f"{names}: the profile gives no {key}")
     for (axis, option), lines in patient.problems().items():
         if lines:
-            hit = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
-            asked = dict.fromkeys(part.artefact for part in hit)
-            yield Check(NOTE, "skipped", f"of {', '.join(asked)} the cells of {axis} {option}")
+            parts = (part for part in patient.parts for cell in part.cells if cell.labels[axis] == option)
+            users = dict.fromkeys(part.artefact for part in parts)
+            yield Check(NOTE, "skipped", f"of {', '.join(users)} the cells of {axis} {option}")
 
 
 def hours(patient: Patient) -> Iterator[Check]:
@@ -325,7 +325,7 @@ def hours(patient: Patient) -> Iterator[Check]:
 
 CHECKS: tuple[Callable[[Patient], Iterable[Check]], ...] = (
     *(versions, compiler, dashboards, device, hub),
-    lambda patient: (model(one) for one in patient.repositories.values() if one.wanted.kind == "model"),
+    lambda patient: (model(repo) for repo in patient.repositories.values() if repo.wanted.kind == "model"),
     lambda patient: (pair(cell, patient) for cell in patient.pairs.values()),
     lambda patient: (data_set(cell, patient) for cell in patient.data.values()),
     *(disk, runs, hours),
@@ -351,7 +351,7 @@ def check_cells(cells: Sequence[Cell]) -> None:
     if device.missing:
         raise InvalidInput(f"device {device.kind}: {device.missing}; `make doctor` says more")
     problems = patient.problems()
-    lines = dict.fromkeys(line for found in problems.values() for line in found)
+    lines = dict.fromkeys(line for checks in problems.values() for line in checks)
     if all(
         any(problems.get((axis, str(cell.labels[axis]))) for axis in ("pair", "dataset")) for cell in cells
     ):
@@ -360,5 +360,5 @@ def check_cells(cells: Sequence[Cell]) -> None:
         raise InvalidInput(f"{first.name}: {first.found}; to do: {first.todo}{more}")
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     if not lines:
-        fits, read = ", ".join(patient.pairs), ", ".join(patient.data)
-        sys.stderr.write(f"doctor: {fits} on {device.name}, {read}: all there, and large enough\n")
+        pairs, data = ", ".join(patient.pairs), ", ".join(patient.data)
+        sys.stderr.write(f"doctor: {pairs} on {device.name}, {data}: all there, and large enough\n")

@@ -36,8 +36,8 @@ def ask(kind: str) -> Device:
     """The answer about a device that a configuration names, like "cuda" or "cpu"."""
     command, root = [sys.executable, "-m", "experiments.doctor.device", kind], Path(__file__).parents[2]
     try:
-        done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True)
-        return Device(**json.loads(done.stdout.splitlines()[-1]))
+        run = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+        return Device(**json.loads(run.stdout.splitlines()[-1]))
     except subprocess.TimeoutExpired:
         return Device(kind, missing=f"torch gave no answer within {LIMIT_S:g} s")
     except subprocess.CalledProcessError as error:
@@ -71,9 +71,9 @@ def ask_torch(kind: str) -> Device:
         missing = f"this torch, {torch.__version__}, was built without CUDA"
         return Device(kind, missing=f"no CUDA device can be used: {missing}")
     if not torch.cuda.is_available():
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-        hidden = "" if shown is None else f" (CUDA_VISIBLE_DEVICES is {shown!r})"
-        return Device(kind, missing=f"no CUDA device was found{hidden}")
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+        hint = "" if devices is None else f" (CUDA_VISIBLE_DEVICES is {devices!r})"
+        return Device(kind, missing=f"no CUDA device was found{hint}")
     device = torch.device(kind)
     if (device.index or 0) >= torch.cuda.device_count():
         return Device(kind, missing=f"no {kind}: {torch.cuda.device_count()} CUDA devices were found")

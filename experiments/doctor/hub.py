@@ -105,13 +105,13 @@ class Repository:
 def look_at(wanted: Collection[Wanted], deadline_s: float = DEADLINE_S) -> dict[Wanted, Repository]:
     """Facts about each repository; one that did not answer in time is unreachable."""
     pool = ThreadPoolExecutor(max(1, len(wanted)))
-    asked = {one: pool.submit(_look_at, one) for one in wanted}
-    done = wait(asked.values(), deadline_s).done
+    answers = {place: pool.submit(_look_at, place) for place in wanted}
+    done = wait(answers.values(), deadline_s).done
     pool.shutdown(wait=False)
-    late = f"no answer within {deadline_s:g} s"
+    reason = f"no answer within {deadline_s:g} s"
     return {
-        one: answer.result() if answer in done else _without_hub(one, Access.UNREACHABLE, late)
-        for one, answer in asked.items()
+        place: answer.result() if answer in done else _without_hub(place, Access.UNREACHABLE, reason)
+        for place, answer in answers.items()
     }
 
 
@@ -130,13 +130,13 @@ def _asked(wanted: Wanted) -> Repository:
     """The hub's answer; raises whatever it refuses with."""
     limit: dict[str, Any] = {"revision": wanted.revision, "timeout": PROBE_SECONDS}
     info: Any = HfApi().repo_info(wanted.name, repo_type=wanted.kind, files_metadata=True, **limit)
-    here = _without_hub(wanted, Access.OPEN)
-    if here.copy:  # otherwise the rest of it is downloaded
-        return here
+    repository = _without_hub(wanted, Access.OPEN)
+    if repository.copy:  # otherwise the rest of it is downloaded
+        return repository
     files = {file.rfilename: file.size or 0 for file in info.siblings or ()}
     if wanted.kind == "dataset":
-        read = [size for name, size in files.items() if name.startswith(wanted.folder)]
-        return replace(here, num_bytes=sum(read or files.values()))
+        sizes = [size for name, size in files.items() if name.startswith(wanted.folder)]
+        return replace(repository, num_bytes=sum(sizes or files.values()))
     # Not by way of the cache, which would look as if the model were there.
     address = hf_hub_url(wanted.name, "config.json", revision=wanted.revision, endpoint=constants.ENDPOINT)
     headers = build_hf_headers()
@@ -145,9 +145,9 @@ def _asked(wanted: Wanted) -> Repository:
     weights = weight_files(files)
     num_bytes = sum(files[name] for name in weights)
     is_counted = info.safetensors and any(name.endswith(".safetensors") for name in weights)
-    counted = info.safetensors.total if is_counted else 0
+    parameters = info.safetensors.total if is_counted else 0
     try:
-        size = size_of(answer.json(), counted, num_bytes, "as the hub says")
+        size = size_of(answer.json(), parameters, num_bytes, "as the hub says")
     except (LookupError, TypeError, ValueError) as error:
         reason = f"its config.json gives no size ({first_line(error)})"
         return Repository(wanted, Access.OPEN, None, None, reason, num_bytes)
@@ -179,11 +179,11 @@ def _of_copy(wanted: Wanted, folder: Path, access: Access) -> Repository:
         if not files:
             raise FileNotFoundError(f"there are no weights in {folder}")
         try:
-            counted = sum(get_local_safetensors_metadata(folder).parameter_count.values())
+            parameters = sum(get_local_safetensors_metadata(folder).parameter_count.values())
         except NotASafetensorsRepoError:
-            counted = 0
+            parameters = 0
         num_bytes = sum((folder / file).stat().st_size for file in files)
-        size = size_of(read_json(folder / "config.json"), counted, num_bytes, "by the copy here")
+        size = size_of(read_json(folder / "config.json"), parameters, num_bytes, "by the copy here")
     except (OSError, LookupError, TypeError, ValueError) as error:
         return Repository(wanted, access, reason=f"the copy here is not complete: {first_line(error)}")
     return Repository(wanted, access, folder, size)
@@ -201,14 +201,14 @@ def size_of(config: Mapping[str, Any], parameters: int, num_bytes: int, source: 
     kv_width = width * int(text.get("num_key_value_heads") or heads)
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     layers = int(text.get("num_hidden_layers") or 1)  # an EAGLE drafter's file may not say that it has one
-    counted = parameters or num_bytes // ITEM_BYTES.get(dtype, 4)
-    return Size(counted, layers, kv_width, int(text["vocab_size"]), source)
+    count = parameters or num_bytes // ITEM_BYTES.get(dtype, 4)
+    return Size(count, layers, kv_width, int(text["vocab_size"]), source)
 
 
 def size_of_shape(shape: Shape, source: str) -> Size:
     """The size of a Llama of a known shape."""
-    wide = shape.hidden_size
-    kv_width = wide // shape.num_attention_heads * shape.num_key_value_heads
-    layer = 2 * wide * (wide + kv_width) + 3 * wide * shape.intermediate_size + 2 * wide
-    parameters = 2 * shape.vocab_size * wide + shape.num_hidden_layers * layer + wide
+    width = shape.hidden_size
+    kv_width = width // shape.num_attention_heads * shape.num_key_value_heads
+    layer = 2 * width * (width + kv_width) + 3 * width * shape.intermediate_size + 2 * width
+    parameters = 2 * shape.vocab_size * width + shape.num_hidden_layers * layer + width
     return Size(parameters, shape.num_hidden_layers, kv_width, shape.vocab_size, source)

@@ -64,8 +64,8 @@ def nodes_of(cell: Cell) -> int:
     """Verified positions of a cell's tree; NODES where it is still to be searched for."""
     if "tree" not in cell.labels:
         return 1
-    if known := cell.config["tree"].get("num_nodes") or cell.config["tree"].get("total_token"):
-        return int(known)
+    if count := cell.config["tree"].get("num_nodes") or cell.config["tree"].get("total_token"):
+        return int(count)
     topology = _topology(cell)
     return topology.num_nodes if topology else NODES
 
@@ -77,18 +77,18 @@ def seconds_left(cells: Sequence[Cell], profile: str, results: Path, device: str
     """
     raw, workers = results / "raw" / profile, jobs_of(cells[0].config)
     plans = readable_plans(profile, results)  # a damaged one is `make status`'s to report
-    planned = (planned_cell(one.entry, raw) for plan in plans for one in plan.requests)
+    planned = (planned_cell(request.entry, raw) for plan in plans for request in plan.requests)
     done = {cell.key: cell for cell in planned if cell.status.state == "done"}.values()
     if spent := sum(cell.status.seconds for cell in done):
-        every = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
-        left = (time_left(every, done, workers) or 0.0) - spent / workers
-        return max(0.0, left), f"by the {len(done)} cells that are done"
+        profile_cells = [planned_cell(entry_of(cell) | {"cell_id": "no-tree"}, raw) for cell in cells]
+        seconds = (time_left(profile_cells, done, workers) or 0.0) - spent / workers
+        return max(0.0, seconds), f"by the {len(done)} cells that are done"
     folders = [folder / "timing" for folder in (results, PUBLISHED)]
     pairs = {cell.labels["pair"]: cell.config for cell in cells}
     costs = next(filter(None, (known_costs(config, device, folders) for config in pairs.values())), None)
     times = [(_seconds(cell, costs), cell.is_timed) for cell in cells]
-    said = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet"
-    return elapsed(times, workers), said if costs else ""
+    source = "by what steps cost on this device and 2.5 tokens a step; no cell is measured yet"
+    return elapsed(times, workers), source if costs else ""
 
 
 def _seconds(cell: Cell, costs: CostModel | None) -> float:
@@ -104,9 +104,9 @@ def _seconds(cell: Cell, costs: CostModel | None) -> float:
     configuration = ONE_TOKEN
     if "tree" in cell.labels:
         draws = str((config["decoder"].get("drafter") or {}).get("draws", "iid"))
-        verifier, known = str(cell.labels.get("verifier", "")), METHODS.get(draws, ())
-        named = (draws if known else "iid", verifier if verifier in known else "standard")
-        configuration = Configuration(*named, _topology(cell) or complete(5, 3))
+        verifier, verifiers = str(cell.labels.get("verifier", "")), METHODS.get(draws, ())
+        method = (draws if verifiers else "iid", verifier if verifier in verifiers else "standard")
+        configuration = Configuration(*method, _topology(cell) or complete(5, 3))
     rate = min(TOKENS_A_STEP, configuration.topology.num_levels)
     length = config["prompt_tokens"] + new_tokens / 2
     return START_S + num_tokens / rate * costs.step_s(configuration, length)

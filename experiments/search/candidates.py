@@ -39,13 +39,13 @@ def regular(
     of them by widths. is_defined: which trees count at all.
     """
 
-    def branched(above: Widths, left: int, limit: int) -> Iterator[Widths]:
-        """Every way to go on below `above`, with `left` nodes and at most `limit` children of a node."""
+    def branched(above: Widths, rest: int, limit: int) -> Iterator[Widths]:
+        """Every way to go on below `above`, with `rest` nodes and at most `limit` children of a node."""
         last = above[-1] if above else 1
-        for branching in range(2, min(limit, left // last) + 1):
+        for branching in range(2, min(limit, rest // last) + 1):
             widths = (*above, last * branching)
             yield widths
-            yield from branched(widths, left - widths[-1], branching)
+            yield from branched(widths, rest - widths[-1], branching)
 
     shapes = {filled(widths, num_nodes - 1) for widths in branched((), num_nodes - 1, num_nodes - 1)}
     kept = [
@@ -54,7 +54,7 @@ def regular(
         if 1 < len(shape) < most_levels and 4 * shape[-1] >= shape[-2] and is_defined(from_widths(shape))
     ]
     by_depth = itertools.groupby(sorted(kept, key=lambda shape: (len(shape), shape)), key=len)
-    return [shape for _, of_depth in by_depth for shape in spread(list(of_depth), per_level)]
+    return [shape for _, group in by_depth for shape in spread(list(group), per_level)]
 
 
 def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
@@ -64,21 +64,21 @@ def even(num_nodes: int, most_levels: int, per_level: int) -> list[Topology]:
     left for the last one goes to the first nodes above it, at least a quarter of them.
     """
 
-    def grown(counts: list[list[int]], width: int, left: int, limit: int) -> Iterator[list[list[int]]]:
-        """Every way to go on below `counts`, whose last level has `width` nodes, with `left` nodes."""
-        if not left:
+    def grown(counts: list[list[int]], width: int, rest: int, limit: int) -> Iterator[list[list[int]]]:
+        """Every way to go on below `counts`, whose last level has `width` nodes, with `rest` nodes."""
+        if not rest:
             yield counts
         elif len(counts) < most_levels - 1:
-            for branching in range(1, min(limit, left) + 1):
-                inner = min(width, left // branching)
-                if inner == width or (4 * inner >= width and inner * branching == left):
+            for branching in range(1, min(limit, rest) + 1):
+                inner = min(width, rest // branching)
+                if inner == width or (4 * inner >= width and inner * branching == rest):
                     level = [branching] * inner + [0] * (width - inner)
-                    yield from grown([*counts, level], inner * branching, left - inner * branching, branching)
+                    yield from grown([*counts, level], inner * branching, rest - inner * branching, branching)
 
     shapes = [from_child_counts(counts) for counts in grown([], 1, num_nodes - 1, num_nodes - 1)]
     ranked = sorted(shapes, key=lambda shape: (shape.num_levels, shape.parents))
     by_depth = itertools.groupby(ranked, key=lambda shape: shape.num_levels)
-    return [shape for levels, same in by_depth if levels > 2 for shape in spread(list(same), per_level)]
+    return [shape for levels, group in by_depth if levels > 2 for shape in spread(list(group), per_level)]
 
 
 def spread(shapes: Sequence[Shape], most: int) -> list[Shape]:
@@ -92,8 +92,8 @@ def filled(widths: Sequence[int], total: int) -> Widths:
     """Widths of sum `total`: those given, cut at the bottom or continued; the last one holds the rest."""
     bottom = max(widths[-2:])  # the last level of a shape may hold a rest
     endless = [*widths[:-1], *[bottom] * total]
-    left = itertools.accumulate(endless, operator.sub, initial=total)
-    return tuple(min(width, rest) for width, rest in zip(endless, left, strict=False) if rest > 0)
+    rests = itertools.accumulate(endless, operator.sub, initial=total)
+    return tuple(min(width, rest) for width, rest in zip(endless, rests, strict=False) if rest > 0)
 
 
 def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
@@ -102,14 +102,14 @@ def neighbours(widths: Widths, share: float, most_levels: int) -> list[Widths]:
     The level changes alone, or with all levels below it; the bottom makes room or takes what is left, see
     `filled`. share: of the level's width, by which it changes; at least by 1. most_levels: the root counted.
     """
-    found: dict[Widths, None] = {}
+    shapes: dict[Widths, None] = {}
     for place, width in enumerate(widths[:3]):
         step = max(1, round(width * share))
         for change, end in itertools.product((step, -step), (place + 1, len(widths))):
-            changed = [*widths[:place], *(one + change for one in widths[place:end]), *widths[end:]]
+            changed = [*widths[:place], *(level + change for level in widths[place:end]), *widths[end:]]
             if min(changed) >= 1:
-                found[filled(changed, sum(widths))] = None
-    return [shape for shape in found if shape != widths and 1 < len(shape) < most_levels]
+                shapes[filled(changed, sum(widths))] = None
+    return [shape for shape in shapes if shape != widths and 1 < len(shape) < most_levels]
 
 
 def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) -> list[Topology]:
@@ -119,12 +119,12 @@ def ordered(acceptance: Sequence[float], num_nodes: int, levels: Sequence[int]) 
     later siblings and deeper nodes more often than such a vector says, so flatter vectors of the same sum
     count too. num_nodes, levels: the root counted.
     """
-    found: dict[Topology, None] = {}
+    topologies: dict[Topology, None] = {}
     for power in FLATTER:
         searched = search(flattened(acceptance, power), num_nodes, max(levels))
-        possible = [limit for limit in levels if searched.expected[num_nodes, limit] > IMPOSSIBLE]
-        found |= dict.fromkeys(searched.topology(num_nodes, limit) for limit in possible)
-    return list(found)
+        limits = [limit for limit in levels if searched.expected[num_nodes, limit] > IMPOSSIBLE]
+        topologies |= dict.fromkeys(searched.topology(num_nodes, limit) for limit in limits)
+    return list(topologies)
 
 
 def flattened(acceptance: Sequence[float], power: float) -> list[float]:

@@ -54,10 +54,10 @@ class FastestSearch(TreeSearch):
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
         """See `TreeSearch.check`."""
         super().check(path, cells)
-        others = [cell.labels["decoder"] for cell in cells if cell.labels["decoder"] != "fastest"]
-        if others:
+        decoders = [cell.labels["decoder"] for cell in cells if cell.labels["decoder"] != "fastest"]
+        if decoders:
             raise InvalidInput(
-                f"tree=fastest says what drafts and verifies; decoder={others[0]} does so, too; "
+                f"tree=fastest says what drafts and verifies; decoder={decoders[0]} does so, too; "
                 "allowed: leave the decoder out"
             )
 
@@ -68,16 +68,16 @@ class FastestSearch(TreeSearch):
             labels = {"decoder": draws, "verifier": "standard"}
             vectors[draws] = [v.tokens for v in self.acceptance(draws, draft_model(draws), labels)]
         vectors |= {draws: vectors[other] for draws, other in DRAWN_AS.items()}
-        found = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
-        decided = self.compare(DECISION, leading(found, rate))
+        values = self.compare(FIRST, candidates(vectors, rate, self.num_levels))
+        finalists = self.compare(DECISION, leading(values, rate))
         about = self.origin(
             made_from=self.measured,
             datasets=[str(cell.labels["dataset"]) for cell in self.cells],
             settings={name: self.cells[0].config[name] for name in SETTINGS},
             length=self.length,
-            expected=[self.facts(one, value) for one, value in decided.items()],
+            expected=[self.facts(configuration, value) for configuration, value in finalists.items()],
         )
-        choose(decided, rate).save(path, about)
+        choose(finalists, rate).save(path, about)
 
     def rate(self, one: Configuration, value: Value) -> float:
         """Tokens a second if a step emits one standard error less than was found."""
@@ -85,9 +85,9 @@ class FastestSearch(TreeSearch):
 
     def compare(self, stage: int, trees: Sequence[Configuration]) -> dict[Configuration, Value]:
         """The value of every configuration; that of one token at a time is known."""
-        facts, decoder = {one: one.facts for one in trees}, draft_model("without_replacement")
-        compared = self.compared(stage, "configurations", facts, decoder, {"decoder": "several"})
-        return {ONE_TOKEN: Value(1.0, 0.0)} | compared
+        facts, decoder = {tree: tree.facts for tree in trees}, draft_model("without_replacement")
+        values = self.compared(stage, "configurations", facts, decoder, {"decoder": "several"})
+        return {ONE_TOKEN: Value(1.0, 0.0)} | values
 
     def facts(self, one: Configuration, value: Value) -> dict[str, Any]:
         """Facts about a configuration, for `about`."""
@@ -103,12 +103,12 @@ class FastestSearch(TreeSearch):
 
 def candidates(vectors: Mapping[str, Sequence[float]], rate: Rate, num_levels: int) -> list[Configuration]:
     """Configurations to compare with one token at a time. vectors: by draws, acceptance by place."""
-    found = [Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS]
+    configurations = [Configuration("iid", name, chain(count)) for count in CHAINS for name in ON_CHAINS]
     for draws, verifiers in METHODS.items():
         for size in SIZES[1:]:
             shapes = promising(vectors[draws], size, draws, rate, num_levels)
-            found += [Configuration(draws, name, shape) for name in verifiers for shape in shapes]
-    return list(dict.fromkeys(found))
+            configurations += [Configuration(draws, name, shape) for name in verifiers for shape in shapes]
+    return list(dict.fromkeys(configurations))
 
 
 def promising(vector: Sequence[float], size: int, draws: str, rate: Rate, num_levels: int) -> list[Topology]:
@@ -139,25 +139,25 @@ def kind_of(one: Configuration) -> str:
 
 def ranked(found: Compared, rate: Rate) -> list[Configuration]:
     """All trees that were compared, the fastest first."""
-    trees = [one for one in found if one != ONE_TOKEN]
-    return sorted(trees, key=lambda one: -rate(one, found[one]))
+    trees = [tree for tree in found if tree != ONE_TOKEN]
+    return sorted(trees, key=lambda tree: -rate(tree, found[tree]))
 
 
 def leading(found: Compared, rate: Rate) -> list[Configuration]:
     """Configurations to compare again: the fastest of every kind and size, some of every method."""
     trees = ranked(found, rate)
-    of_size = {(kind_of(one), one.topology.num_nodes): one for one in reversed(trees)}  # the first one stays
+    of_size = {(kind_of(tree), tree.topology.num_nodes): tree for tree in reversed(trees)}  # the first stays
     of_method: dict[tuple[str, str], list[Configuration]] = {}
-    for one in trees:
-        of_method.setdefault((one.draws, one.verifier), []).append(one)
-    some = (one for of_one in of_method.values() for one in of_one[:LEADING])
-    return list(dict.fromkeys([*of_size.values(), *some]))
+    for tree in trees:
+        of_method.setdefault((tree.draws, tree.verifier), []).append(tree)
+    leaders = (tree for group in of_method.values() for tree in group[:LEADING])
+    return list(dict.fromkeys([*of_size.values(), *leaders]))
 
 
 def choose(decided: Compared, rate: Rate) -> Chosen:
     """The fastest configuration, and the fastest of every kind and size."""
     best: dict[str, dict[int, Configuration]] = {}
-    for one in ranked(decided, rate):
-        best.setdefault(kind_of(one), {}).setdefault(one.topology.num_nodes, one)
+    for tree in ranked(decided, rate):
+        best.setdefault(kind_of(tree), {}).setdefault(tree.topology.num_nodes, tree)
     by_size = {kind: [of_kind[size] for size in sorted(of_kind)] for kind, of_kind in best.items()}
-    return Chosen(max(decided, key=lambda one: rate(one, decided[one])), by_size)
+    return Chosen(max(decided, key=lambda tree: rate(tree, decided[tree])), by_size)

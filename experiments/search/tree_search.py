@@ -83,8 +83,8 @@ class TreeSearch(ABC):
 
     def _limit(self, cells: Sequence[Cell]) -> None:
         """Lower the number of documents to that of the cells' profile, if it gives one."""
-        if (most := cells[0].config["max_tuning_prompts"]) is not None:
-            self.num_prompts = min(self.num_prompts, most)
+        if (limit := cells[0].config["max_tuning_prompts"]) is not None:
+            self.num_prompts = min(self.num_prompts, limit)
             self._check_size()
 
     def check(self, path: Path, cells: Sequence[Cell]) -> None:
@@ -95,13 +95,13 @@ class TreeSearch(ABC):
         for name in self.AGREED:
             values = list(dict.fromkeys(str(cell.labels[name]) for cell in cells))
             if len(values) > 1:
-                found = ", ".join(values)
-                raise InvalidInput(f"{path} is asked for with {name} {found}; allowed: a tree.path for each")
+                text = ", ".join(values)
+                raise InvalidInput(f"{path} is asked for with {name} {text}; allowed: a tree.path for each")
         num_nodes = cells[0].config["tree"].get("num_nodes")
-        most = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
-        if num_nodes is not None and not 1 <= num_nodes <= most:
+        limit = sum(NUM_SIBLINGS**level for level in range(min(self.num_levels, 8)))
+        if num_nodes is not None and not 1 <= num_nodes <= limit:
             raise InvalidInput(
-                f"tree.num_nodes is {num_nodes}; allowed: 1 to {most}, with search.num_levels "
+                f"tree.num_nodes is {num_nodes}; allowed: 1 to {limit}, with search.num_levels "
                 f"{self.num_levels} and {NUM_SIBLINGS} children a node"
             )
 
@@ -133,8 +133,8 @@ class TreeSearch(ABC):
     def begin(self, cells: Sequence[Cell], report: Report) -> None:
         """Take one cell of every data set."""
         self._limit(cells)
-        first = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
-        self.cells, self._report = [first[name] for name in sorted(first)], report
+        by_dataset = {str(cell.labels["dataset"]): cell for cell in reversed(cells)}
+        self.cells, self._report = [by_dataset[name] for name in sorted(by_dataset)], report
         self._done, self._size = 0, self.size(cells)
 
     @abstractmethod
@@ -215,9 +215,9 @@ class TreeSearch(ABC):
 
         labels = self.cells[0].labels
         source = provenance(torch.device(self.cells[0].config["device"]))
-        kept = {name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
-        asked = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
-        return asked | facts | kept | {"costs": self.costs.source}
+        environment = {name: source[name] for name in ("device", "git_commit", "git_is_dirty", "started")}
+        subject = {"pair": str(labels["pair"]), "temperature": labels["temperature"]}
+        return subject | facts | environment | {"costs": self.costs.source}
 
 
 def draft_model(draws: str) -> dict[str, Any]:
@@ -286,8 +286,8 @@ class GrowMapSearch(TreeSearch):
         lines = [*(f"# {name}: {about[name]}" for name in HEAD), "position,probability,standard_error"]
         lines += [f"{place},{value.tokens:.6f},{value.error:.6f}" for place, value in enumerate(vector, 1)]
         names = f"{file_name(cell.labels['pair'])}.{file_name(cell.labels['dataset'])}"
-        beside = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
-        write_atomically(beside, "\n".join(lines) + "\n")
+        vector_path = path.with_name(f"{names}.T{cell.config['temperature']}.acceptance.csv")
+        write_atomically(vector_path, "\n".join(lines) + "\n")
 
 
 # --- the best tree of a size
@@ -352,8 +352,8 @@ class BestShapeSearch(TreeSearch):
         super().check(path, cells)
         num_nodes = cells[0].config["tree"].get("num_nodes")
         if num_nodes is None:
-            given = "tree.num_nodes must be given, like tree.num_nodes=121"
-            raise InvalidInput(f"{given}: shapes of one size are compared")
+            reason = "tree.num_nodes must be given, like tree.num_nodes=121"
+            raise InvalidInput(f"{reason}: shapes of one size are compared")
         if num_nodes < FEWEST_NODES:
             raise InvalidInput(f"tree.num_nodes is {num_nodes}; allowed: from {FEWEST_NODES}")
         self.counted(cells[0])
@@ -377,13 +377,13 @@ class BestShapeSearch(TreeSearch):
 
         num_nodes, node = self.cells[0].config["tree"]["num_nodes"], _draws(self.cells[0])
         draws = Draws(node) if isinstance(node, str) else build(node)
-        decided = candidates.leaders(self.compare(DECISION, self.candidates(num_nodes, draws)))
+        leaders = candidates.leaders(self.compare(DECISION, self.candidates(num_nodes, draws)))
         times = self.costs.times((num_nodes,), self.length)
 
-        def s_per_token(shape: Topology, found: Found) -> float:
+        def s_per_token(shape: Topology, values: Found) -> float:
             """One forward of the draft a level below the root, and one of the target."""
             step_s = (shape.num_levels - 1) * times.draft_s + times.target_s[num_nodes]
-            return step_s / found[shape].tokens
+            return step_s / values[shape].tokens
 
         def facts(shape: Topology) -> dict[str, Any]:
             return {
@@ -394,10 +394,10 @@ class BestShapeSearch(TreeSearch):
             }
 
         if self.by == "tokens":
-            best = max(decided, key=lambda shape: decided[shape].tokens)
+            best = max(leaders, key=lambda shape: leaders[shape].tokens)
         else:
-            best = min(decided, key=lambda shape: s_per_token(shape, decided))
-        final = self.compare(FINAL, list(decided))
+            best = min(leaders, key=lambda shape: s_per_token(shape, leaders))
+        final = self.compare(FINAL, list(leaders))
         about = self.origin(
             made_from=[self.by, *self.measured[: len(self.cells)]],
             datasets=[str(cell.labels["dataset"]) for cell in self.cells],
@@ -436,26 +436,26 @@ class BestShapeSearch(TreeSearch):
     def _near_the_fastest(self, num_nodes: int, is_defined: Callable[[Topology], bool]) -> list[Topology]:
         """The best two of every number of levels among regular shapes and neighbours of the fastest."""
         shapes = candidates.regular(num_nodes, self.num_levels, PER_LEVEL, is_defined)
-        found = self.compare(0, self._some(map(from_widths, shapes)))
+        values = self.compare(0, self._some(map(from_widths, shapes)))
         for stage, share in ROUNDS.items():
-            near = [
-                from_widths(changed)
-                for topology in candidates.spread(list(candidates.fastest(found)), NEAR)
-                for changed in candidates.neighbours(candidates.widths_of(topology), share, self.num_levels)
+            neighbours = [
+                from_widths(widths)
+                for topology in candidates.spread(list(candidates.fastest(values)), NEAR)
+                for widths in candidates.neighbours(candidates.widths_of(topology), share, self.num_levels)
             ]
-            tried = [*candidates.leaders(found), *filter(is_defined, near)]
-            found = self.compare(stage, list(dict.fromkeys(tried)))
-        return list(candidates.leaders(found, 2))
+            topologies = [*candidates.leaders(values), *filter(is_defined, neighbours)]
+            values = self.compare(stage, list(dict.fromkeys(topologies)))
+        return list(candidates.leaders(values, 2))
 
     def _some(self, shapes: Iterable[Topology]) -> list[Topology]:
         """The shapes are at least one. Raises InvalidInput where there is none."""
-        if not (found := list(shapes)):
+        if not (topologies := list(shapes)):
             num_nodes = self.cells[0].config["tree"]["num_nodes"]
             raise InvalidInput(
                 f"{self.counted(self.cells[0])[0]} is defined on none of the trees of {num_nodes} nodes that "
                 f"are compared, in up to {self.num_levels} levels; allowed: another tree.num_nodes"
             )
-        return found
+        return topologies
 
     def compare(self, stage: int, topologies: Sequence[Topology]) -> dict[Topology, Value]:
         """The value of every topology."""

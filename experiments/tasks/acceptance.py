@@ -75,7 +75,7 @@ def _draft_features(
     features: (K, H), the target's.
     """
     if isinstance(pair.draft, EagleModel):
-        session, known = pair.draft.session(len(tokens)), upload(tokens[1:], pair.draft.device)
-        return session.extend(known, features[:-1]), pair.eagle_head()
+        session, inputs = pair.draft.session(len(tokens)), upload(tokens[1:], pair.draft.device)
+        return session.extend(inputs, features[:-1]), pair.eagle_head()
     draft = pair.draft_model()
     return features_of(draft, tokens), draft.head

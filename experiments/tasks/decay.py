@@ -49,10 +49,10 @@ class Decay(SiblingTask):
             selected = selected + select.sum(0)
             tested = tested + (1 - select.cumsum(-1) + select).clamp_min(0).sum(0)
         counts = range(1, self.num_siblings + 1)
-        highest = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
-        before = torch.cat((torch.zeros_like(highest[:1]), highest[:-1]))
+        ceilings = torch.stack([ceiling(target, draft, count, Draws.IID) for count in counts])
+        previous = torch.cat((torch.zeros_like(ceilings[:1]), ceilings[:-1]))
         sums = {"selected": selected, "tested": tested}
-        sums |= {"ceiling_selected": (highest - before).sum(-1), "ceiling_tested": (1 - before).sum(-1)}
+        sums |= {"ceiling_selected": (ceilings - previous).sum(-1), "ceiling_tested": (1 - previous).sum(-1)}
         return {name: values.tolist() for name, values in sums.items()}
 
     def progress(self, rows: Sequence[DecayRow]) -> dict[str, str]:

@@ -70,8 +70,8 @@ class Decode(DecoderTask):
 
     def __call__(self, workload: Workload, index: int) -> PromptRow:
         """See `Task`."""
-        prompt, generator, observed = workload.prompts[index][1], workload.generator(index), list[Terms]()
-        on_step = (lambda step: observed.append(step_terms(step))) if self.audit else None
+        prompt, generator, terms = workload.prompts[index][1], workload.generator(index), list[Terms]()
+        on_step = (lambda step: terms.append(step_terms(step))) if self.audit else None
         generation = workload.decoder.generate(
             workload.pair, prompt, workload.sampling, generator, on_step=on_step
         )
@@ -90,7 +90,7 @@ class Decode(DecoderTask):
             step_emitted=list(emitted),
             num_drafted=(workload.decoder.drafter.topology.num_nodes - 1) * len(emitted),
             step_s=None if self.audit else [round(seconds, 7) for seconds in generation.step_s],
-            **(_statistics(observed, len(tokens)) if self.audit else {}),
+            **(_statistics(terms, len(tokens)) if self.audit else {}),
         )
 
     def progress(self, rows: Sequence[PromptRow]) -> dict[str, str]:
@@ -99,11 +99,11 @@ class Decode(DecoderTask):
         return {"accepted_length": share(emitted, steps, ".2f")}
 
 
-def _statistics(observed: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
+def _statistics(terms: list[Terms], num_tokens: int) -> dict[str, list[float | None]]:
     """The fields of `AuditRow`, of the first `num_tokens` tokens; NaN becomes None, since JSON has no NaN."""
     return {
         name: [None if value != value else value for value in values.tolist()]
-        for name, values in join(observed, num_tokens)._asdict().items()
+        for name, values in join(terms, num_tokens)._asdict().items()
     }
 
 

@@ -56,11 +56,11 @@ class Kl(SiblingTask):
         }
         rule = rule_of(workload.decoder.verifier)
         tuples = Tuples(self.num_siblings, Draws.IID, self.num_tuples)
-        found = [estimate(rule, p, q, tuples, generator) for p, q in zip(target, draft, strict=True)]
-        fields["total_variation"] = [one.total_variation.value for one in found]
-        fields["total_variation_error"] = [one.total_variation.error for one in found]
-        fields["kl_at_least"] = [kl_bound(one, num_errors=2) for one in found]
-        fields["kl_plug_in"] = [kl_bound(one) for one in found]
+        laws = [estimate(rule, p, q, tuples, generator) for p, q in zip(target, draft, strict=True)]
+        fields["total_variation"] = [law.total_variation.value for law in laws]
+        fields["total_variation_error"] = [law.total_variation.error for law in laws]
+        fields["kl_at_least"] = [kl_bound(law, num_errors=2) for law in laws]
+        fields["kl_plug_in"] = [kl_bound(law) for law in laws]
         return fields
 
     def progress(self, rows: Sequence[KlRow]) -> dict[str, str]:

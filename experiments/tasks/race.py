@@ -67,15 +67,15 @@ class Race(CountedTask):
     @cached_property
     def entries(self) -> dict[str, Configuration]:
         """All but transformers' by name."""
-        found = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
-        for kind, own in self.chosen.best.items():
-            found |= {f"{kind} {one.topology.num_nodes}": one for one in own}
-        return found
+        entries = {"one_token": ONE_TOKEN, "fastest": self.chosen.fastest} | REFERENCE
+        for kind, group in self.chosen.best.items():
+            entries |= {f"{kind} {entry.topology.num_nodes}": entry for entry in group}
+        return entries
 
     @cached_property
     def _decoders(self) -> list[Decoder]:
         """Kept from prompt to prompt, since they keep what they prepared."""
-        return [one.decoder for one in self.entries.values()]
+        return [entry.decoder for entry in self.entries.values()]
 
     def __call__(self, workload: Workload, index: int) -> RaceRow:
         """See `Task`; the cell's decoder plays no part."""
@@ -94,10 +94,10 @@ class Race(CountedTask):
         return RaceRow(
             **identity(workload, index),
             entry=[*self.entries, *engines],
-            draws=[one.draws for one in ours] + [""] * num_theirs,
-            verifier=[one.verifier for one in ours] + [""] * num_theirs,
-            num_nodes=[one.topology.num_nodes for one in ours] + [0] * num_theirs,
-            num_levels=[one.topology.num_levels for one in ours] + [0] * num_theirs,
+            draws=[entry.draws for entry in ours] + [""] * num_theirs,
+            verifier=[entry.verifier for entry in ours] + [""] * num_theirs,
+            num_nodes=[entry.topology.num_nodes for entry in ours] + [0] * num_theirs,
+            num_levels=[entry.topology.num_levels for entry in ours] + [0] * num_theirs,
             **{name: [outcome[name] for outcome in outcomes] for name in outcomes[0]},
         )
 
@@ -106,9 +106,9 @@ class Race(CountedTask):
         prompt, generator = workload.prompts[index][1], workload.generator(index)
 
         def decode() -> dict[str, Any]:
-            found = decoder.generate(workload.pair, prompt, workload.sampling, generator)
-            counts = {"num_emitted": sum(found.num_emitted), "num_steps": len(found.num_emitted)}
-            return {"num_returned": len(found.tokens), "decode_s": found.decode_s} | counts
+            generation = decoder.generate(workload.pair, prompt, workload.sampling, generator)
+            counts = {"num_emitted": sum(generation.num_emitted), "num_steps": len(generation.num_emitted)}
+            return {"num_returned": len(generation.tokens), "decode_s": generation.decode_s} | counts
 
         return decode
 

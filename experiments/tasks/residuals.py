@@ -81,8 +81,8 @@ class Residuals(SiblingTask):
         prompt, generator = workload.prompts[index][1], workload.generator(index)
         decode = workload.pair.tokenizer.decode
         rule, laws = rule_of(workload.decoder.verifier), prefix_laws(workload, index, lengths)
-        found = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
-        fields = {name: [one[name] for one in found] for name in found[0]}
+        prefixes = [self._prefix(rule, p, q, generator) for p, q in zip(*laws, strict=True)]
+        fields = {name: [prefix[name] for prefix in prefixes] for name in prefixes[0]}
         fields["context"] = [decode(prompt[max(0, length - CONTEXT_TOKENS) : length]) for length in lengths]
         fields["texts"] = [
             [decode([token]) if token >= 0 else "" for token in tokens] for tokens in fields["tokens"]
@@ -95,22 +95,22 @@ class Residuals(SiblingTask):
     def _prefix(self, rule: SiblingRule, p: Tensor, q: Tensor, generator: Generator) -> dict[str, list]:
         """The entries of `ResidualRow` that follow from the laws (V,) after one prefix."""
         counts = range(1, self.num_siblings + 1)
-        found = [
+        means = [
             torch.stack([_after(rule, p, q, tuples[:, :count]) for count in counts])
             for tuples in self._sets(p, q, generator)
         ]
         # (k, V) and (k,): means over the sets, after what is known without any sibling.
-        left, overlap, out = torch.stack(found).split((len(p), 1, len(p)), -1)
-        left = torch.cat((p.double()[None], left.mean(0)))
+        rest, overlap, output = torch.stack(means).split((len(p), 1, len(p)), -1)
+        rest = torch.cat((p.double()[None], rest.mean(0)))
         overlap = torch.cat((torch.minimum(p, q).double().sum()[None], overlap.mean(0)[:, 0]))
-        out = out[:, -1]
-        rejected, residual = left.sum(-1), normalise(left, p.double())
+        output = output[:, -1]
+        rejected, residual = rest.sum(-1), normalise(rest, p.double())
         mass, order = q.double().sort(descending=True)
         is_beyond = mass.cumsum(0) - mass >= SUPPORT
         overdrafted, outside = q > p, torch.zeros_like(q, dtype=torch.bool).scatter(0, order, is_beyond)
         entries, tokens = self._entries(p, q)
-        excess = ((out - p) * overdrafted).sum(-1)
-        laws = {"target": p, "draft": q, "residual": residual, "emitted": out.mean(0)}
+        excess = ((output - p) * overdrafted).sum(-1)
+        laws = {"target": p, "draft": q, "residual": residual, "emitted": output.mean(0)}
         return {
             "tokens": tokens.tolist(),
             **{name: _told(law, entries, len(tokens)).tolist() for name, law in laws.items()},
@@ -118,7 +118,7 @@ class Residuals(SiblingTask):
             "overlap": torch.where(rejected > 0, overlap / rejected, overlap[0]).tolist(),
             "outside": (residual * outside).sum(-1).tolist(),
             "overdraft": (residual * overdrafted).sum(-1).tolist(),
-            "emitted_error": self._error(_told(out, entries, len(tokens))).tolist(),
+            "emitted_error": self._error(_told(output, entries, len(tokens))).tolist(),
             "excess": float(excess.mean()),
             "excess_error": float(self._error(excess)),
         }
@@ -171,8 +171,8 @@ def _after(rule: SiblingRule, p: Tensor, q: Tensor, siblings: Tensor) -> Tensor:
     law = rule.law(p.expand(shape), q.expand(shape), siblings, Draws.IID)
     rest = (1 - law.select.double().sum(-1)).clamp_min(0) / len(siblings)
     overlap = torch.minimum(law.residual, q).double().sum(-1)
-    out = emitted(law, siblings).double().mean(0)
-    return torch.cat((rest @ law.residual.double(), (rest @ overlap)[None], out))
+    output = emitted(law, siblings).double().mean(0)
+    return torch.cat((rest @ law.residual.double(), (rest @ overlap)[None], output))
 
 
 def _told(law: Tensor, entries: Tensor, count: int) -> Tensor:

@@ -45,18 +45,18 @@ def compare(
     parts = defaultdict[OwnDraft, list[int]](list)  # by drafter, and by topology if not cut
     for place, (drafter, _) in enumerate(methods):
         parts[replace(drafter, topology=root_only()) if drafter.draws.can_be_cut else drafter].append(place)
-    wholes = [
+    unions = [
         (replace(drafter, topology=union([methods[place][0].topology for place in places])), places)
         for drafter, places in parts.items()
     ]
     for prefix in prefixes:
         root = Root(workload.pair, prefix, workload.sampling.warp)
-        for whole, places in wholes:
-            drafted = root.draft(whole, generator)
-            laws = root.laws(workload.pair.target, drafted.tree)
+        for union_drafter, places in unions:
+            union_draft = root.draft(union_drafter, generator)
+            laws = root.laws(workload.pair.target, union_draft.tree)
             for place in places:
                 drafter, verifier = methods[place]
-                draft, target_probs = part(drafted, laws, drafter.topology)
+                draft, target_probs = part(union_draft, laws, drafter.topology)
                 emitted[place] += expected_emitted(verifier, draft, target_probs)
                 if rollouts:
                     trees[place].append(_finite(tree_log_ratios(draft.tree, target_probs, draft.probs)))
@@ -122,9 +122,9 @@ class Root:
         draft, num_chains = self.pair.draft_model(), len(topology.children[0])
         swapped = Pair(draft, self.pair.target, self.pair.tokenizer)
         session = DraftModel(topology).session(swapped, self.warp, len(self.prefix))
-        drawn = self._filled(session, None, generator)
-        above, tokens = list(topology.parents[1:]), drawn.tree.tokens[1:]
-        p, q = (rows[above, tokens].double().log() for rows in (drawn.probs, self.laws(draft, drawn.tree)))
+        paths = self._filled(session, None, generator)
+        parents, tokens = list(topology.parents[1:]), paths.tree.tokens[1:]
+        p, q = (rows[parents, tokens].double().log() for rows in (paths.probs, self.laws(draft, paths.tree)))
         return (p - q).view(-1, num_chains).cumsum(0).T  # a level has a node of every chain
 
 

@@ -64,7 +64,7 @@ class Scaling(CountedTask):
     def _shapes(self) -> list[tuple[str, int, Topology]]:
         """Every topology with its arrangement and its number of candidates."""
         counts = list(map(int, self.num_candidates))
-        return [(name, n, made(self.num_levels, n)) for name, made in ARRANGEMENTS.items() for n in counts]
+        return [(name, n, make(self.num_levels, n)) for name, make in ARRANGEMENTS.items() for n in counts]
 
     def check(self, decoder: Decoder) -> None:
         """See `Task`; of the decoder the verifier alone plays a part."""
@@ -78,8 +78,8 @@ class Scaling(CountedTask):
         prefixes = [tokens[:length] for length in prefix_lengths(len(tokens), self.num_prefixes)]
         arrangements, counts, shapes = zip(*self._shapes, strict=True)
         methods = [(OwnDraft(shape), verifier) for shape in shapes]
-        found = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
-        emitted, tree_log_ratios, rollout_log_ratios = found
+        measurements = compare(workload, prefixes, methods, workload.generator(index), self.rollouts)
+        emitted, tree_log_ratios, rollout_log_ratios = measurements
         return ScalingRow(
             **identity(workload, index),
             num_prefixes=len(prefixes),

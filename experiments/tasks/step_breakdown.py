@@ -72,6 +72,6 @@ class Profile(DecoderTask):
 
     def progress(self, rows: Sequence[ProfileRow]) -> dict[str, str]:
         """Milliseconds a step, and the share of shaping in them."""
-        whole, steps = sum(row.profiled_s for row in rows), sum(row.num_steps for row in rows)
-        shaping = share(sum(row.shaping_s for row in rows), whole, ".1%")
-        return {"step_ms": share(1e3 * whole, steps, ".2f"), "shaping": shaping}
+        seconds, steps = sum(row.profiled_s for row in rows), sum(row.num_steps for row in rows)
+        shaping = share(sum(row.shaping_s for row in rows), seconds, ".1%")
+        return {"step_ms": share(1e3 * seconds, steps, ".2f"), "shaping": shaping}

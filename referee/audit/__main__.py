@@ -48,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     except NoVerdict as error:
         sys.stderr.write(f"no verdict: {error}\n")
         return NO_VERDICT
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     if options.evidence or options.markdown:
         arms = {"transcripts": (options.transcripts, transcripts)}
         if control is not None:
@@ -56,36 +56,38 @@ def run(arguments: Sequence[str]) -> int:
         models = {"target": (options.target, target)}
         if drafts:
             models["draft"] = (options.draft or options.target, drafts[0])
-        found = evidence(report, arms, models, arguments)
-    lines = markdown(found) if options.markdown else report_lines(report)
+        record = evidence(report, arms, models, arguments)
+    lines = markdown(record) if options.markdown else report_lines(report)
     sys.stdout.writelines(f"{line}\n" for line in lines)
     if options.evidence:
-        write_json(options.evidence, sealed(found))
+        write_json(options.evidence, sealed(record))
         sys.stderr.write(f"written: {options.evidence}\n")
     return EXIT_CODES[report.finding]
 
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m referee.audit",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("transcripts", type=Path, help="the .jsonl file that holds what the engine wrote")
-    made.add_argument("--target", required=True, help="the model whose law the engine should emit")
-    made.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
-    made.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
-    inputs.add_model_options(made)
-    made.add_argument("--evidence", type=Path, metavar="FILE", help="write every number, hashes and versions")
-    made.add_argument("--markdown", action="store_true", help="print a text for an issue, not the report")
-    return made
+    parser.add_argument("transcripts", type=Path, help="the .jsonl file that holds what the engine wrote")
+    parser.add_argument("--target", required=True, help="the model whose law the engine should emit")
+    parser.add_argument("--control", type=Path, help="what the same engine wrote without speculation")
+    parser.add_argument("--draft", help="the engine's draft model: a bias toward it shows in fewer tokens")
+    inputs.add_model_options(parser)
+    parser.add_argument(
+        "--evidence", type=Path, metavar="FILE", help="write every number, hashes and versions"
+    )
+    parser.add_argument("--markdown", action="store_true", help="print a text for an issue, not the report")
+    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return in_one_line(lambda: run(given), "stopped; nothing was judged")
+    argv = sys.argv[1:] if arguments is None else arguments
+    return in_one_line(lambda: run(argv), "stopped; nothing was judged")
 
 
 if __name__ == "__main__":

@@ -51,8 +51,8 @@ class Arm:
         """Every statistic by its name, of all tokens that were sampled or of the first `num_tokens`."""
         if self.terms is None:
             return {}
-        first = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
-        return dict(statistics_of(first, self.is_shared))
+        terms = self.terms.where(torch.arange(self.num_tokens)[:num_tokens])
+        return dict(statistics_of(terms, self.is_shared))
 
     def of_rows(self, rows: Sequence[int]) -> Arm:
         """The arm of some of the rows, at least one, in this order."""
@@ -81,8 +81,8 @@ class Arm:
     @property
     def is_shared(self) -> bool:
         """Do rows share their random numbers, by their seeds or by their draws?"""
-        sampled = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
-        seeds = [(row.seed, row.sample) for row in sampled]
+        rows = [row for row in self.transcripts if row.temperature > 0 and row.seed is not None]
+        seeds = [(row.seed, row.sample) for row in rows]
         goes_together = self.sharing is not None and self.sharing.p_value < SHARED_CHANCE
         return goes_together or len(set(seeds)) < len(seeds)
 
@@ -101,12 +101,12 @@ class Arm:
     def without_eos(self) -> tuple[str, ...]:
         """A line where sampled rows that no limit ended are there, and none has an end-of-sequence token."""
         ids = set(self.target.eos_token_ids)
-        ended = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
-        if not ids or not ended or any(ids.intersection(row.output_token_ids) for row in ended):
+        rows = [row for row in self.transcripts if row.finish_reason != "length" and row.temperature > 0]
+        if not ids or not rows or any(ids.intersection(row.output_token_ids) for row in rows):
             return ()
         return (
-            f"{len(ended)} rows did not end by a limit and none of them has an end-of-sequence token (the "
-            f"first: {ended[0].place}): it was left out of the transcripts or is never emitted; without it "
+            f"{len(rows)} rows did not end by a limit and none of them has an end-of-sequence token (the "
+            f"first: {rows[0].place}): it was left out of the transcripts or is never emitted; without it "
             "no statistic can be trusted, so log every token",
         )
 
@@ -114,20 +114,20 @@ class Arm:
         """The tokens that their settings rule out by more than rounding, a line each for the first."""
         if self.terms is None:
             return ()
-        out = self.terms.where(~self.terms.is_possible)
-        places = zip((self.transcripts[row] for row in out.row.tolist()), out.position.tolist(), strict=True)
+        terms = self.terms.where(~self.terms.is_possible)
+        rows = (self.transcripts[row] for row in terms.row.tolist())
         lines = (
             f"{row.place}: output token {position + 1} is {row.output_token_ids[position]}, which "
             f"{row.setting} rules out; allowed: what could be kept if logits were {NEAR_TIE:g} off"
-            for row, position in places
+            for row, position in zip(rows, terms.position.tolist(), strict=True)
         )
-        return shown(lines, len(out.row), "tokens like these")
+        return shown(lines, len(terms.row), "tokens like these")
 
 
 def shown(lines: Iterable[str], count: int, kind: str) -> tuple[str, ...]:
     """The first of `count` lines, and how many more of their kind there are."""
-    more = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
-    return (*islice(lines, SHOWN), *more)
+    tail = [f"and {count - SHOWN} more {kind}"] if count > SHOWN else []
+    return (*islice(lines, SHOWN), *tail)
 
 
 def measure(
@@ -144,14 +144,13 @@ def measure(
     check_fit(scorers, transcripts)
     generator = torch.Generator().manual_seed(0)
     terms, gaps = [], []
-    suggested = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]
-    for stretch, *drafted in rescore(scorers, transcripts):
+    suggestions = [lookups(row) if row.temperature > 0 else torch.empty(0) for row in transcripts]
+    for stretch, *drafts in rescore(scorers, transcripts):
         row = transcripts[stretch.row]
         if row.temperature > 0:
-            given = row, target.eos_token_ids, suggested[stretch.row], generator
-            terms.append(terms_of(stretch, drafted[0] if drafted else None, *given))
+            inputs = row, target.eos_token_ids, suggestions[stretch.row], generator
+            terms.append(terms_of(stretch, drafts[0] if drafts else None, *inputs))
         else:
             gaps.append(gaps_of(stretch, row))
         on_tokens(len(stretch.logits))
-    sampled = with_serial(join(terms)) if terms else None
-    return Arm(transcripts, target, sampled, join(gaps) if gaps else None)
+    return Arm(transcripts, target, with_serial(join(terms)) if terms else None, join(gaps) if gaps else None)

@@ -90,11 +90,11 @@ def with_control(what: str, arm: Arm, control: Arm) -> list[Comparison]:
 
 def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
     sums = against_reference(terms, arm.is_shared)
-    seen = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
-    counts = zip(PLACES, seen, terms.chances.sum(0).tolist(), strict=True)
-    edge = int((terms.is_possible & ~terms.is_inside).sum())
-    at_edge = (
-        f"{edge} tokens lie at the edge of a filter: it leaves them out, and would not if logits were "
+    counts = torch.bincount(terms.bucket, minlength=len(PLACES)).tolist()
+    places = zip(PLACES, counts, terms.chances.sum(0).tolist(), strict=True)
+    num_edge = int((terms.is_possible & ~terms.is_inside).sum())
+    fact = (
+        f"{num_edge} tokens lie at the edge of a filter: it leaves them out, and would not if logits were "
         f"{NEAR_TIE:g} off; rounding decides there, so they count neither for nor against the engine"
     )
     return Comparison(
@@ -106,11 +106,11 @@ def _sampled(what: str, arm: Arm, terms: TokenTerms) -> Comparison:
         impossible=arm.ruled_out(),
         without_eos=arm.without_eos(),
         sensitivity=_sensitivity(terms, sums),
-        excused=edge / len(terms.row),
-        facts=(at_edge,) if edge else (),
+        excused=num_edge / len(terms.row),
+        facts=(fact,) if num_edge else (),
         details={
-            "places": [dict(zip(("places", "observed", "expected"), one, strict=True)) for one in counts],
-            "edge_tokens": edge,
+            "places": [dict(zip(("places", "observed", "expected"), place, strict=True)) for place in places],
+            "edge_tokens": num_edge,
             "sharing": arm.sharing,
             "is_shared": arm.is_shared,
         },
@@ -123,18 +123,18 @@ def _difference(what: str, arm: Arm, control: Arm) -> Comparison:
         terms, other = (side[name] for side in sides)
         prompts = _prompts((arm, terms), (control, other))
         sums[name] = against_control(terms, other, prompts, arm.is_shared or control.is_shared)
-        out = rate_difference(~terms.is_inside, ~other.is_inside, prompts)
-        groups[name] = {**sums[name].statistics(), "ruled out": out}
+        rates = rate_difference(~terms.is_inside, ~other.is_inside, prompts)
+        groups[name] = {**sums[name].statistics(), "ruled out": rates}
     terms, other = (side["all"] for side in sides)
-    number = len({row.prompt_token_ids for side in (arm, control) for row in side.transcripts})
-    few = f"the arms have {number} prompts; at least {MIN_CLUSTERS} are needed to compare them"
+    num_prompts = len({row.prompt_token_ids for side in (arm, control) for row in side.transcripts})
+    reason = f"the arms have {num_prompts} prompts; at least {MIN_CLUSTERS} are needed to compare them"
     return Comparison(
         what,
         len(terms.row),
         len(terms.row.unique()),
         min(len(terms.row), len(other.row)) / _inflation(sums["all"], terms, other),
         groups,
-        open=(few,) if number < MIN_CLUSTERS else (),
+        open=(reason,) if num_prompts < MIN_CLUSTERS else (),
         without_eos=arm.without_eos() + control.without_eos(),
         sensitivity=_sensitivity(terms, sums["all"]),
     )
@@ -155,9 +155,9 @@ def _greedy(what: str, arm: Arm, gaps: GreedyGaps) -> Comparison:
         for row, position, best, gap in zip(*(column[first].tolist() for column in columns), strict=True)
     ]
     lines = (
-        f"{one['place']}: output token {one['position']} is {one['token']}, whose logit is {one['gap']:.3g} "
-        f"below that of {one['best']}; allowed: {NEAR_TIE:g}"
-        for one in divergences
+        f"{entry['place']}: output token {entry['position']} is {entry['token']}, whose logit is "
+        f"{entry['gap']:.3g} below that of {entry['best']}; allowed: {NEAR_TIE:g}"
+        for entry in divergences
     )
     count, best, greedy = len(gaps.gap), int((gaps.gap == 0).sum()), int(gaps.is_greedy.sum())
     fact = (
@@ -206,16 +206,16 @@ def _prompts(*sides: tuple[Arm, EmittedTokens]) -> Tensor:
 def _equal_answers(arm: Arm, control: Arm) -> str:
     """The number of greedy rows with the control's tokens, in words."""
     answers = {(row.prompt_token_ids, row.setting): row.output_token_ids for row in control.transcripts}
-    greedy = [row for row in arm.transcripts if row.temperature == 0]
-    others = [answers.get((row.prompt_token_ids, row.setting)) for row in greedy]
-    same = sum(row.output_token_ids == other for row, other in zip(greedy, others, strict=True))
-    return f"{same} of {len(others) - others.count(None)} rows have the control's tokens"
+    rows = [row for row in arm.transcripts if row.temperature == 0]
+    others = [answers.get((row.prompt_token_ids, row.setting)) for row in rows]
+    count = sum(row.output_token_ids == other for row, other in zip(rows, others, strict=True))
+    return f"{count} of {len(others) - others.count(None)} rows have the control's tokens"
 
 
 def _inflation(sums: Sums, *arms: TokenTerms) -> float:
     """The surprisal's variance over that of as many independent tokens, at least 1."""
-    independent = sum(float(terms.surprisal_variance.sum()) / len(terms.row) ** 2 for terms in arms)
-    return max(1.0, sums.variance_of("surprisal") / independent) if independent > 0 else 1.0
+    variance = sum(float(terms.surprisal_variance.sum()) / len(terms.row) ** 2 for terms in arms)
+    return max(1.0, sums.variance_of("surprisal") / variance) if variance > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -261,39 +261,39 @@ def judge_comparison(comparison: Comparison, limit: float) -> JudgedComparison:
     or where more of them are excused than the least bias that would have been seen.
     no bias seen: otherwise.
     """
-    every = [(group, *named) for group, part in comparison.groups.items() for named in part.items()]
-    far = [found for found in every if found[2].p_value < limit]
+    statistics = [(group, *item) for group, part in comparison.groups.items() for item in part.items()]
+    outliers = [entry for entry in statistics if entry[2].p_value < limit]
     lines = (
         f"{name}{'' if group == 'all' else f' ({group})'} z = {statistic.z:.1f} over {statistic.n} tokens, "
         f"by chance {statistic.p_value:.1g}; allowed: chances from {limit:.1g}"
-        for group, name, statistic in far
+        for group, name, statistic in outliers
     )
     deviations = (*comparison.impossible, *lines)
-    is_eos_far = any(name == "eos" for _, name, _ in far)
+    is_eos_far = any(name == "eos" for _, name, _ in outliers)
     doubts = comparison.open + (comparison.without_eos if is_eos_far else ())
     errors = z_of(limit) + z_of(2 * (1 - POWER))
-    smallest = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
+    biases = {kind: min(1.0, errors * size) for kind, size in comparison.sensitivity.items()}
     if comparison.smallest_share is not None:
-        smallest["tokens that are not greedy"] = comparison.smallest_share
+        biases["tokens that are not greedy"] = comparison.smallest_share
     is_short = comparison.effective < MIN_TOKENS
-    few = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
-    seen = max(smallest.values(), default=1.0)
-    edges = (
+    shortage = f"{comparison.effective:.0f} tokens that count; at least {MIN_TOKENS} are needed"
+    bias = max(biases.values(), default=1.0)
+    edge_reason = (
         f"{comparison.excused:.2g} of the tokens lie at the edge of a filter, where a total variation above "
-        f"{seen:.2g} is to be seen: other arithmetic, or filters or an order that the rows do not say"
+        f"{bias:.2g} is to be seen: other arithmetic, or filters or an order that the rows do not say"
     )
-    nothing = f"no deviation ({comparison.tokens} tokens)"
-    if every:
-        largest = max(abs(statistic.z) for *_, statistic in every)
-        nothing = (
-            f"no deviation in {len(every)} statistics ({comparison.tokens} tokens): the largest |z| is "
+    no_deviation = f"no deviation ({comparison.tokens} tokens)"
+    if statistics:
+        largest = max(abs(statistic.z) for *_, statistic in statistics)
+        no_deviation = (
+            f"no deviation in {len(statistics)} statistics ({comparison.tokens} tokens): the largest |z| is "
             f"{largest:.1f}, allowed are about {z_of(limit):.1f}"
         )
     judgement = first_with_reasons(
         (Finding.UNDECIDED, (*doubts, *deviations) if doubts else ()),
         (Finding.BIASED, deviations),
-        (Finding.UNDECIDED, (few,) if is_short else ()),
-        (Finding.UNDECIDED, (edges,) if comparison.excused > seen else ()),
-        (Finding.NO_BIAS_SEEN, (nothing,)),
+        (Finding.UNDECIDED, (shortage,) if is_short else ()),
+        (Finding.UNDECIDED, (edge_reason,) if comparison.excused > bias else ()),
+        (Finding.NO_BIAS_SEEN, (no_deviation,)),
     )
-    return JudgedComparison(judgement.finding, judgement.reasons, comparison, smallest)
+    return JudgedComparison(judgement.finding, judgement.reasons, comparison, biases)

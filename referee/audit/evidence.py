@@ -41,10 +41,10 @@ def evidence(
             arm: {
                 "name": path.name,
                 "sha256": checksums(path.parent, [path.name])[path.name],
-                "rows": len(written),
-                "tokens": sum(len(row.output_token_ids) for row in written),
+                "rows": len(transcripts),
+                "tokens": sum(len(row.output_token_ids) for row in transcripts),
             }
-            for arm, (path, written) in arms.items()
+            for arm, (path, transcripts) in arms.items()
         },
         "models": {
             role: {"name": name, "weights": digest_of(scorer.module.state_dict()), "dtype": scorer.precision}

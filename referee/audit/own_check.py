@@ -41,9 +41,9 @@ def own_check(
     """
     rows: list[Transcript] = []
     for is_sampled in (True, False):
-        if kind := [row for row in transcripts if (row.temperature > 0) is is_sampled]:
+        if group := [row for row in transcripts if (row.temperature > 0) is is_sampled]:
             with progress(desc="own check", total=MIN_TOKENS) as bar:
-                rows += _own_rows(kind, target, bar.update)
+                rows += _own_rows(group, target, bar.update)
     comparisons = with_target("own check", measure(rows, target, draft))
     limit = limit_of(comparisons)
     for judgement in (judge_comparison(comparison, limit) for comparison in comparisons):
@@ -61,16 +61,16 @@ def own_check(
 
 
 def _own_rows(
-    kind: Sequence[Transcript], target: Scorer, on_tokens: Callable[[int], object]
+    transcripts: Sequence[Transcript], target: Scorer, on_tokens: Callable[[int], object]
 ) -> Iterator[Transcript]:
     generator, num_tokens = torch.Generator().manual_seed(0), 0
-    order = cycle(torch.randperm(len(kind), generator=generator).tolist())
+    order = cycle(torch.randperm(len(transcripts), generator=generator).tolist())
     while num_tokens < MIN_TOKENS:
-        row = kind[next(order)]
+        row = transcripts[next(order)]
         copies = MAX_POSITIONS // sum(map(len, row.written)) if row.temperature > 0 else 1
         prompts = [row.prompt_token_ids] * min(COPIES, max(1, copies))
-        new = min(NEW_TOKENS, len(row.output_token_ids))
-        answers = draw(partial(_law, row), prompts, [target], new, generator)
+        length = min(NEW_TOKENS, len(row.output_token_ids))
+        answers = draw(partial(_law, row), prompts, [target], length, generator)
         count = sum(len(tokens) for tokens, _ in answers)
         num_tokens += count
         on_tokens(count)
@@ -96,15 +96,15 @@ def draw(
     for one number a token, at which the inverse of cumulative sums is taken. Raises NoVerdict where logits
     are no numbers, see `check_numbers`.
     """
-    fresh = torch.tensor(prompts, device=scorers[0].device)
-    emitted, caches = fresh[:, :0], [None] * len(scorers)
+    inputs = torch.tensor(prompts, device=scorers[0].device)
+    emitted, caches = inputs[:, :0], [None] * len(scorers)
     for _ in range(new):
-        steps = [scorer.after(fresh, cache) for scorer, cache in zip(scorers, caches, strict=True)]
+        steps = [scorer.after(inputs, cache) for scorer, cache in zip(scorers, caches, strict=True)]
         logits, caches = [scores for scores, _ in steps], [cache for _, cache in steps]
         check_numbers(logits, scorers, "drawing")
-        shares = torch.rand(len(fresh), 1, generator=generator, dtype=torch.float64).to(fresh.device)
-        fresh = invert(law(logits, emitted), shares)
-        emitted = torch.cat((emitted, fresh), 1)
+        shares = torch.rand(len(inputs), 1, generator=generator, dtype=torch.float64).to(inputs.device)
+        inputs = invert(law(logits, emitted), shares)
+        emitted = torch.cat((emitted, inputs), 1)
     answers = []
     for tokens in emitted.tolist():
         ends = [place for place, token in enumerate(tokens, 1) if token in scorers[0].eos_token_ids]

@@ -144,34 +144,34 @@ def audit_arms(arm: Arm, control: Arm | None = None) -> TranscriptsReport:
     target, the others against the fewest, and each against the control under its own load, if there is one.
     """
     loads, controls = arm.by_load, {} if control is None else control.by_load
-    (fewest, alone), *others = loads.items()
+    (base_load, base), *others = loads.items()
     groups: dict[str, list[Comparison]] = {"difference": [], "loads": [], "transcripts": [], "control": []}
     for load, part in loads.items():
         name = _named("transcripts", load)
         if control is not None:
-            other = controls.get(load, control)
-            groups["difference"] += with_control(f"{name} against the control", part, other)
-        if part is not alone:
-            groups["loads"] += with_control(f"{name} against {fewest}", part, alone)
+            load_control = controls.get(load, control)
+            groups["difference"] += with_control(f"{name} against the control", part, load_control)
+        if part is not base:
+            groups["loads"] += with_control(f"{name} against {base_load}", part, base)
         groups["transcripts"] += with_target(name, part)
     for load, part in controls.items():
         groups["control"] += with_target(_named("control", load), part)
     limit = limit_of(comparison for group in groups.values() for comparison in group)
-    judged = {name: [judge_comparison(one, limit) for one in group] for name, group in groups.items()}
-    findings = {name: _worst(one.finding for one in group) for name, group in judged.items() if group}
+    judgements = {name: [judge_comparison(case, limit) for case in group] for name, group in groups.items()}
+    findings = {name: _worst(case.finding for case in group) for name, group in judgements.items() if group}
     finding, sentences = findings["transcripts"], [_AGAINST_TARGET[findings["transcripts"]]]
     if control is not None:
-        difference, without = findings["difference"], findings["control"]
-        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, without)
+        difference, baseline = findings["difference"], findings["control"]
+        is_open = finding is Finding.BIASED and Finding.BIASED not in (difference, baseline)
         finding = Finding.UNDECIDED if is_open else difference
-        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[without]]
+        sentences = [_ALONE if is_open else _DIFFERENCE[difference], _CONTROL[baseline]]
     if others:
         finding = _worst((finding, findings["loads"]))
         sentences.append(_LOADS[findings["loads"]])
     return TranscriptsReport(
         finding,
         tuple(sentences if arm.gaps is None else (*sentences, _GREEDY)),
-        tuple(judgement for group in judged.values() for judgement in group),
+        tuple(judgement for group in judgements.values() for judgement in group),
         tuple(notes(arm, control, findings)),
         limit,
     )
@@ -182,8 +182,8 @@ def _named(name: str, load: str) -> str:
 
 
 def _worst(findings: Iterable[Finding]) -> Finding:
-    given = {*findings}
-    return next(one for one in (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN) if one in given)
+    kinds = {*findings}
+    return next(kind for kind in (Finding.BIASED, Finding.UNDECIDED, Finding.NO_BIAS_SEEN) if kind in kinds)
 
 
 def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Iterator[str]:
@@ -195,8 +195,8 @@ def notes(arm: Arm, control: Arm | None, findings: Mapping[str, Finding]) -> Ite
             yield from (f"{_named(name, load)}: {line}" for line in (*_about_rows(part), *settings))
     if control is not None:
         prompts, others = ({row.prompt_token_ids for row in side.transcripts} for side in (arm, control))
-        if apart := len(prompts ^ others):
-            yield f"{apart} prompts are in one arm alone; with the same in both, less differs by chance"
+        if count := len(prompts ^ others):
+            yield f"{count} prompts are in one arm alone; with the same in both, less differs by chance"
 
 
 def _about_rows(arm: Arm) -> Iterator[str]:
@@ -205,14 +205,14 @@ def _about_rows(arm: Arm) -> Iterator[str]:
     if engines:
         yield "written by " + ", ".join(f"{engine} ({count} rows)" for engine, count in engines.items())
     for key in sorted({key for row in rows for key in row.extra}):
-        if near := get_close_matches(key, SETTINGS, n=1):
-            yield f"the rows' key {key!r} is not read; did you mean {near[0]}?"
+        if matches := get_close_matches(key, SETTINGS, n=1):
+            yield f"the rows' key {key!r} is not read; did you mean {matches[0]}?"
     if ids and not any(row.output_token_ids[-1] in ids for row in rows):
         yield "no row ends with an end-of-sequence token; if the engine emits them, log them"
-    if goes_on := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
+    if overruns := [row for row in rows if ids.intersection(row.output_token_ids[:-1])]:
         yield (
-            f"{len(goes_on)} rows go on after an end-of-sequence token (the first: {goes_on[0].place}); what "
-            "an engine appends to fill rows up is not emitted, so cut it off"
+            f"{len(overruns)} rows go on after an end-of-sequence token (the first: {overruns[0].place}); "
+            "what an engine appends to fill rows up is not emitted, so cut it off"
         )
     if arm.is_shared and arm.sharing is not None:
         yield (
@@ -237,10 +237,10 @@ def _about_settings(arm: Arm) -> Iterator[str]:
     if arm.terms is None:
         return
     expected, last = arm.terms.chances.sum(0).tolist(), int(arm.terms.bucket.max())
-    if (missed := sum(expected[last + 1 :])) >= LEAST_MISSED:
+    if (num_missed := sum(expected[last + 1 :])) >= LEAST_MISSED:
         yield (
-            f"no token came from beyond {PLACES[last]} by probability, where {missed:.1f} were expected; are "
-            "top_k, top_p or min_p on and not declared?"
+            f"no token came from beyond {PLACES[last]} by probability, where {num_missed:.1f} were expected; "
+            "are top_k, top_p or min_p on and not declared?"
         )
 
 
@@ -279,6 +279,6 @@ def report_lines(report: TranscriptsReport) -> Iterator[str]:
 def report_json(report: TranscriptsReport) -> dict[str, Any]:
     """Every number of a report, of plain types; infinity and NaN are null."""
     content = json.loads(json.dumps(asdict(report)), parse_constant=lambda _: None)
-    for judgement, plain in zip(report.judgements, content["judgements"], strict=True):
-        plain["more_tokens"] = judgement.more_tokens
+    for judgement, entry in zip(report.judgements, content["judgements"], strict=True):
+        entry["more_tokens"] = judgement.more_tokens
     return content | {"false_alarm_rate": FALSE_ALARM_RATE, "power": POWER}

@@ -74,10 +74,10 @@ class Sums:
 
         The probability of the worst is that of all buckets together (union bound). Raises NoVerdict for NaN.
         """
-        every = {name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))}
-        judged = {name: statistic for name, statistic in every.items() if statistic is not None}
-        buckets = [judged.pop(name) for name in PLACES if name in judged]
-        return judged | ({"places": _worst(buckets)} if buckets else {})
+        candidates = {name: self._statistic(index) for index, name in enumerate((*self.names, *PLACES))}
+        statistics = {name: statistic for name, statistic in candidates.items() if statistic is not None}
+        buckets = [statistics.pop(name) for name in PLACES if name in statistics]
+        return statistics | ({"places": _worst(buckets)} if buckets else {})
 
     def variance_of(self, name: str) -> float:
         """The variance of a mean by its name, inflation included."""
@@ -104,17 +104,17 @@ def statistics_of(terms: TokenTerms, is_shared: bool) -> Mapping[str, Statistic]
     `places` is a chi-square over the buckets and `pit` Kolmogorov and Smirnov's of the places' masses. Where
     rows share their random numbers, `places` is a bound and there is no `pit`.
     """
-    judged = against_reference(terms, is_shared).statistics()
-    inside = terms.where(terms.is_inside)
-    if is_shared or not len(inside.row):
-        return judged
-    places = chi_square(inside.chances, inside.bucket)
+    statistics = against_reference(terms, is_shared).statistics()
+    inner_terms = terms.where(terms.is_inside)
+    if is_shared or not len(inner_terms.row):
+        return statistics
+    places = chi_square(inner_terms.chances, inner_terms.bucket)
     places = replace(places, z=min(places.z, LARGEST_Z))  # finite for an impossible event
-    distance = stats.kstest(inside.pits[:, 0].numpy(), "uniform", method="exact")
-    value, p_value = float(distance.statistic), float(distance.pvalue)
-    z = z_of(p_value) if p_value > SMALLEST else 2 * math.sqrt(len(inside.row)) * value
-    pit = Statistic(value, z, p_value, len(inside.row))
-    return judged | {"places": places, "pit": pit}
+    test = stats.kstest(inner_terms.pits[:, 0].numpy(), "uniform", method="exact")
+    value, p_value = float(test.statistic), float(test.pvalue)
+    z = z_of(p_value) if p_value > SMALLEST else 2 * math.sqrt(len(inner_terms.row)) * value
+    pit = Statistic(value, z, p_value, len(inner_terms.row))
+    return statistics | {"places": places, "pit": pit}
 
 
 def against_reference(terms: TokenTerms, is_shared: bool) -> Sums:
@@ -135,13 +135,11 @@ def against_control(terms: TokenTerms, control: TokenTerms, prompts: Tensor, is_
     each token of the first and of the second arm continues. is_shared: as above, in either arm.
     """
     sides = [_moments(side, is_shared) for side in (terms, control)]
-    (mean, variance, third, n), (other, other_variance, other_third, more) = sides
+    (mean, variance, third, n), (other, other_variance, other_third, m) = sides
     variance = variance + other_variance
     between = _between(terms.every[..., 0], control.every[..., 0], prompts)
     inflation = torch.where(variance > 0, between / variance, 1.0).clamp_min(1.0)
-    return Sums(
-        terms.names, mean - other, variance, third - other_third, n + more, inflation, _degrees(prompts)
-    )
+    return Sums(terms.names, mean - other, variance, third - other_third, n + m, inflation, _degrees(prompts))
 
 
 def sharing(terms: TokenTerms) -> Statistic:
@@ -149,7 +147,7 @@ def sharing(terms: TokenTerms) -> Statistic:
 
     Over all pairs of rows that have a token at the same position, the products of their centred `pits`.
     """
-    both = []
+    statistics = []
     for pits in terms.pits.T:
         centred = (pits - pits.mean()) * math.sqrt(12)
         columns = torch.stack((centred, centred.square(), torch.ones_like(centred)), -1)
@@ -160,8 +158,8 @@ def sharing(terms: TokenTerms) -> Statistic:
         # With many rows the squared total at a position is a chi-square with one degree of freedom.
         skewness = float(((2 * pairs) ** 1.5).sum()) / number**1.5
         p_value = two_sided(z, skewness) if z > 0 else 1.0
-        both.append(Statistic(z / math.sqrt(number), z, p_value, len(pits)))
-    return _worst(both)
+        statistics.append(Statistic(z / math.sqrt(number), z, p_value, len(pits)))
+    return _worst(statistics)
 
 
 def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statistic:
@@ -182,10 +180,10 @@ def rate_difference(events: Tensor, control: Tensor, prompts: Tensor) -> Statist
     return Statistic(difference, math.copysign(z_of(p_value), lower - upper), p_value, len(prompts))
 
 
-def _worst(together: list[Statistic]) -> Statistic:
+def _worst(statistics: list[Statistic]) -> Statistic:
     """The least likely of several statistics, with a bound of the chance that any of them is as unlikely."""
-    worst = min(together, key=lambda statistic: statistic.p_value)
-    return replace(worst, p_value=min(1.0, len(together) * worst.p_value))
+    worst = min(statistics, key=lambda statistic: statistic.p_value)
+    return replace(worst, p_value=min(1.0, len(statistics) * worst.p_value))
 
 
 def _moments(terms: TokenTerms, is_shared: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -52,7 +52,7 @@ class EmittedTokens:
     def of_rows(self, rows: Sequence[int]) -> Self:
         """The tokens of some rows, which are counted anew from 0 in this order."""
         places = [(self.row == row).nonzero()[:, 0] for row in rows]
-        counts = torch.tensor([len(some) for some in places])
+        counts = torch.tensor([*map(len, places)])
         return replace(self.where(torch.cat(places)), row=torch.arange(len(rows)).repeat_interleave(counts))
 
     def _columns(self) -> dict[str, Tensor]:
@@ -95,8 +95,8 @@ class TokenTerms(EmittedTokens):
     @property
     def every(self) -> Tensor:
         """(N, S + K, 3): the terms of `names`, then those of the events that a token is from a bucket."""
-        happened = torch.nn.functional.one_hot(self.bucket, self.chances.shape[1]).double()
-        events = _indicator(happened, self.chances)
+        outcomes = torch.nn.functional.one_hot(self.bucket, self.chances.shape[1]).double()
+        events = _indicator(outcomes, self.chances)
         events[..., 0].masked_fill_(~self.is_inside[:, None], 0.0)
         return torch.cat((self.sums, events), 1)
 
@@ -148,9 +148,9 @@ def terms_of(
     on the CPU, for the random shares.
     """
     scores, tokens = penalised(stretch, transcript), stretch.tokens
-    kept = warped(scores, transcript)
-    is_inside = _at(kept, tokens).isfinite()
-    probs = kept.double().softmax(-1)
+    warped_logits = warped(scores, transcript)
+    is_inside = _at(warped_logits, tokens).isfinite()
+    probs = warped_logits.double().softmax(-1)
     surprisal = -torch.where(probs > 0, probs, 1.0).log()
     columns = {
         "surprisal": _function(surprisal, probs, tokens),
@@ -162,9 +162,9 @@ def terms_of(
     seen = emitted_counts(stretch, probs.shape[-1]) > 0
     seen[:, stretch.prompt] = True
     columns["seen"] = _event(seen, probs, tokens)
-    suggested = lookup.to(tokens.device)[stretch.first : stretch.first + len(tokens)]
-    chance = _at(probs, suggested.clamp_min(0)) * (suggested >= 0)
-    columns["lookup"] = _indicator((suggested == tokens).double(), chance)
+    suggestions = lookup.to(tokens.device)[stretch.first : stretch.first + len(tokens)]
+    chance = _at(probs, suggestions.clamp_min(0)) * (suggestions >= 0)
+    columns["lookup"] = _indicator((suggestions == tokens).double(), chance)
     if draft is not None:
         law = warped(penalised(draft, transcript), transcript).double().softmax(-1)
         law = torch.nn.functional.pad(law, (0, probs.shape[-1] - law.shape[-1]))
@@ -177,8 +177,8 @@ def terms_of(
     spread = (probs * (surprisal - entropy).abs()).sum(-1) / 2
     is_possible = is_inside.clone()
     is_possible[~is_inside] = _is_nearly_inside(scores[~is_inside], tokens[~is_inside], transcript)
-    own = stretch.logits.double()
-    loss = own.logsumexp(-1) - _at(own, tokens)
+    logits = stretch.logits.double()
+    loss = logits.logsumexp(-1) - _at(logits, tokens)
     values = (sums, *_places(probs, tokens, generator), spread, loss, is_inside, is_possible)
     return TokenTerms(*stretch.where, (*columns,), *(value.cpu() for value in values))
 
@@ -196,13 +196,13 @@ def lookups(transcript: Transcript) -> Tensor:
     """Followers of the last time that the two tokens before an output stood together, (T,) int64, or -1."""
     prompt, outputs = transcript.written
     context = (*prompt, *outputs)
-    suggested, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
+    suggestions, followers = [-1] * len(outputs), dict[tuple[int, ...], int]()
     for place in range(2, len(context)):
-        last = context[place - 2 : place]
+        pair = context[place - 2 : place]
         if place >= len(prompt):
-            suggested[place - len(prompt)] = followers.get(last, -1)
-        followers[last] = context[place]
-    return torch.tensor(suggested)
+            suggestions[place - len(prompt)] = followers.get(pair, -1)
+        followers[pair] = context[place]
+    return torch.tensor(suggestions)
 
 
 def _at(values: Tensor, tokens: Tensor) -> Tensor:
@@ -212,8 +212,8 @@ def _at(values: Tensor, tokens: Tensor) -> Tensor:
 
 def _is_nearly_inside(scores: Tensor, tokens: Tensor, transcript: Transcript) -> Tensor:
     """Does a token (K,) survive when the scores (K, V) that are not below its own are NEAR_TIE lower?"""
-    own = scores.gather(-1, tokens[:, None])
-    lower = (scores - NEAR_TIE * (scores >= own)).scatter(-1, tokens[:, None], own)
+    own_score = scores.gather(-1, tokens[:, None])
+    lower = (scores - NEAR_TIE * (scores >= own_score)).scatter(-1, tokens[:, None], own_score)
     return _at(warped(lower, transcript), tokens).isfinite()
 
 
@@ -229,18 +229,18 @@ def _event(holds: Tensor, probs: Tensor, tokens: Tensor) -> Tensor:
     return _indicator(_at(holds, tokens).double(), (probs * holds).sum(-1))
 
 
-def _indicator(happened: Tensor, chance: Tensor) -> Tensor:
+def _indicator(outcome: Tensor, chance: Tensor) -> Tensor:
     """Deviation, variance and third central moment (..., 3) of an event with this chance."""
     chance = chance.clamp(0, 1)
     variance = chance * (1 - chance)
-    return torch.stack((happened - chance, variance, variance * (1 - 2 * chance)), -1)
+    return torch.stack((outcome - chance, variance, variance * (1 - 2 * chance)), -1)
 
 
 def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """bucket (K,), chances (K, len(EDGES) + 1) and pits (K, 2), see `TokenTerms`; equal masses go by id."""
-    own = probs.gather(-1, tokens[:, None])
+    own_mass = probs.gather(-1, tokens[:, None])
     is_lower_id = torch.arange(probs.shape[-1], device=probs.device) < tokens[:, None]
-    is_before = (probs > own) | ((probs == own) & is_lower_id)
+    is_before = (probs > own_mass) | ((probs == own_mass) & is_lower_id)
     edges = torch.tensor(EDGES, device=probs.device)
     bucket = torch.bucketize(is_before.sum(-1) + 1, edges)
     top = probs.topk(min(EDGES[-1], probs.shape[-1])).values
@@ -248,7 +248,7 @@ def _places(probs: Tensor, tokens: Tensor, generator: Generator) -> tuple[Tensor
     chances = probs.new_zeros(len(probs), len(EDGES) + 1).index_add_(1, buckets, top)
     chances[:, -1] += (1 - top.sum(-1)).clamp_min(0)
     # Rounding of the last bucket must not make a token of it impossible.
-    rounded = torch.maximum(chances.gather(-1, bucket[:, None]), own)
-    before = torch.stack([(probs * chosen).sum(-1) for chosen in (is_before, is_lower_id)], -1)
+    chance = torch.maximum(chances.gather(-1, bucket[:, None]), own_mass)
+    masses = torch.stack([(probs * mask).sum(-1) for mask in (is_before, is_lower_id)], -1)
     shares = torch.rand(len(probs), 2, generator=generator, dtype=torch.float64).to(probs.device)
-    return bucket, chances.scatter(-1, bucket[:, None], rounded), before + shares * own
+    return bucket, chances.scatter(-1, bucket[:, None], chance), masses + shares * own_mass

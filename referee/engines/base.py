@@ -100,9 +100,9 @@ def require_fit(prompt: Sequence[int], settings: Sampling, vocab_size: int, cont
         raise InvalidInput(
             f"the prompt holds token {max(prompt)}; the model's vocabulary ends at {vocab_size - 1}"
         )
-    if (needed := len(prompt) + settings.max_new_tokens) > context:
+    if (length := len(prompt) + settings.max_new_tokens) > context:
         raise InvalidInput(
-            f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {needed} "
+            f"a prompt of {len(prompt)} tokens and {settings.max_new_tokens} new ones need {length} "
             f"positions; the model has {context}"
         )
 
@@ -119,17 +119,17 @@ def acceptance(
     engine: AIPerf's name of it. histogram: entry j counts the verified steps that accepted j draft tokens.
     num_draft_tokens: how many were proposed. told: further fields, None where the engine does not tell.
     """
-    accepted = sum(number * count for number, count in enumerate(histogram or ()))
-    if histogram is None or num_draft_tokens is None or accepted > num_draft_tokens:
+    num_accepted = sum(number * count for number, count in enumerate(histogram or ()))
+    if histogram is None or num_draft_tokens is None or num_accepted > num_draft_tokens:
         return {}
     steps = sum(histogram)
     record = {
         "engine": engine,
-        "mean_acceptance_length": 1 + accepted / max(1, steps),
-        "draft_acceptance_rate": accepted / max(1, num_draft_tokens),
+        "mean_acceptance_length": 1 + num_accepted / max(1, steps),
+        "draft_acceptance_rate": num_accepted / max(1, num_draft_tokens),
         # JSON's keys are text; a count of no steps is left out
         "acceptance_histogram": {str(number): count for number, count in enumerate(histogram) if count},
-        "num_accepted_draft_tokens": accepted,
+        "num_accepted_draft_tokens": num_accepted,
         "num_draft_tokens": num_draft_tokens,
         "num_spec_steps": steps,
     }

@@ -32,6 +32,6 @@ class DecoderEngine(Engine):
         topology = self._decoder.drafter.topology
         counts = Counter(emitted - 1 for emitted in generation.num_emitted)
         histogram = [counts[number] for number in range(topology.num_levels)]
-        drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
+        num_drafted = (topology.num_nodes - 1) * len(generation.num_emitted)
         reason = "stop" if generation.stop_reason == "eos" else "length"
-        return Answer(generation.tokens, reason, seed, acceptance("resispec", histogram, drafted))
+        return Answer(generation.tokens, reason, seed, acceptance("resispec", histogram, num_drafted))

@@ -72,8 +72,8 @@ class TransformersEngine(Engine):
         """New tokens of every prompt; shorter prompts are padded on the left."""
         for prompt in prompts:
             require_fit(prompt, settings, self._vocab_size, self._context)
-        padded = left_padded(prompts, self.target.generation_config.pad_token_id)
-        ids, mask = (part.to(self.target.device) for part in padded)
+        batch = left_padded(prompts, self.target.generation_config.pad_token_id)
+        ids, mask = (part.to(self.target.device) for part in batch)
         options: dict[str, Any] = {
             "attention_mask": mask,
             "max_new_tokens": settings.max_new_tokens,
@@ -86,8 +86,8 @@ class TransformersEngine(Engine):
         # Fork the global generator; silence the warnings that `generate` triggers itself.
         with torch.random.fork_rng([ids.device] if ids.is_cuda else []), quiet():
             torch.manual_seed(seed)
-            new: list[list[int]] = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
-        return new
+            tokens: list[list[int]] = self.generate(ids, **options, **self._mode)[:, ids.shape[1] :].tolist()
+        return tokens
 
     def generate(self, ids: Tensor, **options: Any) -> Tensor:
         """Token ids (1, L) with what follows, (1, L + new). options: those of transformers' `generate`."""

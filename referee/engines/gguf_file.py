@@ -44,8 +44,8 @@ def write_gguf(
         for name, weight in model.module.state_dict().items():
             if name != "lm_head.weight" or not config.tie_word_embeddings:
                 values = reordered(name, weight.float().numpy(force=True), config, 2, -1)
-                as_written = values.astype(TYPES[dtype] if values.ndim == 2 else np.float32)
-                writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(as_written))
+                array = values.astype(TYPES[dtype] if values.ndim == 2 else np.float32)
+                writer.add_tensor(names.get_name(name, (".weight",)), np.ascontiguousarray(array))
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -68,18 +68,18 @@ def _add_sizes(writer: gguf.GGUFWriter, config: Any) -> None:
 
 def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, size: int) -> None:
     content = json.loads(tokenizer.inner.backend_tokenizer.to_str())
-    found = content["model"]
-    if found["type"] != "BPE":
-        raise InvalidInput(f"a tokenizer of type {found['type']} cannot be written; allowed: BPE")
-    tokens = {index: token for token, index in found["vocab"].items()}
+    model = content["model"]
+    if model["type"] != "BPE":
+        raise InvalidInput(f"a tokenizer of type {model['type']} cannot be written; allowed: BPE")
+    tokens = {index: token for token, index in model["vocab"].items()}
     kinds = [gguf.TokenType.NORMAL] * size
     steps = (content["pre_tokenizer"] or {}).get("pretokenizers", [])
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm" if any(step["type"] == "Digits" for step in steps) else "gpt-2")
     writer.add_token_list([tokens.get(index, f"<unused{index}>") for index in range(size)])
-    for added in content["added_tokens"]:
-        if added["special"]:
-            kinds[added["id"]] = gguf.TokenType.CONTROL
+    for entry in content["added_tokens"]:
+        if entry["special"]:
+            kinds[entry["id"]] = gguf.TokenType.CONTROL
     for role in ("bos", "eos", "unk", "pad"):
         if (index := getattr(tokenizer.inner, f"{role}_token_id")) is not None:
             getattr(writer, f"add_{role}_token_id")(index)
@@ -87,7 +87,7 @@ def _add_tokenizer(writer: gguf.GGUFWriter, tokenizer: TransformersTokenizer, si
         writer.add_chat_template(tokenizer.inner.chat_template)
     writer.add_token_types(kinds)
     writer.add_token_merges(
-        [merge if isinstance(merge, str) else " ".join(merge) for merge in found["merges"]]
+        [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
     )
     writer.add_add_bos_token(False)
     writer.add_add_eos_token(False)

@@ -63,5 +63,5 @@ class LlamaCppEngine(LlamaCpp):
             lookup.size_n, lookup.size_m, lookup.min_hits = 2, num_drafted, 1
         self._running = xllamacpp.Server(params)  # it stops when nothing refers to it
         super().__init__(Server(self._running.listening_address))
-        named = f" of {file.name}" if file else ""
-        self.name, self.version = f"llama.cpp, {mode}{named}", xllamacpp.__version__
+        suffix = f" of {file.name}" if file else ""
+        self.name, self.version = f"llama.cpp, {mode}{suffix}", xllamacpp.__version__

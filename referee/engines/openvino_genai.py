@@ -44,17 +44,17 @@ class OpenVinoEngine(Engine):
         scheduler.cache_size = 1  # GiB, its least
         scheduler.dynamic_split_fuse = False
         scheduler.max_num_batched_tokens = 4096  # so that a prompt is never split
-        given: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         self._asked: dict[str, Any] = {}
         if mode == "assisted":
-            drafting = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
-            given["draft_model"] = openvino_genai.draft_model(drafting, "CPU", **PRECISE)
+            draft_path = openvino_model(pair.draft_model(), pair.tokenizer, folder / "draft")
+            options["draft_model"] = openvino_genai.draft_model(draft_path, "CPU", **PRECISE)
             self._asked = {"num_assistant_tokens": num_drafted}
         elif mode == "prompt_lookup":
-            given["prompt_lookup"] = True
+            options["prompt_lookup"] = True
             self._asked = {"num_assistant_tokens": num_drafted, "max_ngram_size": 2}
         path = openvino_model(pair.target, pair.tokenizer, folder / "target")
-        self._pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", given | PRECISE)
+        self._pipeline = openvino_genai.ContinuousBatchingPipeline(path, scheduler, "CPU", options | PRECISE)
 
     def answer(self, prompt: Sequence[int], settings: Sampling, seed: int) -> Answer:
         """See `Engine.answer`; for one thread at a time."""
@@ -67,31 +67,31 @@ class OpenVinoEngine(Engine):
         """See `Engine.answers`; each prompt is a request of its own, with its seed."""
         for prompt in prompts:
             require_fit(prompt, settings, self._vocab_size, self._context)
-        given = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
-        results = self._pipeline.generate(given, [self._request(settings, seed) for seed in seeds])
-        every = [tuple(map(int, result.m_generation_ids[0])) for result in results]
+        inputs = [openvino.Tensor(np.array([prompt], dtype=np.int64)) for prompt in prompts]
+        results = self._pipeline.generate(inputs, [self._request(settings, seed) for seed in seeds])
+        outputs = [tuple(map(int, result.m_generation_ids[0])) for result in results]
         return [
             Answer(tokens, "stop" if tokens[-1] == self._eos else "length", seed)
-            for tokens, seed in zip(every, seeds, strict=True)
+            for tokens, seed in zip(outputs, seeds, strict=True)
         ]
 
     def _request(self, settings: Sampling, seed: int) -> openvino_genai.GenerationConfig:
-        asked = openvino_genai.GenerationConfig()  # everything that decides the law, all of it said
-        asked.apply_chat_template = False
-        asked.max_new_tokens = settings.max_new_tokens
-        asked.repetition_penalty = settings.repetition_penalty
-        asked.do_sample = settings.temperature > 0
-        if asked.do_sample:
-            asked.rng_seed = seed
-            asked.temperature, asked.top_p = settings.temperature, settings.top_p
-            asked.min_p = settings.min_p
+        config = openvino_genai.GenerationConfig()  # everything that decides the law, all of it said
+        config.apply_chat_template = False
+        config.max_new_tokens = settings.max_new_tokens
+        config.repetition_penalty = settings.repetition_penalty
+        config.do_sample = settings.temperature > 0
+        if config.do_sample:
+            config.rng_seed = seed
+            config.temperature, config.top_p = settings.temperature, settings.top_p
+            config.min_p = settings.min_p
             if settings.top_k:
-                asked.top_k = settings.top_k
+                config.top_k = settings.top_k
         if self._eos is not None:
-            asked.eos_token_id, asked.stop_token_ids = self._eos, {self._eos}
+            config.eos_token_id, config.stop_token_ids = self._eos, {self._eos}
         for name, value in self._asked.items():
-            setattr(asked, name, value)
-        return asked
+            setattr(config, name, value)
+        return config
 
 
 def openvino_model(model: Any, tokenizer: Any, folder: Path) -> Path:

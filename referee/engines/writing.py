@@ -39,7 +39,7 @@ def write_transcripts(
     """
     engine.check(settings)
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
+    setup = {**settings.by_name(), "engine": engine.name, "engine_version": engine.version}
     stopped = Event()
 
     def ask(load: int | None, indices: Sequence[int]) -> list[Transcript]:
@@ -48,7 +48,7 @@ def write_transcripts(
         try:
             seeds = [first_seed + index for index in indices]
             answers = engine.answers([prompts[index] for index in indices], settings, seeds)
-            return [row_of(load, *given) for given in zip(indices, answers, strict=True)]
+            return [row_of(load, *pair) for pair in zip(indices, answers, strict=True)]
         except InvalidInput as error:
             stopped.set()
             raise type(error)(f"prompt {indices[0]}: {error}") from error
@@ -61,24 +61,24 @@ def write_transcripts(
             "place": "the answer",
         }
         extra = {INDEX: index, **answer.extra}
-        return Transcript(prompts[index], answer.tokens, **about, **values, extra=extra)
+        return Transcript(prompts[index], answer.tokens, **setup, **values, extra=extra)
 
     loads = tuple(concurrency) or (None,)
-    rows = {place: row for place, row in _written(path).items() if place[1] < len(prompts)}
+    rows = {key: row for key, row in _written(path).items() if key[1] < len(prompts)}
     for (load, index), row in rows.items():
         seed = None if row.seed is None else first_seed + index  # an engine may have none for a request
-        known = load if load and loads[0] else loads[0]  # a file may have other loads, too
-        given = {"prompt_token_ids": prompts[index], **about, "seed": seed, "concurrency": known}
-        for name, value in given.items():
-            if (written := getattr(row, name)) != value:
+        row_load = load if load and loads[0] else loads[0]  # a file may have other loads, too
+        values = {"prompt_token_ids": prompts[index], **setup, "seed": seed, "concurrency": row_load}
+        for name, value in values.items():
+            if (row_value := getattr(row, name)) != value:
                 raise InvalidInput(
-                    f"{path}, prompt {index}: {name} is {ascii(written)[:60]}; it would be "
+                    f"{path}, prompt {index}: {name} is {ascii(row_value)[:60]}; it would be "
                     f"{ascii(value)[:60]} now; give another file, or what was given when this one was begun"
                 )
     interval = 0.1 if sys.stderr.isatty() else 5.0
-    asked = [(load, index) for load in loads for index in range(len(prompts))]
-    missing = [place for place in asked if place not in rows]
-    counts = {"initial": len(asked) - len(missing), "total": len(asked)}
+    keys = [(load, index) for load in loads for index in range(len(prompts))]
+    missing = [key for key in keys if key not in rows]
+    counts = {"initial": len(keys) - len(missing), "total": len(keys)}
     with (
         path.open("a", encoding="utf-8") as file,
         tqdm(**counts, desc=engine.name, unit="prompt", dynamic_ncols=True, mininterval=interval) as bar,
@@ -88,9 +88,9 @@ def write_transcripts(
             indices = [index for of_load, index in missing if of_load == load]
             with ThreadPoolExecutor((load or 1) // size) as pool:
                 try:
-                    places = range(0, len(indices), size)
-                    answers = [pool.submit(ask, load, indices[place : place + size]) for place in places]
-                    for future in as_completed(answers):
+                    starts = range(0, len(indices), size)
+                    futures = [pool.submit(ask, load, indices[start : start + size]) for start in starts]
+                    for future in as_completed(futures):
                         if future.exception():
                             stopped.set()
                             continue
@@ -102,17 +102,17 @@ def write_transcripts(
                 except BaseException:
                     stopped.set()  # whatever ends this, nothing more is asked for
                     raise
-            for future in answers:
+            for future in futures:
                 future.result()  # the first failure is raised when all answers are written
-    return [rows[place] for place in asked]
+    return [rows[key] for key in keys]
 
 
 def _written(path: Path) -> dict[tuple[int | None, int], Transcript]:
     """The rows of a file that was written here, by load and prompt; a last line without an end is cut off."""
     content = path.read_bytes() if path.exists() else b""
     length = content.rfind(b"\n") + 1
-    if rest := content[length:]:
-        if not rest.startswith(_START[: len(rest)]):  # somebody's file, which is left as it is
+    if tail := content[length:]:
+        if not tail.startswith(_START[: len(tail)]):  # somebody's file, which is left as it is
             raise InvalidInput(f"{path} ends with a line that is no transcript; give another file")
         with path.open("r+b") as file:
             file.truncate(length)

@@ -52,27 +52,27 @@ def rows_of(
     greedy: the target's own continuations. folder: of the files. arms: of the exhibits before, by their
     names, to which this one's is added.
     """
-    about: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
+    row: dict[str, Any] = {"engine": exhibit.name, "beside": exhibit.beside, "thread": exhibit.thread}
     try:
         engine = exhibit.make(pair, folder / "models")
-        many = replace(
+        own_questions = replace(
             questions,
             prompts=questions.prompts * exhibit.times,  # each time with other seeds
             settings=replace(questions.settings, **exhibit.settings),
             first_seed=exhibit.first_seed,
             concurrency=exhibit.concurrency,
         )
-        answers = write(engine, many, folder / exhibit.stem)
+        answers = write(engine, own_questions, folder / exhibit.stem)
     except (ModuleNotFoundError, InvalidInput) as error:
         status = "not installed" if isinstance(error, ModuleNotFoundError) else "failed"
-        yield about | {"status": status, "reason": first_line(error)}
+        yield row | {"status": status, "reason": first_line(error)}
         return
     arm = arms[exhibit.name] = measure(answers["sampled"], *pair_scorers(pair))
     has_control = exhibit.settings and exhibit.beside != exhibit.name
-    about |= {"status": "done", "version": engine.version}
-    about |= checks(answers, greedy, arm)
-    about |= verdict(arm, arms.get(exhibit.beside) if has_control else None)
-    yield from (about | point for point in curve(arm))
+    row |= {"status": "done", "version": engine.version}
+    row |= checks(answers, greedy, arm)
+    row |= verdict(arm, arms.get(exhibit.beside) if has_control else None)
+    yield from (row | point for point in curve(arm))
 
 
 def gallery(
@@ -80,34 +80,31 @@ def gallery(
 ) -> Iterator[pd.DataFrame]:
     """The rows of the engines that are done: a table after each of them. folder: of their files."""
     (folder / "models").mkdir(parents=True, exist_ok=True)
-    source = {
-        **checkout(),
-        "device": device_name(pair.target.device),
-    }
+    source = {**checkout(), "device": device_name(pair.target.device)}
     greedy = write_greedy(TransformersEngine(pair), questions, folder / "target_alone")
-    given = pair, questions, greedy, folder, dict[str, Arm]()
+    arms: dict[str, Arm] = {}
     rows: list[dict[str, Any]] = []
     for exhibit in exhibits:
-        rows += [row | source for row in rows_of(exhibit, *given)]
+        rows += [row | source for row in rows_of(exhibit, pair, questions, greedy, folder, arms)]
         yield pd.DataFrame(rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 1 with one line when an option or a file does not fit."""
     options = parser().parse_args(arguments)
-    given = {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
-    shown, machine = replace(GALLERIES[options.pair], **given), (options.device, "float32")
+    numbers = {name: value for name in NUMBERS if (value := getattr(options, name)) is not None}
+    exhibition, machine = replace(GALLERIES[options.pair], **numbers), (options.device, "float32")
     folder = options.results / options.pair
     if options.pair == EMBEDDED:
         torch.set_num_threads(1)  # small matrices: see conf/profile/embedded.yaml
 
     def work() -> int:
         pair = inputs.pair_of(options.pair, None, *machine)
-        encode = inputs.encoder(options.pair, shown.prompt_tokens, *machine)
-        prompts = inputs.token_prompts(shown.dataset, shown.prompts, encode)
-        settings = Sampling(max_new_tokens=shown.tokens)
-        questions = Questions(tuple(prompts), settings, shown.greedy, shown.seeds)
-        for frame in gallery(shown.exhibits, pair, questions, folder / "gallery"):
+        encode = inputs.encoder(options.pair, exhibition.prompt_tokens, *machine)
+        prompts = inputs.token_prompts(exhibition.dataset, exhibition.prompts, encode)
+        settings = Sampling(max_new_tokens=exhibition.tokens)
+        questions = Questions(tuple(prompts), settings, exhibition.greedy, exhibition.seeds)
+        for frame in gallery(exhibition.exhibits, pair, questions, folder / "gallery"):
             write_atomically(folder / "gallery.csv", frame.to_csv(index=False))
         sys.stdout.write(f"written: {folder / 'gallery.csv'}\n")
         return 0
@@ -122,13 +119,13 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The parser of the command line."""
-    made = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--device", default="cpu", help="cpu, or cuda")
-    made.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
-    made.add_argument("--pair", choices=list(GALLERIES), default=EMBEDDED, help="of conf/pair")
-    for name, what in NUMBERS.items():
-        made.add_argument(f"--{name}", type=count, help=what)
-    return made
+    parser = _Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu, or cuda")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results")
+    parser.add_argument("--pair", choices=list(GALLERIES), default=EMBEDDED, help="of conf/pair")
+    for name, text in NUMBERS.items():
+        parser.add_argument(f"--{name}", type=count, help=text)
+    return parser
 
 
 if __name__ == "__main__":

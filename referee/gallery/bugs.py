@@ -141,12 +141,12 @@ class ArgmaxDrafts:
     def get_candidates(self, input_ids: Tensor) -> tuple[Tensor, Tensor | None]:
         """(1, L) -> (1, L + K), K drafted tokens behind it, and the logits said to be theirs (1, K, V)."""
         count = min(self._num_drafted, self._max_length - input_ids.shape[1] - 1)
-        said = []
+        all_logits = []
         for _ in range(count):
             logits = self._draft(input_ids, use_cache=False).logits[:, -1:].float()
             input_ids = torch.cat((input_ids, logits.argmax(-1)), 1)  # the fault: nothing was drawn
-            said.append(logits)
-        return input_ids, torch.cat(said, 1) if said else None
+            all_logits.append(logits)
+        return input_ids, torch.cat(all_logits, 1) if all_logits else None
 
     def update_candidate_strategy(self, *_: Any) -> None:
         """Nothing is learned from what was accepted."""

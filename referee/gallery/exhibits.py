@@ -74,11 +74,11 @@ def counting(engine: TransformersEngine) -> TransformersEngine:
         forwards: list[int] = []
         hook = engine.target.register_forward_hook(lambda *_: forwards.append(1))
         try:
-            found, steps = ask(prompt, settings, seed), len(forwards)
+            reply, steps = ask(prompt, settings, seed), len(forwards)
         finally:
             hook.remove()
-        record = {"num_spec_steps": steps, "num_accepted_draft_tokens": len(found.tokens) - steps}
-        return replace(found, extra={"spec_decode": record})
+        record = {"num_spec_steps": steps, "num_accepted_draft_tokens": len(reply.tokens) - steps}
+        return replace(reply, extra={"spec_decode": record})
 
     engine.answer = answer  # type: ignore[method-assign]
     return engine
@@ -115,22 +115,22 @@ def with_defaults(temperature: float) -> Iterator[Exhibit]:
         return llama("plain", file=fetched(SMOLLM2))(pair, folder)
 
     target, plain = "target alone, llama.cpp's filters", "llama.cpp, plain"
-    alone = Decoder(NoDraft(), _STANDARD)
-    cut, chained = {"top_k": bugs.KEPT}, LlamaCpp.DEFAULTS
+    decoder = Decoder(NoDraft(), _STANDARD)
+    top_k, defaults = {"top_k": bugs.KEPT}, LlamaCpp.DEFAULTS
     arms: Sequence[tuple[str, Maker, str, Mapping[str, Any]]] = (
-        ("transformers, plain", generate("plain"), "transformers, plain", cut),
-        ("transformers, assisted", generate("assisted"), "transformers, plain", cut),
-        (target, lambda pair, _: DecoderEngine(target, pair, alone), target, chained),
-        (plain, llama("plain"), target, chained),
-        ("llama.cpp, draft model", llama(), plain, chained),
-        ("llama.cpp, draft model by ratio", llama(by_ratio=True), plain, chained),
-        ("llama.cpp, packaged Q4_1 weights", quantised, plain, chained),
+        ("transformers, plain", generate("plain"), "transformers, plain", top_k),
+        ("transformers, assisted", generate("assisted"), "transformers, plain", top_k),
+        (target, lambda pair, _: DecoderEngine(target, pair, decoder), target, defaults),
+        (plain, llama("plain"), target, defaults),
+        ("llama.cpp, draft model", llama(), plain, defaults),
+        ("llama.cpp, draft model by ratio", llama(by_ratio=True), plain, defaults),
+        ("llama.cpp, packaged Q4_1 weights", quantised, plain, defaults),
     )
     for number, (name, make, beside, filters) in enumerate(arms):
-        settings, at = {**filters, "temperature": temperature}, f", T = {temperature:g}"
+        settings, end = {**filters, "temperature": temperature}, f", T = {temperature:g}"
         loads = (SLOTS,) if name.startswith("llama.cpp") else ()
         yield Exhibit(
-            name + at, make, beside + at, "", 1, settings, first_seed=10_000 * number, concurrency=loads
+            name + end, make, beside + end, "", 1, settings, first_seed=10_000 * number, concurrency=loads
         )
 
 

@@ -54,12 +54,11 @@ def write(engine: Engine, questions: Questions, stem: Path) -> dict[str, list[Tr
 
     Returns the sampled answers, the greedy ones, and those sampled again with the same and with other seeds.
     """
-    few = questions.num_seeds
     return {
         "sampled": questions.written(engine, Path(f"{stem}.jsonl")),
         "greedy": write_greedy(engine, questions, stem),
-        "again": questions.written(engine, Path(f"{stem}.again.jsonl"), few),
-        "others": questions.written(engine, Path(f"{stem}.others.jsonl"), few, OTHER_SEED),
+        "again": questions.written(engine, Path(f"{stem}.again.jsonl"), questions.num_seeds),
+        "others": questions.written(engine, Path(f"{stem}.others.jsonl"), questions.num_seeds, OTHER_SEED),
     }
 
 
@@ -94,8 +93,8 @@ def perplexity(arm: Arm) -> tuple[float, float, float]:
     rows, losses = arm.terms.row.numpy(), arm.terms.loss.numpy()
     sums, lengths = np.bincount(rows, losses), np.bincount(rows)
     weights = np.full(len(sums), 1 / len(sums))
-    drawn = np.random.default_rng(0).multinomial(len(sums), weights, size=NUM_RESAMPLES).astype(np.float64)
-    lower, upper = np.quantile((drawn @ sums) / (drawn @ lengths), [0.025, 0.975])
+    counts = np.random.default_rng(0).multinomial(len(sums), weights, size=NUM_RESAMPLES).astype(np.float64)
+    lower, upper = np.quantile((counts @ sums) / (counts @ lengths), [0.025, 0.975])
     return math.exp(float(sums.sum() / lengths.sum())), math.exp(lower), math.exp(upper)
 
 
@@ -104,10 +103,10 @@ def accepted_length(transcripts: Sequence[Transcript]) -> float:
     accepted = forwards = 0
     for row in transcripts:
         if record := row.extra.get("spec_decode"):
-            kept = record["num_accepted_draft_tokens"]
-            accepted += kept
+            number = record["num_accepted_draft_tokens"]
+            accepted += number
             # Each forward emits one token more than it accepts.
-            forwards += record.get("num_spec_steps", record.get("completion_tokens", 0) - kept)
+            forwards += record.get("num_spec_steps", record.get("completion_tokens", 0) - number)
     return 1 + accepted / forwards if forwards else math.nan
 
 
@@ -120,17 +119,17 @@ def equal(transcripts: Sequence[Transcript], others: Sequence[Transcript]) -> in
 def verdict(arm: Arm, control: Arm | None) -> dict[str, Any]:
     """The audit of all tokens of an engine, and of their difference from a control arm where there is one."""
     report = audit_arms(arm)
-    deciding = report.judgements[0]
-    against = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
-    return against | {
-        "edge_tokens": deciding.comparison.details["edge_tokens"],
+    judgement = report.judgements[0]
+    columns = {} if control is None else {"against_control": str(audit_arms(arm, control).finding)}
+    return columns | {
+        "edge_tokens": judgement.comparison.details["edge_tokens"],
         "verdict": str(report.finding),
-        "reason": deciding.reasons[0],
+        "reason": judgement.reasons[0],
         "shares_random_numbers": arm.is_shared,
         "limit": report.limit,
         "allowed_z": report.allowed_z,
-        "smallest_temperature": deciding.smallest_bias.get("another temperature"),
-        "smallest_draft": deciding.smallest_bias.get("a shift to the draft"),
+        "smallest_temperature": judgement.smallest_bias.get("another temperature"),
+        "smallest_draft": judgement.smallest_bias.get("a shift to the draft"),
     }
 
 
@@ -145,8 +144,8 @@ def curve(arm: Arm) -> Iterator[dict[str, Any]]:
     for num_tokens in points(arm.num_tokens):
         if statistics := arm.statistics(num_tokens):
             name = farthest(statistics)
-            found = statistics[name]
-            chances = {"z": found.z, "p_value": found.p_value, "normal_z": normal_z(found)}
+            statistic = statistics[name]
+            chances = {"z": statistic.z, "p_value": statistic.p_value, "normal_z": normal_z(statistic)}
             yield {"tokens": num_tokens, "statistic": name, **chances}
 
 

@@ -45,26 +45,26 @@ class ServedEngine(Engine):
         body = self.body(list(prompt), settings, seed)
         content = self.server.post(self.path, body)
         if not (tokens := whole_numbers(content, *self.tokens)):
-            where, found = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
+            keys, value = ".".join(map(str, self.tokens)), ascii(dig(content, *self.tokens))[:40]
             raise InvalidInput(
-                f"the server returns no token ids ({where} is {found}); its text is no substitute, since "
+                f"the server returns no token ids ({keys} is {value}); its text is no substitute, since "
                 "encoding text again does not give back the tokens that were emitted"
             )
-        read = dig(content, *self.read)
-        if isinstance(read, list) and read != list(prompt):
+        echo = dig(content, *self.read)
+        if isinstance(echo, list) and echo != list(prompt):
             raise InvalidInput(
-                f"the server read other tokens than the prompt's: {ascii(read)[:40]} in place of "
+                f"the server read other tokens than the prompt's: {ascii(echo)[:40]} in place of "
                 f"{ascii(list(prompt))[:40]}"
             )
-        if isinstance(read, int) and read != len(prompt):
+        if isinstance(echo, int) and echo != len(prompt):
             raise InvalidInput(
-                f"the server read {read} tokens where the prompt has {len(prompt)}: it shortened the prompt "
+                f"the server read {echo} tokens where the prompt has {len(prompt)}: it shortened the prompt "
                 "or put tokens before it, so a transcript would not say what the model saw"
             )
         self.check_applied(content, body)
-        told = name_in(content, *self.reason)
-        if told is None or (reason := self.reasons.get(told, told)) in ("abort", "error"):
-            raise Unanswered(f"the server gave the request up (finish reason {told!r})")
+        word = name_in(content, *self.reason)
+        if word is None or (reason := self.reasons.get(word, word)) in ("abort", "error"):
+            raise Unanswered(f"the server gave the request up (finish reason {word!r})")
         extra = self.acceptance(content, len(tokens))
         return Answer(tuple(tokens), reason, seed if self.has_seeds else None, extra)
 
@@ -171,12 +171,12 @@ class Sglang(ServedEngine):
 
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`; of several names for a number the latest is first."""
-        about = dig(content, "meta_info")
+        meta = dig(content, "meta_info")
         names = ("spec_correct_drafts_histogram", "spec_accept_histogram")
-        histograms = (whole_numbers(about, name) for name in names)
+        histograms = (whole_numbers(meta, name) for name in names)
         names = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
-        drafted = (whole_number(about, name) for name in names)
-        numbers = (next((one for one in found if one is not None), None) for found in (histograms, drafted))
+        totals = (whole_number(meta, name) for name in names)
+        numbers = (next((item for item in items if item is not None), None) for items in (histograms, totals))
         return acceptance("sglang", *numbers, completion_tokens=num_tokens)
 
 
@@ -224,16 +224,16 @@ class LlamaCpp(ServedEngine):
 
     def check_applied(self, content: Any, body: Mapping[str, Any]) -> None:
         """See `ServedEngine`; a grammar of the server's own and a context that ended are refused, too."""
-        applied = dig(content, "generation_settings")
-        about = ("n_predict", "return_tokens", "stream", "prompt")  # they decide no law
+        settings = dig(content, "generation_settings")
+        exceptions = ("n_predict", "return_tokens", "stream", "prompt")  # they decide no law
         for name, value in body.items():
-            found = None if name in about else dig(applied, name)
-            is_number = isinstance(found, int | float) and isinstance(value, int | float)
-            if not (math.isclose(found, value, rel_tol=1e-5) if is_number else found in (None, value)):
+            echo = None if name in exceptions else dig(settings, name)
+            is_number = isinstance(echo, int | float) and isinstance(value, int | float)
+            if not (math.isclose(echo, value, rel_tol=1e-5) if is_number else echo in (None, value)):
                 raise InvalidInput(
-                    f"the server applied {name} {ascii(found)[:60]} where {value!r} was asked for"
+                    f"the server applied {name} {ascii(echo)[:60]} where {value!r} was asked for"
                 )
-        if dig(applied, "grammar"):
+        if dig(settings, "grammar"):
             raise InvalidInput("the server applies a grammar of its own, which no transcript can declare")
         if dig(content, "truncated"):
             raise InvalidInput(
@@ -244,14 +244,15 @@ class LlamaCpp(ServedEngine):
     def acceptance(self, content: Any, num_tokens: int) -> dict[str, Any]:
         """See `ServedEngine`; a server with a draft tells no steps, so AIPerf's other fields are left out."""
         timings = dig(content, "timings")
-        drafted, accepted = whole_number(timings, "draft_n"), whole_number(timings, "draft_n_accepted")
-        if drafted is None or accepted is None:
+        num_drafted = whole_number(timings, "draft_n")
+        num_accepted = whole_number(timings, "draft_n_accepted")
+        if num_drafted is None or num_accepted is None:
             return {}
         record = {
             "engine": "llamacpp",
-            "draft_acceptance_rate": accepted / max(1, drafted),
-            "num_accepted_draft_tokens": accepted,
-            "num_draft_tokens": drafted,
+            "draft_acceptance_rate": num_accepted / max(1, num_drafted),
+            "num_accepted_draft_tokens": num_accepted,
+            "num_draft_tokens": num_drafted,
             "completion_tokens": num_tokens,
         }
         return {"spec_decode": record}

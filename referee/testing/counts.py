@@ -64,14 +64,14 @@ def counted(what: str, tables: Iterable[Cells]) -> CountTest:
 
 def count_tests(stage: Stage, tokens: PlacedTokens) -> list[CountTest]:
     """All statistics of emitted tokens: by token, and by place, of all of them and at the last position."""
-    found = [by_token(stage, stage.target, tokens)]
+    tests = [by_token(stage, stage.target, tokens)]
     is_last = tokens.position == stage.num_positions - 1
     for order in ORDERS:
         place = places(stage, tokens, order)
-        found += by_place(place, order)
+        tests += by_place(place, order)
         if not bool(is_last.all()):
-            found += by_place(place[is_last], f"at the last position {order}")
-    return found
+            tests += by_place(place[is_last], f"at the last position {order}")
+    return tests
 
 
 def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
@@ -81,10 +81,10 @@ def by_token(stage: Stage, laws: Tensor, tokens: PlacedTokens) -> CountTest:
         position, row, token = (int(part[is_impossible][0]) for part in tokens)
         worst = f"{_cell_name(stage, position, row, token)}: impossible, but emitted"
         return CountTest("tokens", chi_squared(math.inf, 1, len(tokens.token)), worst)
-    table, tables = tokens.position * len(laws) + tokens.row, []
-    for place in table.unique().tolist():
-        position, row = divmod(place, len(laws))
-        cells, *counts = token_cells(laws[row], tokens.token[table == place])
+    keys, tables = tokens.position * len(laws) + tokens.row, []
+    for key in keys.unique().tolist():
+        position, row = divmod(key, len(laws))
+        cells, *counts = token_cells(laws[row], tokens.token[keys == key])
         tables.append(Cells([_cell_name(stage, position, row, token) for token in cells], *counts))
     return counted("tokens", tables)
 
@@ -103,7 +103,7 @@ def token_cells(law: Tensor, tokens: Tensor) -> tuple[list[int | None], Tensor, 
     if count == 0 or float(expected[count:].sum()) >= LEAST_EXPECTED:
         cells.append(None)
     first = len(cells) - 1  # of the tokens that are counted together, if there are any but the last one
-    return cells, *(torch.cat((each[:first], each[first:].sum()[None])) for each in (expected, found))
+    return cells, *(torch.cat((counts[:first], counts[first:].sum()[None])) for counts in (expected, found))
 
 
 def by_place(place: Tensor, name: str) -> list[CountTest]:
@@ -129,8 +129,8 @@ def places(stage: Stage, tokens: PlacedTokens, order: str) -> Tensor:
     ranks = keys[order].nan_to_num().argsort(dim=1, descending=True, stable=True)
     mass = p.gather(1, ranks)
     before = torch.zeros_like(p).scatter(1, ranks, mass.cumsum(1) - mass)
-    own = torch.rand(len(tokens.token), generator=stage.generator, dtype=torch.float64)
-    place = before[tokens.row, tokens.token] + own * p[tokens.row, tokens.token]
+    shares = torch.rand(len(tokens.token), generator=stage.generator, dtype=torch.float64)
+    place = before[tokens.row, tokens.token] + shares * p[tokens.row, tokens.token]
     return place.clamp(0, 1 - 2**-53)
 
 
@@ -143,8 +143,8 @@ def smallest_bias(count: int, level: float) -> float:
     degrees = NUM_PARTS - 1
     limit = stats.chi2.isf(level, degrees)
     # The noncentral chi-square is beyond the limit nine times in ten.
-    added = special.chndtrinc(limit, degrees, 0.1)
-    return min(1.0, math.sqrt(added / (4 * max(1, count))))
+    noncentrality = special.chndtrinc(limit, degrees, 0.1)
+    return min(1.0, math.sqrt(noncentrality / (4 * max(1, count))))
 
 
 def _cell_name(stage: Stage, position: int, row: int, token: int | None) -> str:

@@ -48,8 +48,8 @@ class SamplerOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "draws", Draws(self.draws))
-        least = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
-        checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in least.items()}
+        limits = {"samples": 1, "seed": 0, "length": 1, "siblings": 0, "batch": 0}
+        checks = {name: (getattr(self, name) >= low, f"at least {low}") for name, low in limits.items()}
         checks["bias"] = 0 <= self.bias <= 1, "0 to 1"
         checks["dtype"] = self.dtype in DTYPES, " or ".join(DTYPES)
         size = max(2, self.siblings)
@@ -79,19 +79,19 @@ class Kernel:
         Returns (C, L or B) drafted and (C, P) emitted tokens, NONE behind the last one. Raises InvalidInput
         for what are no tokens, AssertionError for tokens that no verifier emits.
         """
-        most = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
+        size = min(256, max(1, MAX_ELEMENTS // (2 * stage.num_positions * stage.vocab_size)))
         drafted, emitted = [], []
-        for some in root.split(self.options.batch or most):
+        for part in root.split(self.options.batch or size):
             noises: list[list[Any]] = []
             choose = partial(self._choose, stage, noises) if self.options.draft else stage.choose
-            drafted.append(stage.drafted(some, choose))
-            given = [self._given(tensor) for tensor in (*stage.laws(some, drafted[-1]), drafted[-1])]
-            found = []
-            for index, call in enumerate([given] if self.options.batch else zip(*given, strict=True)):
+            drafted.append(stage.drafted(part, choose))
+            inputs = [self._given(tensor) for tensor in (*stage.laws(part, drafted[-1]), drafted[-1])]
+            answers = []
+            for index, call in enumerate([inputs] if self.options.batch else zip(*inputs, strict=True)):
                 noise = [of_position[index] for of_position in noises]
-                further = noise if stage.siblings or not noises else [noise]
-                found.append(self.sampler(*call, self.generator, *further))
-            rows = [_padded(row, stage.num_positions) for row in self._rows(found, len(some))]
+                extras = noise if stage.siblings or not noises else [noise]
+                answers.append(self.sampler(*call, self.generator, *extras))
+            rows = [_padded(row, stage.num_positions) for row in self._rows(answers, len(part))]
             emitted.append(torch.tensor(rows))
             stage.check(drafted[-1], emitted[-1])
         return torch.cat(drafted), torch.cat(emitted)
@@ -100,11 +100,11 @@ class Kernel:
         """Draft (C, count) tokens as the engine does; the noise of every call joins `noises`."""
         laws = self._given(stage.draft[rows])
         calls = [laws] if self.options.batch else laws
-        found = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
-        if all(isinstance(drafted, tuple) for drafted in found):
-            noises.append([noise for _, noise in found])
-            found = [drafted for drafted, _ in found]
-        tokens = [_listed(row) for row in self._rows(found, len(rows))]
+        answers = [self.options.draft(law, self.generator) for law in calls]  # type: ignore[misc]
+        if all(isinstance(drafted, tuple) for drafted in answers):
+            noises.append([noise for _, noise in answers])
+            answers = [drafted for drafted, _ in answers]
+        tokens = [_listed(row) for row in self._rows(answers, len(rows))]
         if any(len(row) != count for row in tokens):
             raise InvalidInput(f"draft returned {tokens[0]}; allowed: {count} tokens for every row")
         return torch.tensor(tokens)
@@ -125,9 +125,9 @@ class Kernel:
 
 def _listed(row: Any) -> list[int]:
     """One row's tokens, which may be a number, a sequence or an array of them."""
-    found = row.tolist() if hasattr(row, "tolist") else row
-    found = list(found) if isinstance(found, list | tuple) else [found]
-    tokens = [token.item() if hasattr(token, "item") else token for token in found]
+    values = row.tolist() if hasattr(row, "tolist") else row
+    values = list(values) if isinstance(values, list | tuple) else [values]
+    tokens = [token.item() if hasattr(token, "item") else token for token in values]
     if not all(type(token) is int for token in tokens):
         raise InvalidInput(f"tokens are {row!r}; allowed: whole numbers, in one dimension for every row")
     return tokens

@@ -55,36 +55,36 @@ def assert_exact(
     if samples < 10:
         raise InvalidInput(f"samples is {samples}; allowed: at least 10")
     name, verifier = _resolved(subject)
-    kind, chosen = Draws(draws), SESSION.seed if seed is None else seed
+    kind, base_seed = Draws(draws), SESSION.seed if seed is None else seed
     rule = CheckedRule(rule_of(verifier), name)
     is_chain = chain or kind not in supported_draws(rule)
     try:
-        found = worst(cases_of(rule, verifier, kind, is_chain, chosen))
+        case = worst(cases_of(rule, verifier, kind, is_chain, base_seed))
     except FloatingPointError as error:
         raise InvalidInput(f"verifier {name!r}: {error}") from error
-    generator = Generator().manual_seed(chosen)
-    laws = wide_laws(VOCABULARY, seed=chosen)
+    generator = Generator().manual_seed(base_seed)
+    laws = wide_laws(VOCABULARY, seed=base_seed)
 
     def variation(times: int) -> dict[str, Statistic]:
         tuples = Tuples(1 if is_chain else 2, kind, times * samples)
         return {f"V = {VOCABULARY:,}": estimate(rule, *laws, tuples, generator).total_variation}
 
     counts = simulated(verifier, scenes(1 if is_chain else MOST_SIBLINGS), kind, samples, generator)
-    evidence = Evidence(found.error, remeasured(variation), counts)
+    evidence = Evidence(case.error, remeasured(variation), counts)
     judgement = judge(evidence, REQUIRED)
     if judgement.finding is not Finding.NO_BIAS_SEEN:
         lines = [
-            f"{name} is {judgement.finding}: {kind} draws, seed={chosen}, samples={samples}",
+            f"{name} is {judgement.finding}: {kind} draws, seed={base_seed}, samples={samples}",
             *judgement.reasons,
         ]
-        if found.error > TOLERANCE:  # the laws on which it is largest, where they are short
-            laws = {"p": found.target_probs, "q": found.draft_probs}
-            shown = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
-            is_short = len(found.target_probs) <= MOST_SHOWN
-            pair = f"a {found.kind} pair, {found.case}"
-            lines += [f"{pair}:", *shown] if is_short else [pair]
+        if case.error > TOLERANCE:  # the laws on which it is largest, where they are short
+            laws = {"p": case.target_probs, "q": case.draft_probs}
+            rows = [f"{name} = {torch.round(law, decimals=4).tolist()}" for name, law in laws.items()]
+            is_short = len(case.target_probs) <= MOST_SHOWN
+            pair = f"a {case.kind} pair, {case.case}"
+            lines += [f"{pair}:", *rows] if is_short else [pair]
         raise AssertionError("\n  ".join(lines))
-    details = f"{kind} draws: {judgement.finding}", *judgement.reasons, f"seed {chosen}"
+    details = f"{kind} draws: {judgement.finding}", *judgement.reasons, f"seed {base_seed}"
     return Report(name, details, evidence.smallest_seen).noted()
 
 
@@ -92,7 +92,7 @@ def _resolved(subject: Any) -> tuple[str, Verifier]:
     """The name of the subject in messages, and the subject as a verifier."""
     if isinstance(subject, str):
         return subject, get_verifier(subject)
-    made = subject() if isinstance(subject, type) else subject
-    if callable(made) and not hasattr(made, "law") and not hasattr(made, "verify"):
-        return name_of(made), TopDown(SimpleNamespace(law=made))
-    return type(made).__name__, as_verifier(made)
+    instance = subject() if isinstance(subject, type) else subject
+    if callable(instance) and not hasattr(instance, "law") and not hasattr(instance, "verify"):
+        return name_of(instance), TopDown(SimpleNamespace(law=instance))
+    return type(instance).__name__, as_verifier(instance)

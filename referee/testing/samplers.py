@@ -56,8 +56,8 @@ def assert_exact_sampler(
     name, outcomes = name_of(sampler), []
     for stage in stages:
         seed = int(torch.randint(1 << 62, (), generator=stage.generator))
-        own = np.random.default_rng(seed) if choice.numpy else Generator(choice.device).manual_seed(seed)
-        kernel = Kernel(sampler, choice, own)
+        rng = np.random.default_rng(seed) if choice.numpy else Generator(choice.device).manual_seed(seed)
+        kernel = Kernel(sampler, choice, rng)
         try:
             outcomes.append(_played(stage, kernel))
         except AssertionError as error:  # for some tokens no statistics are needed
@@ -65,11 +65,11 @@ def assert_exact_sampler(
             raise AssertionError(f"{name} is biased: {where}: {error}") from None
     level = FALSE_ALARM / sum(len(outcome.tests) for outcome in outcomes)
     if any(outcome.p_value(level) <= FALSE_ALARM for outcome in outcomes):
-        ordered = sorted(outcomes, key=lambda outcome: outcome.p_value(level) > FALSE_ALARM)
-        lines = [outcome.lines(level) for outcome in ordered]  # first those that found something
-        again = f"again: seed={choice.seed}, samples={choice.samples}"
+        ranking = sorted(outcomes, key=lambda outcome: outcome.p_value(level) > FALSE_ALARM)
+        lines = [outcome.lines(level) for outcome in ranking]  # first those that found something
+        hint = f"again: seed={choice.seed}, samples={choice.samples}"
         header = f"{name} is biased; p is allowed down to {FALSE_ALARM:g}"
-        raise AssertionError("\n  ".join((header, *lines, again)))
+        raise AssertionError("\n  ".join((header, *lines, hint)))
     if choice.bias:
         _require_power(name, outcomes, level, choice)
     details = [outcome.lines(level) for outcome in outcomes]
@@ -79,8 +79,8 @@ def assert_exact_sampler(
 
 def name_of(function: Any) -> str:
     """How messages call a function, also one that is wrapped in `functools.partial`."""
-    found = getattr(function, "func", function)
-    return getattr(found, "__qualname__", type(found).__name__)
+    inner = getattr(function, "func", function)
+    return getattr(inner, "__qualname__", type(inner).__name__)
 
 
 @dataclass(frozen=True)
@@ -106,15 +106,15 @@ class _Outcome:
 
     def lines(self, level: float) -> str:
         """A line about a stage on which nothing was found, or three about one on which something was."""
-        found, p_value = self.furthest, f"p = {self.p_value(level):.2g}"
+        test, p_value = self.furthest, f"p = {self.p_value(level):.2g}"
         size = f"{self.calls} calls, {self.tests[0].chi_square.n} tokens"
         if self.p_value(level) > FALSE_ALARM:
             bias = f"a bias of {self.smallest_bias(level):.2g} would have shown"
             return f"V = {self.stage.vocab_size}: {size}, {p_value}, {bias}"
         return (
-            f"V = {self.stage.vocab_size}: {p_value}, {size}\n    {found.what}: chi-square "
-            f"{found.chi_square.value:.1f}, {found.chi_square.degrees} degrees of freedom\n"
-            f"    worst cell: {found.worst}"
+            f"V = {self.stage.vocab_size}: {p_value}, {size}\n    {test.what}: chi-square "
+            f"{test.chi_square.value:.1f}, {test.chi_square.degrees} degrees of freedom\n"
+            f"    worst cell: {test.worst}"
         )
 
 
@@ -123,10 +123,10 @@ def _played(stage: Stage, kernel: Kernel) -> _Outcome:
     root = stage.roots(kernel.options.calls(stage.vocab_size))
     drafted, emitted = kernel.play(stage, root)
     if kernel.options.draft and stage.draws.are_random and stage.draws.can_be_cut:
-        first = stage.placed(root, drafted[:, : stage.length or 1])
-        found = by_token(stage, stage.draft, first)
-        if found.chi_square.p_value <= FALSE_ALARM:
-            raise AssertionError(f"the tokens that draft= gives do not follow q: {found.worst}")
+        tokens = stage.placed(root, drafted[:, : stage.length or 1])
+        test = by_token(stage, stage.draft, tokens)
+        if test.chi_square.p_value <= FALSE_ALARM:
+            raise AssertionError(f"the tokens that draft= gives do not follow q: {test.worst}")
     return _counted(stage, root, emitted)
 
 
@@ -166,12 +166,12 @@ def _stages_of(
     p, q = _checked("target_probs", target_probs), _checked("draft_probs", draft_probs)
     options = replace(options, numpy=not isinstance(target_probs, Tensor), device=p.device)
     p, q = p.cpu(), q.cpu()
-    how = options.draws, _seeded(options, p.shape[-1]), True
+    drawing = options.draws, _seeded(options, p.shape[-1]), True
     if p.ndim == 1 and p.shape == q.shape:
-        return options, [Stage(p[None], q[None], 0, options.siblings or 1, *how)]
+        return options, [Stage(p[None], q[None], 0, options.siblings or 1, *drawing)]
     if p.ndim == 2 and len(p) > 1 and q.shape == (len(p) - 1, p.shape[1]) and not options.siblings:
         padded = torch.cat((q, p[-1:]))  # nothing is drafted at the last position
-        return options, [Stage(p, padded, len(q), 0, *how)]
+        return options, [Stage(p, padded, len(q), 0, *drawing)]
     raise InvalidInput(
         f"target_probs {tuple(p.shape)} and draft_probs {tuple(q.shape)} with siblings={options.siblings}; "
         "allowed: (L + 1, V) and (L, V) for a chain, (V,) and (V,) for siblings"
@@ -186,11 +186,11 @@ def _checked(name: str, law: Any) -> Tensor:
     """A law that was given, as a tensor."""
     if not hasattr(law, "__array__"):
         raise InvalidInput(f"{name} is {type(law).__name__}; allowed: a tensor or an array, for both p and q")
-    found = torch.as_tensor(law)
-    if found.dtype not in DTYPES.values():
-        raise InvalidInput(f"{name} is {found.dtype}; allowed: {', '.join(DTYPES)}")
-    check_rows(name, found)
-    return found
+    tensor = torch.as_tensor(law)
+    if tensor.dtype not in DTYPES.values():
+        raise InvalidInput(f"{name} is {tensor.dtype}; allowed: {', '.join(DTYPES)}")
+    check_rows(name, tensor)
+    return tensor
 
 
 def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
@@ -202,8 +202,8 @@ def _emitted_blindly(stage: Stage, root: Tensor, share: float) -> Tensor:
     """
     drafted = stage.drafted(root, stage.choose)
     rows = stage.rows(root, drafted)
-    drawn = [stage.draw(stage.target, row, Draws.IID, 1) for row in rows.unbind(1)]
-    emitted, drafted = torch.cat(drawn, 1), drafted[:, : stage.length or 1]
+    columns = [stage.draw(stage.target, row, Draws.IID, 1) for row in rows.unbind(1)]
+    emitted, drafted = torch.cat(columns, 1), drafted[:, : stage.length or 1]
     head, count = emitted[:, : drafted.shape[1]], emitted.shape[1] - 1
     is_blind = torch.rand(head.shape, generator=stage.generator) < share
     is_allowed = stage.target[rows[:, : head.shape[1]], drafted] > 0
@@ -222,10 +222,10 @@ def _share_for(stage: Stage, bias: float) -> float:
     rows = slice(stage.length or 1) if stage.by_position else slice(None)
     target, draft = stage.target[rows].double(), stage.draft[rows]
     siblings = stage.draws.draw(draft, stage.siblings or 1, stage.generator)
-    drafted = next(stage.draws.laws(draft, siblings)).double()
-    is_ruled_out = (drafted * (target == 0)).sum(-1, keepdim=True)
-    always = torch.where(target > 0, drafted, 0.0) + is_ruled_out * target
-    distance = total_variation(always, target) / len(target)
+    draft_law = next(stage.draws.laws(draft, siblings)).double()
+    lost_mass = (draft_law * (target == 0)).sum(-1, keepdim=True)
+    blind_law = torch.where(target > 0, draft_law, 0.0) + lost_mass * target
+    distance = total_variation(blind_law, target) / len(target)
     if distance < 1e-6:
         raise InvalidInput(
             "no token that the target allows is drafted too often, so the negative control has no bias; "

@@ -72,8 +72,8 @@ class Stage:
     def rows(self, root: Tensor, tokens: Tensor) -> Tensor:
         """Which laws hold at every position after `root` (C,) and `tokens` (C, K): (C, K + 1), at most P."""
         before = torch.cat((root[:, None], tokens), 1)[:, : self.num_positions]
-        by_place = torch.arange(before.shape[1]).expand_as(before)
-        return by_place if self.by_position else before % len(self.target)
+        positions = torch.arange(before.shape[1]).expand_as(before)
+        return positions if self.by_position else before % len(self.target)
 
     def drafted(self, root: Tensor, choose: Callable[[Tensor, int], Tensor]) -> Tensor:
         """(C, L or B) tokens; `choose` drafts so many (C, count) from rows (C,) of the laws."""
@@ -91,12 +91,12 @@ class Stage:
         """Draw (C, count) tokens from rows (C,) of laws (R, V); one that occurs often is summed up once."""
         tokens = torch.empty(len(rows), count, dtype=torch.int64)
         for row in rows.unique().tolist():
-            here = (rows == row).nonzero()[:, 0]
+            places = (rows == row).nonzero()[:, 0]
             if draws.are_independent:
-                tokens[here] = draws.draw(laws[row], count * len(here), self.generator).view(-1, count)
+                tokens[places] = draws.draw(laws[row], count * len(places), self.generator).view(-1, count)
                 continue
-            for some in here.split(max(1, MAX_ELEMENTS // self.vocab_size)):
-                tokens[some] = draws.draw(laws[row].expand(len(some), -1), count, self.generator)
+            for part in places.split(max(1, MAX_ELEMENTS // self.vocab_size)):
+                tokens[part] = draws.draw(laws[row].expand(len(part), -1), count, self.generator)
         return tokens
 
     def laws(self, root: Tensor, drafted: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,9 +109,9 @@ class Stage:
     def placed(self, root: Tensor, tokens: Tensor) -> PlacedTokens:
         """The tokens (C, K) with their places, NONE left out; every one follows the one before it."""
         rows = self.rows(root, tokens[:, :-1])
-        there = tokens != NONE
+        mask = tokens != NONE
         position = torch.arange(tokens.shape[1]).expand_as(tokens)
-        return PlacedTokens(position[there], rows[there], tokens[there])
+        return PlacedTokens(position[mask], rows[mask], tokens[mask])
 
     def check(self, drafted: Tensor, emitted: Tensor) -> None:
         """Raise AssertionError for tokens (C, P) that no verifier emits, whatever it was given."""
@@ -122,9 +122,9 @@ class Stage:
         went_on = (emitted[:, 1:] != NONE) & (emitted[:, :-1] != drafted[:, : emitted.shape[1] - 1])
         if bool(went_on.any()):
             row = int(went_on.any(1).nonzero()[0])
-            found = emitted[row][emitted[row] != NONE].tolist()
+            tokens = emitted[row][emitted[row] != NONE].tolist()
             raise AssertionError(
-                f"emitted {found} where {drafted[row].tolist()} was drafted: "
+                f"emitted {tokens} where {drafted[row].tolist()} was drafted: "
                 "it went on behind a token that was not drafted, and no law is known there"
             )
 
@@ -143,7 +143,7 @@ def laws_for(vocab: int, kinds: Sequence[str], generator: Generator) -> tuple[Te
             continue
         order = torch.randperm(vocab, generator=generator)  # it has nothing to do with the probabilities
         seed = int(torch.randint(1 << 31, (), generator=generator))
-        wide = (law[order].double() for law in wide_laws(vocab, seed=seed))
-        pairs.append([law / law.sum() for law in wide])
+        pair = (law[order].double() for law in wide_laws(vocab, seed=seed))
+        pairs.append([law / law.sum() for law in pair])
     target, draft = (torch.stack(laws) for laws in zip(*pairs, strict=True))
     return target, draft

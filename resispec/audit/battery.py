@@ -126,8 +126,7 @@ def tree_cases(
             target, draft = (torch.stack(laws) for laws in zip(*rows, strict=True))
             law = tree_law(verifier, topology, target, draft, draws)
             name = f"tree of {topology.num_nodes} nodes, {topology.num_levels} levels"
-            wanted = chain_law(target, topology.num_levels)
-            yield Case.of(law, wanted, kind, name, target, draft)
+            yield Case.of(law, chain_law(target, topology.num_levels), kind, name, target, draft)
 
 
 def wide_cases(rule: SiblingRule, draws: Draws, num_siblings: int, seed: int = 0) -> Iterator[Case]:
@@ -183,11 +182,11 @@ def shown_bias(verifier: Verifier, draws: Draws) -> str | None:
             yield law, chain_law(target, 3), "three tokens after a chain of two"
 
     name = type(verifier.rule if isinstance(verifier, TopDown) else verifier).__name__
-    known = f"where the target's law is {SHOWN_LAWS[0]} and the draft's {SHOWN_LAWS[1]}, it emits"
-    for law, wanted, shown in laws():
-        if not (error := total_variation(law, wanted)) <= TOLERANCE:
+    setting = f"where the target's law is {SHOWN_LAWS[0]} and the draft's {SHOWN_LAWS[1]}, it emits"
+    for law, target_law, tokens in laws():
+        if not (error := total_variation(law, target_law)) <= TOLERANCE:
             return (
-                f"{name} is biased with draws {draws}: {known} {shown}, a total variation of {error:.3f} "
+                f"{name} is biased with draws {draws}: {setting} {tokens}, a total variation of {error:.3f} "
                 "from the target; see docs/exactness.md"
             )
     return None

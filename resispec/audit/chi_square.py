@@ -41,11 +41,11 @@ def chi_square(laws: Tensor, cells: Tensor) -> Statistic:
     covariance = groups @ (expected.diag() - laws.T @ laws) @ groups.T
     variances, axes = torch.linalg.eigh(covariance)
     is_random = variances > 1e-9 * max(1.0, float(variances[-1]))
-    along = axes.T @ deviation
+    components = axes.T @ deviation
     # What is not random cannot deviate: the counts add up to n, for one.
-    if bool((along[~is_random].abs() > 1e-4 * count).any()):
+    if bool((components[~is_random].abs() > 1e-4 * count).any()):
         return impossible
-    statistic = (along[is_random].square() / variances[is_random]).sum()
+    statistic = (components[is_random].square() / variances[is_random]).sum()
     return chi_squared(float(statistic), int(is_random.sum()), count)
 
 

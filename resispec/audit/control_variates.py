@@ -24,8 +24,8 @@ def controls(target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws:
     emitted law minus p, then for every sibling its indicator minus its law given the earlier ones.
     """
     standard = emitted(Standard().law(target_probs, draft_probs, siblings, draws), siblings)
-    drawn = zip(draws.laws(draft_probs, siblings), siblings.split(1, -1), strict=True)
-    deviations = [(-law).scatter_add(-1, token, torch.ones_like(law[..., :1])) for law, token in drawn]
+    pairs = zip(draws.laws(draft_probs, siblings), siblings.split(1, -1), strict=True)
+    deviations = [(-law).scatter_add(-1, token, torch.ones_like(law[..., :1])) for law, token in pairs]
     return torch.stack([standard - target_probs, *deviations], -2)
 
 

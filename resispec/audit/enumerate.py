@@ -40,8 +40,8 @@ def emitted_law(
     check_siblings(num_siblings, len(target_probs), draws)
     siblings, weights = drafted_tuples(draft_probs, num_siblings, draws, drafted)
     total = torch.zeros_like(target_probs)
-    at_a_time = max(1, MAX_ELEMENTS // len(target_probs))
-    for tokens, weight in zip(siblings.split(at_a_time), weights.split(at_a_time), strict=True):
+    chunk_size = max(1, MAX_ELEMENTS // len(target_probs))
+    for tokens, weight in zip(siblings.split(chunk_size), weights.split(chunk_size), strict=True):
         p, q = (probs.expand(len(tokens), -1) for probs in (target_probs, draft_probs))
         total += weight @ emitted(rule.law(p, q, tokens, draws), tokens)
     return total
@@ -74,16 +74,16 @@ def tree_law(
     check_rows("target rows", target_rows)
     check_rows("draft rows", draft_rows)
     vocab = len(target_rows)
-    drafted = _tuples(vocab, topology.num_nodes - 1, False)
-    tokens = torch.cat((drafted.new_zeros(len(drafted), 1), drafted), 1)
+    tuples = _tuples(vocab, topology.num_nodes - 1, False)
+    tokens = torch.cat((tuples.new_zeros(len(tuples), 1), tuples), 1)
     weights = target_rows.new_ones(len(tokens))
     for parents, children in topology.families:
         weights = weights * draws.weights(draft_rows[tokens[:, parents]], tokens[:, children]).prod(-1)
     tokens, weights = tokens[weights > 0], weights[weights > 0]
-    every = [
+    cases = [
         verifier.outcomes(Tree(topology, row, draws), target_rows[row], draft_rows[row]) for row in tokens
     ]
-    stop, final = torch.stack([one.stop for one in every]), torch.stack([one.final for one in every])
+    stop, final = torch.stack([case.stop for case in cases]), torch.stack([case.final for case in cases])
     totals, least = stop.sum(-1, dtype=torch.float64), stop.amin(-1)
     is_law = ((totals - 1).abs() <= RETURNED) & (least >= -RETURNED)  # False for NaN
     if not is_law.all():
@@ -92,16 +92,16 @@ def tree_law(
             f"the chances to stop in a verified tree sum to {float(totals[place]):.9g}, the least is "
             f"{float(least[place]):.6g}; allowed: a sum of 1 within {RETURNED:g}, no negative entries"
         )
-    stopped = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
+    laws = [target_rows.new_zeros([vocab] * (level + 1)) for level in range(topology.num_levels)]
     for node, masses in enumerate((weights[:, None] * stop).T):
         path = tokens[:, list(topology.path_to(node))]
         places = (path * vocab ** torch.arange(path.shape[1]).flip(0)).sum(-1)
         # In the rows' precision, whatever the verifier returns.
         emitted_here = (masses[:, None] * final[:, node]).to(target_rows.dtype)
-        stopped[path.shape[1]].view(-1, vocab).index_add_(0, places, emitted_here)
-    law = stopped[0]
-    for more in stopped[1:]:
-        law = law[..., None] * target_rows + more
+        laws[path.shape[1]].view(-1, vocab).index_add_(0, places, emitted_here)
+    law = laws[0]
+    for level_law in laws[1:]:
+        law = law[..., None] * target_rows + level_law
     return law
 
 
@@ -121,5 +121,5 @@ def total_variation(law: Tensor, target_probs: Tensor) -> float:
 @lru_cache(maxsize=64)
 def _tuples(vocab: int, length: int, are_distinct: bool) -> Tensor:
     """All (K, length) tuples of tokens, int64, or those that hold no token twice."""
-    every = [*(permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length))]
-    return torch.tensor(every, dtype=torch.int64).view(len(every), length)
+    tuples = [*(permutations(range(vocab), length) if are_distinct else product(range(vocab), repeat=length))]
+    return torch.tensor(tuples, dtype=torch.int64).view(len(tuples), length)

@@ -96,10 +96,10 @@ def estimate(
     """
     check_rows("target probabilities", target_probs)
     check_rows("draft probabilities", draft_probs)
-    at_a_time, hits = max(1, MAX_ELEMENTS // len(target_probs)), list[Tensor]()
+    chunk_size, hits = max(1, MAX_ELEMENTS // len(target_probs)), list[Tensor]()
 
     def chunks(siblings: Tensor) -> Iterator[Chunk]:
-        for tokens in siblings.split(at_a_time):
+        for tokens in siblings.split(chunk_size):
             p, q = (probs.expand(len(tokens), -1) for probs in (target_probs, draft_probs))
             law = rule.law(p, q, tokens, tuples.draws)
             laws = emitted(law, tokens)
@@ -110,12 +110,12 @@ def estimate(
             hits.append(accepted(law, tokens).double())
             yield laws, controls(p, q, tokens, tuples.draws)
 
-    siblings = _drawn(draft_probs, tuples, at_a_time, generator)
+    siblings = _drawn(draft_probs, tuples, chunk_size, generator)
     num_tuples, rounding = len(siblings), sum_rounding(target_probs)
     num_choosing = round(CHOOSING * num_tuples)
-    chosen = _excess_set(chunks(siblings[: num_choosing or 1]), target_probs)
-    masses = _masses(chunks(siblings[num_choosing:]), chosen)
-    target, acceptances = float(target_probs[chosen].sum(dtype=torch.float64)), torch.cat(hits)
+    subset = _excess_set(chunks(siblings[: num_choosing or 1]), target_probs)
+    masses = _masses(chunks(siblings[num_choosing:]), subset)
+    target, acceptances = float(target_probs[subset].sum(dtype=torch.float64)), torch.cat(hits)
     error = math.hypot(_standard_error(masses), resolution(target, len(masses), rounding))
     acceptance = float(acceptances.mean()), _standard_error(acceptances)
     return EstimatedLaw(float(masses.mean()), target, error, *acceptance, num_tuples, rounding)
@@ -124,21 +124,21 @@ def estimate(
 def pool(deviations: Sequence[Statistic]) -> Statistic:
     """The mean of independent deviations, so that many weak signs become one: errors add in squares."""
     count = len(deviations)
-    error = math.sqrt(sum(one.error**2 for one in deviations)) / count
-    return deviation(sum(one.value for one in deviations) / count, error)
+    error = math.sqrt(sum(statistic.error**2 for statistic in deviations)) / count
+    return deviation(sum(statistic.value for statistic in deviations) / count, error)
 
 
 Chunk = tuple[Tensor, Tensor]
 """The emitted laws (C, V) and the controls (C, K, V) of C tuples."""
 
 
-def _drawn(draft_probs: Tensor, tuples: Tuples, at_a_time: int, generator: Generator) -> Tensor:
+def _drawn(draft_probs: Tensor, tuples: Tuples, chunk_size: int, generator: Generator) -> Tensor:
     """(n, B) sibling tuples, drawn as in decoding; a single one if nothing is random."""
     draws, size = tuples.draws, tuples.num_siblings
     count = tuples.num_tuples if draws.are_random else 1
     if draws.are_independent:
         return draws.draw(draft_probs, count * size, generator).view(count, -1)
-    parts = [min(at_a_time, count - start) for start in range(0, count, at_a_time)]
+    parts = [min(chunk_size, count - start) for start in range(0, count, chunk_size)]
     return torch.cat([draws.draw(draft_probs.expand(n, -1), size, generator) for n in parts])
 
 
@@ -146,25 +146,25 @@ def _excess_set(chunks: Iterable[Chunk], target_probs: Tensor) -> Tensor:
     """The tokens (V,) bool to which the mean law, less its controls, gives more than p does."""
     count = 0
     level = products = total = torch.zeros((), dtype=torch.float64, device=target_probs.device)
-    for laws, known in chunks:
+    for laws, variates in chunks:
         count += len(laws)
         total = total + laws.sum(0).double()  # (V,)
-        level = level + known.sum(0).double()  # (K, V)
+        level = level + variates.sum(0).double()  # (K, V)
         # (K, K + 1), of controls with controls, with the law
-        products = products + (known @ torch.cat((known, laws[:, None]), 1).mT).sum(0).double()
-    mean, known_mean = total / count, level / count
-    spread = products / count - known_mean @ torch.cat((known_mean, mean[None])).T
-    return mean - multiples(spread[:, :-1], spread[:, -1], count) @ known_mean > target_probs
+        products = products + (variates @ torch.cat((variates, laws[:, None]), 1).mT).sum(0).double()
+    mean, variate_mean = total / count, level / count
+    spread = products / count - variate_mean @ torch.cat((variate_mean, mean[None])).T
+    return mean - multiples(spread[:, :-1], spread[:, -1], count) @ variate_mean > target_probs
 
 
-def _masses(chunks: Iterable[Chunk], chosen: Tensor) -> Tensor:
-    """The mass (n,) of the set `chosen` (V,) bool in every tuple, less its controls."""
+def _masses(chunks: Iterable[Chunk], subset: Tensor) -> Tensor:
+    """The mass (n,) of the set `subset` (V,) bool in every tuple, less its controls."""
     masses = []
-    for laws, known in chunks:
-        inside = chosen.to(laws.dtype)
-        masses.append(torch.cat((known @ inside, (laws @ inside)[:, None]), 1).double())
-    every = torch.cat(masses)
-    return reduced(every[:, -1], every[:, :-1])
+    for laws, variates in chunks:
+        indicator = subset.to(laws.dtype)
+        masses.append(torch.cat((variates @ indicator, (laws @ indicator)[:, None]), 1).double())
+    columns = torch.cat(masses)
+    return reduced(columns[:, -1], columns[:, :-1])
 
 
 def _standard_error(values: Tensor) -> float:

@@ -30,9 +30,9 @@ def resispec_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tenso
     k = R - r, then k(x0) = Q(x0): the paper's last line. The appendix keeps this k fixed although it depends
     on x0.
     """
-    refused = draw(normalise((draft - target).clamp_min(0), draft), 1, generator)
-    proxy = target - ResiSpec().reshape(target, draft, refused)
-    return proxy.scatter(-1, refused, draft.gather(-1, refused))
+    token = draw(normalise((draft - target).clamp_min(0), draft), 1, generator)
+    proxy = target - ResiSpec().reshape(target, draft, token)
+    return proxy.scatter(-1, token, draft.gather(-1, token))
 
 
 def random_proxy(target: Tensor, draft: Tensor, generator: Generator) -> Tensor:
@@ -56,17 +56,17 @@ def paper_kl(
     The three give the same figure up to rounding (float32 at V = 32,000: below 1e-6), which is why it says
     nothing about exactness.
     """
-    current, reach = target_probs, torch.ones_like(target_probs[..., :1])
+    residual, reach = target_probs, torch.ones_like(target_probs[..., :1])
     law = torch.zeros_like(target_probs)
     for _ in range(num_candidates):
-        chosen = proxy(current, draft_probs, generator)
-        kept = torch.minimum(chosen, current)
-        law = law + reach * kept
-        reach = reach * (1 - kept.sum(-1, keepdim=True)).clamp_min(0)
-        current = normalise((current - chosen).clamp_min(0), current)
-    law = law + reach * current  # p_hat
-    present = law > 0  # 0 log 0 = 0
-    ratio = torch.where(present, law, 1.0) / torch.where(present, target_probs, 1.0)
+        k = proxy(residual, draft_probs, generator)
+        common = torch.minimum(k, residual)
+        law = law + reach * common
+        reach = reach * (1 - common.sum(-1, keepdim=True)).clamp_min(0)
+        residual = normalise((residual - k).clamp_min(0), residual)
+    law = law + reach * residual  # p_hat
+    support = law > 0  # 0 log 0 = 0
+    ratio = torch.where(support, law, 1.0) / torch.where(support, target_probs, 1.0)
     return (law * ratio.log()).sum(-1)
 
 

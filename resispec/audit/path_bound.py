@@ -52,16 +52,16 @@ def path_bound(target_log_ratios: ArrayLike, tree_max_log_ratios: ArrayLike) -> 
 
 def _best_thresholds(rollouts: Array, trees: Array) -> Array:
     """theta (D-1,): of all samples, those at which the two frequencies of this half have the smallest sum."""
-    best = []
+    thresholds = []
     for low, high in zip(np.sort(rollouts, 0).T, np.sort(trees, 0).T, strict=True):
         candidates = np.concatenate((low, high, [-math.inf, math.inf]))
         # In float32, where sums that differ by rounding alone are ties.
         below, above = (
-            np.searchsorted(ordered, candidates).astype(np.float32) / np.float32(len(ordered))
-            for ordered in (low, high)
+            np.searchsorted(ratios, candidates).astype(np.float32) / np.float32(len(ratios))
+            for ratios in (low, high)
         )
-        best.append(candidates[(below + (1 - above)).argmin()])
-    return np.array(best)
+        thresholds.append(candidates[(below + (1 - above)).argmin()])
+    return np.array(thresholds)
 
 
 def _measured(rollouts: Array, trees: Array, thresholds: Array) -> tuple[float, float]:

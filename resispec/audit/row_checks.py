@@ -22,8 +22,8 @@ def emitted(law: Law, siblings: Tensor) -> Tensor:
 def accepted(law: Law, siblings: Tensor) -> Tensor:
     """Probability (...) that the emitted token is one of the siblings (..., B), selected or residual."""
     rest = 1 - law.select.sum(-1)
-    drafted = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
-    return law.select.sum(-1) + rest * drafted.sum(-1)
+    masses = torch.where(is_first(siblings), law.residual.gather(-1, siblings), 0.0)
+    return law.select.sum(-1) + rest * masses.sum(-1)
 
 
 def check_rows(
@@ -75,11 +75,11 @@ class CheckedRule:
         Raises InvalidInput, naming the rule, the row of the batch and the quantity, when the rule returns
         wrong shapes, negative, infinite or NaN masses or sums other than 1, or changes what it was given.
         """
-        given = {"target_probs": target_probs, "draft_probs": draft_probs, "siblings": siblings}
-        p, q, tokens = (tensor.clone(memory_format=torch.contiguous_format) for tensor in given.values())
+        inputs = {"target_probs": target_probs, "draft_probs": draft_probs, "siblings": siblings}
+        p, q, tokens = (tensor.clone(memory_format=torch.contiguous_format) for tensor in inputs.values())
         try:
             law = self.rule.law(p, q, tokens, draws)
-            for copy, (name, tensor) in zip((p, q, tokens), given.items(), strict=True):
+            for copy, (name, tensor) in zip((p, q, tokens), inputs.items(), strict=True):
                 if not torch.equal(copy, tensor):
                     row = (copy != tensor).any(-1).nonzero()[0].tolist()
                     raise InvalidInput(f"{named(row)}the rule changed its input {name} in place")

@@ -77,20 +77,20 @@ def simulate(
     "verdicts": the stopping node and the final token;
     "verdict surprisal", "verdict rank": the final token's z-scores under its law at that node.
     """
-    drawn: list[list[tuple[Tensor, Verdict]]] = [[] for _ in scenes]
+    samples: list[list[tuple[Tensor, Verdict]]] = [[] for _ in scenes]
     for _ in range(num_turns):
-        for scene, pairs in zip(scenes, drawn, strict=True):
+        for scene, pairs in zip(scenes, samples, strict=True):
             for _ in range(scene.trees_per_turn):
                 tokens = scene.drafted(draws, generator)
                 pairs.append((tokens, verifier.verify(*scene.given(tokens, draws), generator)))
-    beside = Generator().manual_seed(0)  # the verifier's stream of random numbers is left alone
+    side_generator = Generator().manual_seed(0)  # the verifier's stream of random numbers is left alone
     results = {}
-    for scene, pairs in zip(scenes, drawn, strict=True):
+    for scene, pairs in zip(scenes, samples, strict=True):
         trees, verdicts = zip(*pairs, strict=True)
-        of_verdicts = _verdict_counts(verifier, scene, draws, trees, verdicts, beside)
-        of_tokens = _token_counts(scene, verdicts, beside)
+        verdict_counts = _verdict_counts(verifier, scene, draws, trees, verdicts, side_generator)
+        token_counts = _token_counts(scene, verdicts, side_generator)
         siblings = _sibling_counts(scene, draws, torch.stack(trees))
-        results[scene.name] = {"siblings": siblings, **of_tokens, **of_verdicts}
+        results[scene.name] = {"siblings": siblings, **token_counts, **verdict_counts}
     return results
 
 
@@ -112,28 +112,27 @@ def simulated(
             return simulate(verifier, [scene], draws, times * num_turns, generator)[scene.name]
 
         counts = dict(remeasured(measure))
-        doubtful = [name for name, count in counts.items() if count.p_value < LEAST_P]
-        if doubtful and all(name in AGAINST_OUTCOMES for name in doubtful):
-            longer = measure(LONGER)
-            counts |= {name: count for name, count in longer.items() if name not in AGAINST_OUTCOMES}
+        outliers = [name for name, count in counts.items() if count.p_value < LEAST_P]
+        if outliers and all(name in AGAINST_OUTCOMES for name in outliers):
+            counts |= {name: count for name, count in measure(LONGER).items() if name not in AGAINST_OUTCOMES}
         results[scene.name] = counts
     return results
 
 
 def _sibling_counts(scene: Scene, draws: Draws, trees: Tensor) -> Statistic:
     """Every sibling of trees (n, N), by its rank under its parent, against its law given the earlier ones."""
-    widest = max(map(len, scene.topology.children))
+    max_siblings = max(map(len, scene.topology.children))
     laws, cells = [], []
     for parents, children in scene.topology.families:
         probs = scene.draft_rows[trees[:, parents].flatten() % len(scene.draft_rows)]
-        drawn = trees[:, children].flatten(0, 1)
-        for rank, law in enumerate(draws.laws(probs, drawn)):
-            laws.append(_block(law.double() @ scene.member, torch.full((len(law),), rank), widest))
-            cells.append(rank * scene.member.shape[1] + scene.classes[drawn[:, rank]])
+        siblings = trees[:, children].flatten(0, 1)
+        for rank, law in enumerate(draws.laws(probs, siblings)):
+            laws.append(_block(law.double() @ scene.member, torch.full((len(law),), rank), max_siblings))
+            cells.append(rank * scene.member.shape[1] + scene.classes[siblings[:, rank]])
     return chi_square(torch.cat(laws), torch.cat(cells)) if laws else chi_squared(0.0, 0, 0)
 
 
-def _token_counts(scene: Scene, verdicts: Sequence[Verdict], beside: Generator) -> dict[str, Statistic]:
+def _token_counts(scene: Scene, verdicts: Sequence[Verdict], generator: Generator) -> dict[str, Statistic]:
     """The first D tokens of every step, each against its law after the one before it.
 
     How many a step emits depends on what they are. So a step that emitted fewer is continued by fresh draws
@@ -143,7 +142,7 @@ def _token_counts(scene: Scene, verdicts: Sequence[Verdict], beside: Generator) 
     for verdict in verdicts:
         tokens = [0, *verdict.tokens]
         while len(tokens) <= scene.topology.num_levels:
-            tokens.append(draw_one(scene.target_rows[tokens[-1] % num_rows], beside))
+            tokens.append(draw_one(scene.target_rows[tokens[-1] % num_rows], generator))
         before += tokens[:-1]
         after += tokens[1:]
     rows, emitted = torch.tensor(before) % num_rows, torch.tensor(after)
@@ -166,30 +165,30 @@ def _verdict_counts(
     draws: Draws,
     trees: Sequence[Tensor],
     verdicts: Sequence[Verdict],
-    beside: Generator,
+    generator: Generator,
 ) -> dict[str, Statistic]:
     """Stopping nodes and final tokens against `outcomes`, and every verdict against the one before it."""
     nodes = [(0, *verdict.path)[-1] for verdict in verdicts]
     final = torch.tensor([verdict.tokens[-1] for verdict in verdicts])
-    known: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}  # the same tree is drafted many times
+    cache: dict[tuple[int, ...], tuple[Tensor, Tensor]] = {}  # the same tree is drafted many times
     chances, laws = [], []
     for tokens, node in zip(trees, nodes, strict=True):
         key = tuple(tokens.tolist())
-        if key not in known:
+        if key not in cache:
             outcomes = verifier.outcomes(*scene.given(tokens, draws))
             rows = outcomes.final.double()
             cells = (outcomes.stop.double()[:, None] * (rows @ scene.member)).flatten()
-            known[key] = cells / cells.sum(), rows / rows.sum(-1, keepdim=True)
-        chances.append(known[key][0])
-        laws.append(known[key][1][node])
+            cache[key] = cells / cells.sum(), rows / rows.sum(-1, keepdim=True)
+        chances.append(cache[key][0])
+        laws.append(cache[key][1][node])
     chance, law = torch.stack(chances), torch.stack(laws)  # (n, N K) of nodes with classes, (n, V)
     cells = torch.tensor(nodes) * scene.member.shape[1] + scene.classes[final]
-    share = torch.rand(len(cells), generator=beside, dtype=torch.float64)
-    own = chance.gather(1, cells[:, None])[:, 0]
-    place = chance.cumsum(1).gather(1, cells[:, None])[:, 0] - own + share * own
+    share = torch.rand(len(cells), generator=generator, dtype=torch.float64)
+    mass = chance.gather(1, cells[:, None])[:, 0]
+    place = chance.cumsum(1).gather(1, cells[:, None])[:, 0] - mass + share * mass
     place -= place.mean()  # uniform where the verdicts follow `outcomes`
-    follows = float((place[1:] * place[:-1]).sum())
-    turns = follows / (float(place.square().mean()) * math.sqrt(len(place) - 1))
+    covariance = float((place[1:] * place[:-1]).sum())
+    turns = covariance / (float(place.square().mean()) * math.sqrt(len(place) - 1))
     return {
         "turns": chi_squared(turns**2, 1, len(place) - 1),
         "verdicts": chi_square(chance, cells),
@@ -200,8 +199,8 @@ def _verdict_counts(
 
 def _block(laws: Tensor, place: Tensor, count: int) -> Tensor:
     """Laws (n, K) as the `place`-th of `count` blocks of cells: (n, count x K), zero elsewhere."""
-    where = one_hot(place, count).to(laws.dtype)
-    return (where[:, :, None] * laws[:, None]).flatten(1)
+    mask = one_hot(place, count).to(laws.dtype)
+    return (mask[:, :, None] * laws[:, None]).flatten(1)
 
 
 def _squared(terms: tuple[Tensor, Tensor], counts: Tensor | None = None) -> Statistic:

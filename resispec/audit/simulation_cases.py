@@ -31,12 +31,12 @@ def scenes(max_siblings: int) -> list[Scene]:
     end at a leaf; six levels; a wide vocabulary; 8 siblings, which repeat tokens if they are independent; and
     single siblings, often, whose residuals and final tokens are counted one by one.
     """
-    few = pair_of_laws("random", 16, Generator().manual_seed(0))
-    single = [_single("single, 16 tokens", *few), _single("single, 300 tokens", *wide_laws(300))]
+    laws = pair_of_laws("random", 16, Generator().manual_seed(0))
+    singles = [_single("single, 16 tokens", *laws), _single("single, 300 tokens", *wide_laws(300))]
     deep_chain = _deep("deep chain", chain(5))
     if max_siblings == 1:
         pairs = [_narrow("far", chain(3), 4, 0.0), _narrow("near", chain(2), 3, 0.8)]
-        return [*pairs, deep_chain, _wide(chain(2)), *single]
+        return [*pairs, deep_chain, _wide(chain(2)), *singles]
     return [
         _narrow("far", from_child_counts([[3], [0, 2, 1]]), 4, 0.0),
         _narrow("near", complete(3, 2), 3, 0.8),
@@ -44,7 +44,7 @@ def scenes(max_siblings: int) -> list[Scene]:
         deep_chain,
         _wide(from_child_counts([[3], [2, 0, 1]])),
         _narrow("many siblings", complete(2, MOST_SIBLINGS), MOST_SIBLINGS + 1, 0.3),
-        *single,
+        *singles,
     ]
 
 
@@ -68,9 +68,9 @@ def _deep(name: str, topology: Topology) -> Scene:
     draft = torch.zeros_like(target)
     for row in range(len(target)):
         depth = row // DEEP
-        below = torch.arange(DEEP) + (depth + 1) % num_blocks * DEEP
+        columns = torch.arange(DEEP) + (depth + 1) % num_blocks * DEEP
         kind = "p = q" if depth % 2 else "random"
-        target[row, below], draft[row, below] = pair_of_laws(kind, DEEP, generator)
+        target[row, columns], draft[row, columns] = pair_of_laws(kind, DEEP, generator)
     classes = torch.arange(len(target))
     return Scene(name, topology, target.float(), draft.float(), classes, trees_per_turn=2)
 

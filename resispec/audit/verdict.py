@@ -119,7 +119,7 @@ def remeasured(measure: Callable[[int], Statistics]) -> Statistics:
     chance, and one that has a small bias is measured for longer.
     """
     statistics = measure(1)
-    is_suspicious = CERTAIN_P <= min(one.p_value for one in statistics.values()) < SUSPICIOUS_P
+    is_suspicious = CERTAIN_P <= min(statistic.p_value for statistic in statistics.values()) < SUSPICIOUS_P
     return measure(AGAIN) if is_suspicious else statistics
 
 
@@ -163,12 +163,12 @@ class Evidence:
         dependent the statistics are, their probabilities add up (union bound).
         """
         tail = math.erfc(LIMIT / math.sqrt(2)) / 2
-        together = [
+        groups = [
             *((2, tail) for _ in {*self.total_variations, *self.excesses}),
             *((len(counts), LEAST_P) for counts in self.simulations.values()),
             *((len(scores), 2 * tail) for scores in self.z_scores.values()),
         ]
-        return sum(n * (CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in together)
+        return sum(n * (CERTAIN_P + min(1.0, n * SUSPICIOUS_P) * limit) for n, limit in groups)
 
     @property
     def smallest_seen(self) -> float:
@@ -177,7 +177,7 @@ class Evidence:
         It looks suspicious then, and measured again at length it is beyond LIMIT. It holds on the laws that
         were tried, if the tuples that choose a set find where the bias is.
         """
-        errors = [found.error for found in self.total_variations.values()]
+        errors = [estimate.error for estimate in self.total_variations.values()]
         return (SUSPICIOUS + POWER) * max(errors) if errors else math.nan
 
 
@@ -227,40 +227,40 @@ def judge(evidence: Evidence, required: Collection[str] = REQUIRED) -> Judgement
     required: the fields of Evidence that `no bias seen` needs; leave out what a decoder cannot have (no draft
     law: only "z_scores").
     """
-    of_outcomes = [*_too_high(evidence)]
-    of_tokens = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
-    inconsistent = [*_unlikely(evidence, against_outcomes=True)]
-    undecided = [*_scored(evidence, weak=True)]
+    outcome_reasons = [*_too_high(evidence)]
+    token_reasons = [*_unlikely(evidence, against_outcomes=False), *_scored(evidence, weak=False)]
+    inconsistencies = [*_unlikely(evidence, against_outcomes=True)]
+    doubts = [*_scored(evidence, weak=True)]
     if evidence.z_scores and evidence.num_tokens < MIN_TOKENS:
-        undecided.insert(0, f"{evidence.num_tokens} audited tokens; at least {MIN_TOKENS} are needed")
+        doubts.insert(0, f"{evidence.num_tokens} audited tokens; at least {MIN_TOKENS} are needed")
     missing = [name for name in required if getattr(evidence, name) in (None, {})]
-    undecided += [f"no evidence: {name.replace('_', ' ')}" for name in missing]
-    is_biased = of_tokens or (of_outcomes and not inconsistent)
-    right = "`verify` does not draw from the law that `outcomes` says; the tokens may be right"
+    doubts += [f"no evidence: {name.replace('_', ' ')}" for name in missing]
+    is_biased = token_reasons or (outcome_reasons and not inconsistencies)
+    note = "`verify` does not draw from the law that `outcomes` says; the tokens may be right"
     return first_with_reasons(
-        (Finding.BIASED, [*of_outcomes, *of_tokens, *inconsistent] if is_biased else []),
-        (Finding.INCONSISTENT, inconsistent and [*inconsistent, *of_outcomes, right]),
-        (Finding.UNDECIDED, undecided),
+        (Finding.BIASED, [*outcome_reasons, *token_reasons, *inconsistencies] if is_biased else []),
+        (Finding.INCONSISTENT, inconsistencies and [*inconsistencies, *outcome_reasons, note]),
+        (Finding.UNDECIDED, doubts),
         (Finding.NO_BIAS_SEEN, [_nothing_seen(evidence)]),
     )
 
 
 def _nothing_seen(evidence: Evidence) -> str:
     """The reason that no bias is seen: the ground covered, what would have shown, and what could hide."""
-    parts, hidden, smallest = [], [], evidence.smallest_seen
+    parts, gaps, smallest = [], [], evidence.smallest_seen
     if evidence.enumerated_error is not None:
         parts.append(f"exact where enumerated (error {evidence.enumerated_error:.1e})")
-    audited = f" ({evidence.num_tokens} audited tokens)" if evidence.z_scores else ""
-    parts.append(f"no deviation in {evidence.num_statistics} statistics{audited}")
+    tokens = f" ({evidence.num_tokens} audited tokens)" if evidence.z_scores else ""
+    parts.append(f"no deviation in {evidence.num_statistics} statistics{tokens}")
     if levels := evidence.levels:
         parts.append(", ".join(f"{kind} on levels 1 to {deepest}" for kind, deepest in levels.items()))
-        hidden.append(f"begins below level {min(levels.values())}")
+        gaps.append(f"begins below level {min(levels.values())}")
     if not math.isnan(smallest):
         parts.append(f"a total variation above {smallest:.2g} at one node would have shown")
-        hidden.append("is rarer than that")
+        gaps.append("is rarer than that")
     if verdicts := [counts["verdicts"].n for counts in evidence.simulations.values() if "verdicts" in counts]:
-        hidden.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
-    return "; ".join([*parts, f"what {' or '.join(hidden)} could hide"] if hidden else parts)
+        gaps.append(f"`verify` alone does in few of {min(verdicts)} verdicts")
+    return "; ".join([*parts, f"what {' or '.join(gaps)} could hide"] if gaps else parts)
 
 
 def _too_high(evidence: Evidence) -> Iterator[str]:
@@ -273,9 +273,9 @@ def _too_high(evidence: Evidence) -> Iterator[str]:
         ("acceptance above its ceiling", evidence.excesses),
     )
     for kind, statistics in kinds:
-        for name, found in statistics.items():
-            if not found.z <= LIMIT:
-                yield f"{kind} ({name}) {found.value:.3g}, {found.z:.1f} standard errors; allowed: {LIMIT:g}"
+        for name, stat in statistics.items():
+            if not stat.z <= LIMIT:
+                yield f"{kind} ({name}) {stat.value:.3g}, {stat.z:.1f} standard errors; allowed: {LIMIT:g}"
 
 
 def _unlikely(evidence: Evidence, against_outcomes: bool) -> Iterator[str]:

@@ -84,13 +84,13 @@ def step_terms(step: Step) -> Terms:
     """
     nodes = [0, *step.verdict.path]
     children = step.draft.tree.topology.children
-    drafted = [rank for rank, node in enumerate(nodes) if children[node]]
+    ranks = [rank for rank, node in enumerate(nodes) if children[node]]
     tokens = torch.tensor(step.verdict.tokens, device=step.target_probs.device)
     target = step.target_probs[nodes]
     overdraft = torch.full((2, len(nodes)), math.nan, dtype=torch.float64, device=tokens.device)
-    if drafted:
-        draft = step.draft.probs[[nodes[rank] for rank in drafted]]
-        overdraft[:, drafted] = torch.stack(overdraft_terms(target[drafted], draft, tokens[drafted]))
+    if ranks:
+        draft = step.draft.probs[[nodes[rank] for rank in ranks]]
+        overdraft[:, ranks] = torch.stack(overdraft_terms(target[ranks], draft, tokens[ranks]))
     return Terms(*surprisal_terms(target, tokens), overdraft[0], overdraft[1], *rank_terms(target, tokens))
 
 
@@ -101,7 +101,7 @@ def join(terms: Iterable[Terms], num_tokens: int | None = None) -> Terms:
     stop may depend on the tokens so far without a bias: every term has mean 0 given the past.
     """
     none = torch.empty(0, dtype=torch.float64)
-    every = [Terms(*[none] * len(Terms._fields)), *terms]
+    terms = [Terms(*[none] * len(Terms._fields)), *terms]
     return Terms(
-        *(torch.cat([part.cpu() for part in parts])[:num_tokens] for parts in zip(*every, strict=True))
+        *(torch.cat([part.cpu() for part in parts])[:num_tokens] for parts in zip(*terms, strict=True))
     )

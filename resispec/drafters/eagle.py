@@ -70,9 +70,9 @@ class Eagle:
         """
         if self.topology.num_nodes == 1:
             return NoDraft().session(pair, warp, capacity)
-        size, asked = pair.eagle_model().num_draftable, self.shape.top_k
-        if asked > size:
-            raise InvalidInput(f"{asked} candidates of one parent; the vocabulary has {size} tokens")
+        size, top_k = pair.eagle_model().num_draftable, self.shape.top_k
+        if top_k > size:
+            raise InvalidInput(f"{top_k} candidates of one parent; the vocabulary has {size} tokens")
         return _EagleDrafts(self, pair, warp, capacity)
 
 
@@ -108,12 +108,12 @@ class _EagleDrafts:
             return root_alone(root, self._session.device)
         known = upload([self._before, *self._tokens], self._session.device)
         laws, *parts = self._speculate(generator, known, self._features)
-        grown = self._shape.connect(*parts)
-        tokens = torch.cat((known[-1:], grown.tokens))
+        tree = self._shape.connect(*parts)
+        tokens = torch.cat((known[-1:], tree.tokens))
         self._drafted = known[-2:-1], tokens
         probs = laws.new_empty(len(tokens), laws.shape[1])
-        probs.index_copy_(0, grown.nodes, laws.index_select(0, grown.rows))
-        return Draft(Tree(grown.topology, tokens, self._draws), probs)
+        probs.index_copy_(0, tree.nodes, laws.index_select(0, tree.rows))
+        return Draft(Tree(tree.topology, tokens, self._draws), probs)
 
     def _speculated(self, generator: Generator, known: Tensor, features: Tensor) -> tuple[Tensor, ...]:
         """The laws (R, V) of all forwarded rows, then the parts of a tree for `connect`.

@@ -40,8 +40,8 @@ class Reading(StrEnum):
     @property
     def draws(self) -> Draws:
         """The draws that the rule is told."""
-        told = {Reading.POINT_MASS: Draws.POINT_MASS, Reading.IID: Draws.IID}
-        return told.get(self, Draws.WITHOUT_REPLACEMENT)
+        kinds = {Reading.POINT_MASS: Draws.POINT_MASS, Reading.IID: Draws.IID}
+        return kinds.get(self, Draws.WITHOUT_REPLACEMENT)
 
     @property
     def is_sampled(self) -> bool:
@@ -76,8 +76,8 @@ class Growth:
 
         A node sees all true rows, its ancestors and itself.
         """
-        itself = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
-        self._visible = torch.cat((self._visible.index_select(0, parents), itself), 1)
+        identity = torch.eye(len(tokens), dtype=torch.bool, device=tokens.device)
+        self._visible = torch.cat((self._visible.index_select(0, parents), identity), 1)
         depths = torch.full_like(tokens, len(self.laws) - 1)
         features = self._features.index_select(0, parents)
         predicted = self._session.forward(tokens, features, depths, self._visible)
@@ -116,10 +116,10 @@ class FixedTree:
             if tokens:
                 growth.forward(tokens[-1].index_select(0, level.places), level.parents)
             if self.reading.is_sampled:
-                chosen = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
+                candidates = self.reading.draws.draw(growth.laws[-1], level.most_children, generator)
             else:  # by the logits themselves: at a low temperature many laws' entries are 0
-                chosen = growth.logits.topk(level.most_children, dim=-1).indices
-            tokens.append(level.children(chosen))
+                candidates = growth.logits.topk(level.most_children, dim=-1).indices
+            tokens.append(level.children(candidates))
         return (torch.cat(tokens),)
 
     def connect(self, tokens: Tensor) -> Grown:
@@ -153,9 +153,9 @@ class DynamicTree:
     @cached_property
     def largest(self) -> Topology:
         """A tree with as many nodes and levels as any that grows."""
-        drafted = min(self.total_token - 1, self.top_k + self.depth * self.top_k**2)
-        levels = min(self.depth + 1, drafted)
-        return from_child_counts([[drafted - levels + 1], *[[1]] * (levels - 1)])
+        num_drafted = min(self.total_token - 1, self.top_k + self.depth * self.top_k**2)
+        num_levels = min(self.depth + 1, num_drafted)
+        return from_child_counts([[num_drafted - num_levels + 1], *[[1]] * (num_levels - 1)])
 
     @property
     def num_rows(self) -> int:
@@ -176,25 +176,25 @@ class DynamicTree:
         forwarded: list[Tensor] = []  # the beam's places among the candidates
         beam_scores, first_row = growth.logits.new_zeros(1, dtype=torch.float32), 0
         for depth in range(self.depth + 1):
-            best = torch.log_softmax(growth.logits.float(), -1).clamp_max(0).topk(self.top_k, dim=-1)
-            summed = (beam_scores[:, None] + best.values).flatten()
-            rows = torch.arange(len(summed), device=summed.device) // self.top_k
+            candidates = torch.log_softmax(growth.logits.float(), -1).clamp_max(0).topk(self.top_k, dim=-1)
+            path_scores = (beam_scores[:, None] + candidates.values).flatten()
+            rows = torch.arange(len(path_scores), device=path_scores.device) // self.top_k
             if depth < self.depth:
-                beam = highest(summed, self.top_k)
+                beam = highest(path_scores, self.top_k)
                 forwarded.append(beam + sum(len(level) for level in scores))
-                growth.forward(best.indices.flatten()[beam], rows[beam])
-                beam_scores = summed[beam]
-            scores.append(summed)
-            tokens.append(best.indices.flatten())
+                growth.forward(candidates.indices.flatten()[beam], rows[beam])
+                beam_scores = path_scores[beam]
+            scores.append(path_scores)
+            tokens.append(candidates.indices.flatten())
             parents.append(rows + first_row)
-            first_row += len(best.values)
-        every = torch.cat(scores)
-        chosen = highest(every, self.total_token - 1)
+            first_row += len(candidates.values)
+        all_scores = torch.cat(scores)
+        places = highest(all_scores, self.total_token - 1)
         return (
-            torch.cat(tokens)[chosen],
-            torch.stack((chosen, torch.cat(parents)[chosen])),
-            torch.cat(forwarded or [chosen[:0]]),
-            every.isnan().any()[None].long(),
+            torch.cat(tokens)[places],
+            torch.stack((places, torch.cat(parents)[places])),
+            torch.cat(forwarded or [places[:0]]),
+            all_scores.isnan().any()[None].long(),
         )
 
     def connect(self, tokens: Tensor, chosen: Tensor, forwarded: Tensor, is_nan: Tensor) -> Grown:

@@ -49,14 +49,14 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
         forwarded += nodes if depth else []
         parents = [above.index(topology.parents[node]) for node in nodes if node]
         counts = [len(topology.children[node]) for node in nodes]
-        most = max(counts)
-        picks = [row * most + rank for row, count in enumerate(counts) for rank in range(count)]
+        width = max(counts)
+        picks = [row * width + rank for row, count in enumerate(counts) for rank in range(count)]
         visible = topology.ancestors[nodes][:, forwarded].to(device)
         stop = nodes[0] + len(nodes)
         rows = slice(nodes[0], stop) if nodes[-1] < stop else placed(nodes)
         places, depths = [node - ids.start for node in nodes], [depth - 1] * len(nodes)
         indices = placed(places), placed(parents), placed(depths)
-        levels.append(Level(rows, *indices, visible, placed(picks), most))
+        levels.append(Level(rows, *indices, visible, placed(picks), width))
         above = nodes
     return tuple(levels)
 
@@ -64,5 +64,5 @@ def inner_levels(topology: Topology, device: torch.device) -> tuple[Level, ...]:
 @kept_with_topology
 def inner_nodes(topology: Topology, device: torch.device) -> Tensor:
     """The ids (I,) int64 of the nodes that have children; they are forwarded in this order."""
-    nodes = [node for node, below in enumerate(topology.children) if below]
+    nodes = [node for node, children in enumerate(topology.children) if children]
     return torch.tensor(nodes, dtype=torch.int64, device=device)

@@ -105,12 +105,12 @@ class _Table:
         )
         self.keys.index_copy_(0, places, now)
         # Sums stay where their key does, and a law counts unless another key has taken its place.
-        new, counting = (
+        resets, additions = (
             torch.where(condition, places, NUM_PLACES) for condition in (now != before, now == keys)
         )
-        for sums, added in ((self._counts, torch.ones_like(laws[:, :1])), (self._sums, laws)):
-            sums.index_fill_(0, new, 0.0)
-            sums.index_add_(0, counting, added.float())
+        for sums, values in ((self._counts, torch.ones_like(laws[:, :1])), (self._sums, laws)):
+            sums.index_fill_(0, resets, 0.0)
+            sums.index_add_(0, additions, values.float())
 
     def mixed(self, keys: Tensor, laws: Tensor, share: float) -> Tensor:
         """Laws (K, V) with a share of the means of their keys (K,), where they are known."""

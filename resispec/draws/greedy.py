@@ -44,10 +44,10 @@ class Greedy(Draws):
         A token of D adds (p - r)+ to what all tokens have, so of equally likely tokens those with the largest
         p are the best D.
         """
-        p, q, chosen = target_probs, draft_probs, num_siblings - 1
-        left = counted(q)
-        rest = left.sort(-1, descending=True).values[..., chosen:].sum(-1, keepdim=True)
-        uniform = (left == 0).to(q.dtype) / (q.shape[-1] - chosen)
-        r = torch.where(rest > 0, left / rest, uniform)
+        p, q, num_chosen = target_probs, draft_probs, num_siblings - 1
+        masses = counted(q)
+        rest = masses.sort(-1, descending=True).values[..., num_chosen:].sum(-1, keepdim=True)
+        uniform = (masses == 0).to(q.dtype) / (q.shape[-1] - num_chosen)
+        r = torch.where(rest > 0, masses / rest, uniform)
         common = torch.minimum(p, r)
-        return common.sum(-1) + largest_mass(p - common, q, chosen)
+        return common.sum(-1) + largest_mass(p - common, q, num_chosen)

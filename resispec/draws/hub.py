@@ -38,5 +38,5 @@ class Hub(Draws):
         yield draft_probs
         if siblings.shape[-1] > 1:
             hub = draft_probs.argmax(-1, keepdim=True)
-            chosen = torch.zeros_like(draft_probs).scatter(-1, hub, 1.0)
-            yield torch.where(siblings[..., :1] == hub, without(draft_probs, hub), chosen)
+            point_mass = torch.zeros_like(draft_probs).scatter(-1, hub, 1.0)
+            yield torch.where(siblings[..., :1] == hub, without(draft_probs, hub), point_mass)

@@ -27,8 +27,8 @@ class PointMass(Draws):
 
     def weights(self, draft_probs: Tensor, siblings: Tensor) -> Tensor:
         """See `Draws.weights`: 1 for the tuple that `draw` gives, else 0."""
-        chosen = draft_probs.topk(siblings.shape[-1], dim=-1).indices
-        return (siblings == chosen).all(-1).to(draft_probs.dtype)
+        tokens = draft_probs.topk(siblings.shape[-1], dim=-1).indices
+        return (siblings == tokens).all(-1).to(draft_probs.dtype)
 
     def least_chances(self, draft_chances: Tensor) -> Tensor:
         """See `Draws.least_chances`."""
@@ -47,7 +47,7 @@ def largest_mass(p: Tensor, q: Tensor, count: int) -> Tensor:
     if count == 0:
         return torch.zeros_like(p[..., 0])
     least = q.topk(count, dim=-1).values[..., -1:]
-    sure = (q > least).sum(-1, keepdim=True)
-    tied = torch.where(q == least, p, 0.0).sort(-1, descending=True).values
-    chosen = torch.arange(p.shape[-1], device=p.device) < count - sure
-    return torch.where(q > least, p, 0.0).sum(-1) + torch.where(chosen, tied, 0.0).sum(-1)
+    num_sure = (q > least).sum(-1, keepdim=True)
+    ties = torch.where(q == least, p, 0.0).sort(-1, descending=True).values
+    is_chosen = torch.arange(p.shape[-1], device=p.device) < count - num_sure
+    return torch.where(q > least, p, 0.0).sum(-1) + torch.where(is_chosen, ties, 0.0).sum(-1)

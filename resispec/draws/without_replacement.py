@@ -35,9 +35,9 @@ class WithoutReplacement(Draws):
         uniform = torch.rand(
             draft_probs.shape, generator=generator, device=draft_probs.device, dtype=torch.float64
         )
-        never = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
+        late_times = 1e300 * (1 + uniform)  # later than any token of positive mass, and in uniform order
         rates = counted(draft_probs).double()
-        arrival = torch.where(rates > 0, -torch.log1p(-uniform) / rates, never)
+        arrival = torch.where(rates > 0, -torch.log1p(-uniform) / rates, late_times)
         return arrival.topk(count, dim=-1, largest=False, sorted=True).indices
 
     def laws(self, draft_probs: Tensor, siblings: Tensor) -> Iterator[Tensor]:
@@ -81,9 +81,9 @@ def _exhausted(p: Tensor, q: Tensor, more: int) -> Tensor:
     others = p[q == 0].sort().values
     size = torch.arange(len(others) + 1, dtype=p.dtype, device=p.device)
     index = torch.arange(more, dtype=p.dtype, device=p.device)
-    inside = ((size[:, None] - index).clamp_min(0) / (len(others) - index)).prod(-1)
+    chances = ((size[:, None] - index).clamp_min(0) / (len(others) - index)).prod(-1)
     mass = p[q > 0].sum() + torch.cat((p.new_zeros(1), others.cumsum(0)))
-    return 1 + (mass - inside).amin().clamp_max(0)
+    return 1 + (mass - chances).amin().clamp_max(0)
 
 
 def _race(q: Tensor, outside: Tensor, count: int) -> Tensor:
@@ -127,9 +127,9 @@ def _fewer(q: Tensor, t: Tensor, large: Tensor, is_small: Tensor, count: int) ->
     law[0] = 1.0
     laws = [law]
     for token in large:
-        gone = -torch.expm1(-q[token] * t)
-        law = law * (1 - gone) + torch.cat((law.new_zeros(1), law[:-1])) * gone
+        chance = -torch.expm1(-q[token] * t)
+        law = law * (1 - chance) + torch.cat((law.new_zeros(1), law[:-1])) * chance
         laws.append(law)
     segment = torch.bucketize(torch.arange(len(q), device=q.device), large, right=True)
-    arrived = torch.stack(laws)[segment]
-    return stay * sum((arrived[:, m] * at_most[count - 1 - m] for m in range(count)), torch.zeros_like(q))
+    prefix_laws = torch.stack(laws)[segment]
+    return stay * sum((prefix_laws[:, m] * at_most[count - 1 - m] for m in range(count)), torch.zeros_like(q))

@@ -161,9 +161,9 @@ def reference_split(source: bytes) -> Split:
         raise InvalidInput(f"{TOPICS} of this Python holds no dictionary of topics")
     for topic, text in sorted(ast.literal_eval(topics).items()):
         # Topics quote each other's sections.
-        fresh = [part for part in paragraphs(text) if _is_new(part, seen)]
+        parts = [part for part in paragraphs(text) if _is_new(part, seen)]
         run: list[str] = []
-        for number, chunk in enumerate(_packed(fresh, _REFERENCE_CHUNK_CHARS)):
+        for number, chunk in enumerate(_packed(parts, _REFERENCE_CHUNK_CHARS)):
             name = f"{topic}:{number}"
             if share(name) >= _HELD_OUT_CHUNKS:
                 run.append(chunk)
@@ -197,12 +197,12 @@ def parsed(source: bytes) -> ast.Module:
 
 def statements(module: ast.Module) -> Iterator[ast.AST]:
     """A module and its statements, nested ones too, in the order of `ast.walk`, but without expressions."""
-    waiting = deque[ast.AST]([module])
-    while waiting:
-        node = waiting.popleft()
+    queue = deque[ast.AST]([module])
+    while queue:
+        node = queue.popleft()
         yield node
         kinds = ast.stmt | ast.excepthandler | ast.match_case
-        waiting.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, kinds))
+        queue.extend(part for part in ast.iter_child_nodes(node) if isinstance(part, kinds))
 
 
 def docstrings(name: str, module: ast.Module) -> Iterator[Document]:
@@ -240,25 +240,25 @@ def _packed(parts: list[str], min_chars: int) -> Iterator[str]:
 
 def _until(max_chars: int, documents: Iterator[Document]) -> list[Document]:
     """Documents up to a number of characters: the rest is never even parsed."""
-    kept: list[Document] = []
+    selection: list[Document] = []
     while max_chars > 0 and (document := next(documents, None)) is not None:
-        kept.append(document)
+        selection.append(document)
         max_chars -= len(document.text)
-    return kept
+    return selection
 
 
 def _separate(splits: dict[str, Split]) -> dict[str, Split]:
     """Drop repeated texts, and every long training paragraph that is in a held-out text of any data set."""
-    seen, hidden = set[str](), set[str]()
+    seen, keys = set[str](), set[str]()
     for split in splits.values():
         split.held_out[:] = [document for document in split.held_out if _is_new(document.text, seen)]
-        hidden |= {key for document in split.held_out for key in content_keys(document.text)}
+        keys |= {key for document in split.held_out for key in content_keys(document.text)}
     for split in splits.values():
         seen = set()
-        left = [
+        documents = [
             Document(document.id, "\n\n".join(parts))
             for document in split.training
-            if (parts := [part for part in paragraphs(document.text) if paragraph_key(part) not in hidden])
+            if (parts := [part for part in paragraphs(document.text) if paragraph_key(part) not in keys])
         ]
-        split.training[:] = [document for document in left if _is_new(document.text, seen)]
+        split.training[:] = [document for document in documents if _is_new(document.text, seen)]
     return splits

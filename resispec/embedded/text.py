@@ -76,13 +76,13 @@ def choose_prompts(
 
     Raises InvalidInput when the installation's text gives fewer than `min_prompts`.
     """
-    chosen: dict[tuple[int, ...], Document] = {}  # by the first tokens
+    prompts: dict[tuple[int, ...], Document] = {}  # by the first tokens
     for document in sorted(documents, key=lambda document: stable_rank(document.id)):
         tokens = tokenizer.encode(document.text).ids
         if len(tokens) >= recipe.min_prompt_tokens:
-            chosen.setdefault(tuple(tokens[:64]), document)
-    if len(chosen) < recipe.min_prompts:
+            prompts.setdefault(tuple(tokens[:64]), document)
+    if len(prompts) < recipe.min_prompts:
         raise InvalidInput(
-            f"{name}: this installation's text gives {len(chosen)} prompts; {recipe.min_prompts} are needed"
+            f"{name}: this installation's text gives {len(prompts)} prompts; {recipe.min_prompts} are needed"
         )
-    return list(chosen.values())[: recipe.num_prompts]
+    return list(prompts.values())[: recipe.num_prompts]

@@ -98,8 +98,8 @@ class ModelTraining(Training):
         self._pool = ThreadPoolExecutor(recipe.shards)
         self._teacher = teacher
         embeddings = model.get_input_embeddings().weight
-        matrices = [one for one in model.parameters() if one.dim() > 1 and one is not embeddings]
-        others = [one for one in model.parameters() if one.dim() == 1 or one is embeddings]
+        matrices = [weight for weight in model.parameters() if weight.dim() > 1 and weight is not embeddings]
+        others = [weight for weight in model.parameters() if weight.dim() == 1 or weight is embeddings]
         rate, decay = recipe.learning_rate, recipe.weight_decay
         adam = torch.optim.AdamW(others, lr=rate, betas=BETAS, weight_decay=decay, fused=True)
         parts = filter(None, (matrices[part :: recipe.shards] for part in range(recipe.shards)))
@@ -158,9 +158,9 @@ def one_thread_each() -> Iterator[None]:
     neighbour on a core made a step ten times slower. Shards meet once a step, and results do not depend on
     the core count.
     """
-    before = torch.get_num_threads()
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(num_threads)

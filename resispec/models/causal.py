@@ -47,9 +47,9 @@ class _Session:
         return self._forward(self._model.stepping, tokens, *self._rows.draft(depths, visible))
 
     def _forward(self, body: Body, tokens: Tensor, positions: Tensor, mask: Mask) -> Tensor:
-        known, taps = self._model.config.vocab_size, self._model.taps
-        if known < self._model.vocab_size:
-            tokens = tokens.clamp_max(known - 1)
+        size, taps = self._model.config.vocab_size, self._model.taps
+        if size < self._model.vocab_size:
+            tokens = tokens.clamp_max(size - 1)
         output = body(
             input_ids=tokens[None],
             position_ids=positions,
@@ -114,9 +114,9 @@ class TransformersModel:
 
         taps: numbers of layers from 0. Its head reads the first H columns, as they are without taps.
         """
-        tapped = copy.copy(self)
-        tapped.taps = taps
-        return tapped
+        model = copy.copy(self)
+        model.taps = taps
+        return model
 
     def in_vocabulary(self, size: int) -> TransformersModel:
         """This model as one of `size` tokens with the same meanings of ids: a draft for a target of so many.
@@ -124,9 +124,9 @@ class TransformersModel:
         Tokens that it has no row for have no probability, and are read as its last one where they were
         committed; those from `size` on are cut off, and the others' law is renormalised.
         """
-        fitting = copy.copy(self)
-        fitting.vocab_size = size
-        return fitting
+        model = copy.copy(self)
+        model.vocab_size = size
+        return model
 
     def drafting(self, token_ids: Tensor) -> TransformersModel:
         """This model as a draft of the tokens (D,) int64 alone, of which only it computes the logits.
@@ -142,9 +142,9 @@ class TransformersModel:
         if self._head.bias is not None:
             head.bias = nn.Parameter(self._head.bias[token_ids], requires_grad=False)
         pack_if_faster(head)
-        fitting = copy.copy(self)
-        fitting._head = lambda features: spread(head(features), token_ids, size)
-        return fitting
+        model = copy.copy(self)
+        model._head = lambda features: spread(head(features), token_ids, size)
+        return model
 
     def session(self, capacity: int, drafted: int = 0) -> Session:
         """See `Model.session`."""
@@ -154,8 +154,8 @@ class TransformersModel:
     def head(self, features: Tensor) -> Tensor:
         """Logits (K, V) of features (K, H), by the model's own forward."""
         logits = self._head(features.chunk(1 + len(self.taps), dim=-1)[0])
-        missing = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
-        return functional.pad(logits, (0, missing), value=-torch.inf) if missing else logits
+        padding = self.vocab_size - logits.shape[-1]  # rows that it lacks; less than 0, rows to cut off
+        return functional.pad(logits, (0, padding), value=-torch.inf) if padding else logits
 
 
 def windows_of(name: str, config: Any) -> dict[str, int | None]:
@@ -167,13 +167,13 @@ def windows_of(name: str, config: Any) -> dict[str, int | None]:
     kinds = getattr(config, "layer_types", None)
     if kinds is None:  # all layers are of one kind, as in Mistral
         return {"sliding_attention": window} if window else dict(FULL)
-    known = {**FULL, "sliding_attention": window}
-    if not set(kinds) <= known.keys() or ("sliding_attention" in kinds and not window):
+    windows = {**FULL, "sliding_attention": window}
+    if not set(kinds) <= windows.keys() or ("sliding_attention" in kinds and not window):
         raise InvalidInput(
             f"{name}: found layers of {', '.join(sorted(set(kinds)))}, sliding_window {window}; "
-            f"allowed: {' and '.join(known)} with a sliding_window"
+            f"allowed: {' and '.join(windows)} with a sliding_window"
         )
-    return {kind: known[kind] for kind in sorted(set(kinds))}
+    return {kind: windows[kind] for kind in sorted(set(kinds))}
 
 
 def compiled_pair(pair: Pair) -> Pair:

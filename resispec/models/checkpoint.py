@@ -51,7 +51,7 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
         for key, problem in _REFUSED.items():
             if content.get(key):
                 raise InvalidInput(problem)
-        loaded: Any = AutoModelForCausalLM.from_pretrained(
+        result: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
             attn_implementation="sdpa",
@@ -60,8 +60,8 @@ def read_checkpoint(name: str, revision: str | None, dtype: torch.dtype, device:
             output_loading_info=True,
             **_LOCAL,
         )
-        _check_fit(*loaded)
-        module = loaded[0].to(device)
+        _check_fit(*result)
+        module = result[0].to(device)
         pack_if_faster(module)
     module.config._name_or_path, module.config._commit_hash = name, hub.commit_of(folder)
     return module, _tokenizer_in(folder, name)
@@ -78,8 +78,8 @@ def end_token_ids(module: Any) -> tuple[int, ...]:
     They may be several: chat models end a turn with another token than a document.
     """
     for config in (module.generation_config, module.config.get_text_config()):
-        if (named := config.eos_token_id) is not None:
-            return tuple(named) if isinstance(named, list) else (named,)
+        if (ids := config.eos_token_id) is not None:
+            return tuple(ids) if isinstance(ids, list) else (ids,)
     return ()
 
 
@@ -88,9 +88,9 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        allowed = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        devices = ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise InvalidInput(
-            f"device {device!r} cannot be used; this machine has {', '.join(allowed)}"
+            f"device {device!r} cannot be used; this machine has {', '.join(devices)}"
         ) from error
 
 
@@ -124,28 +124,27 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _reading(what: str) -> Iterator[None]:
+def _reading(source: str) -> Iterator[None]:
     """Say of every error in one line what could not be loaded, and why."""
     try:
         with quiet():
             yield
     except Exception as error:  # a damaged folder can make transformers raise anything
-        raise InvalidInput(f"{what} cannot be loaded: {cause(error)}") from error
+        raise InvalidInput(f"{source} cannot be loaded: {cause(error)}") from error
 
 
 def _check_fit(module: Any, report: Mapping[str, Any]) -> None:
     """Raise InvalidInput when transformers could not give every parameter its weight, or left a layer out."""
     sizes = [
-        f"{key} is {tuple(found)} in the weights and {tuple(expected)} by config.json"
-        for key, found, expected in sorted(report["mismatched_keys"])
+        f"{key} is {tuple(shape)} in the weights and {tuple(expected)} by config.json"
+        for key, shape, expected in sorted(report["mismatched_keys"])
     ]
     prefix, suffix = f"{module.base_model_prefix}.layers.", ".weight"
-    left_out = [key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)]
-    lists = (("", sizes[:1]), ("they lack ", report["missing_keys"]), ("they have besides ", left_out))
+    extras = [key for key in report["unexpected_keys"] if key.startswith(prefix) and key.endswith(suffix)]
+    lists = (("", sizes[:1]), ("they lack ", report["missing_keys"]), ("they have besides ", extras))
     for words, items in lists:
         if items:
-            named = ", ".join(sorted(items)[:3])
-            raise InvalidInput(f"config.json does not fit the weights: {words}{named}")
+            raise InvalidInput(f"config.json does not fit the weights: {words}{', '.join(sorted(items)[:3])}")
 
 
 def _tokenizer_in(folder: Path, name: str) -> Any:

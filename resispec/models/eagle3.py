@@ -41,8 +41,8 @@ class _Layer(nn.Module):
 
     def forward(self, embeddings: Tensor, hidden: Tensor, **attention: Any) -> Tensor:
         """Both (..., K, H); returns (..., K, H)."""
-        both = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(hidden)), -1)
-        hidden = hidden + self.self_attn(hidden_states=both, **attention)[0]
+        inputs = torch.cat((self.input_layernorm(embeddings), self.hidden_norm(hidden)), -1)
+        hidden = hidden + self.self_attn(hidden_states=inputs, **attention)[0]
         return hidden + self.mlp(self.post_attention_layernorm(hidden))
 
 
@@ -71,8 +71,8 @@ class Eagle3Module(nn.Module):
         self.lm_head = nn.Linear(size, self.num_draftable, bias=False)
         self.register_buffer("token_ids", token_ids, persistent=False)
         self.register_buffer("d2t", token_ids - torch.arange(self.num_draftable))
-        in_vocabulary = torch.zeros(config.vocab_size, dtype=torch.bool)
-        self.register_buffer("t2d", in_vocabulary.index_fill(0, token_ids, True))
+        mask = torch.zeros(config.vocab_size, dtype=torch.bool)
+        self.register_buffer("t2d", mask.index_fill(0, token_ids, True))
         self.rotary_emb = LlamaRotaryEmbedding(config)
 
     def forward(self, tokens: Tensor, features: Tensor, positions: Tensor, **attention: Any) -> Tensor:
@@ -102,9 +102,9 @@ def usual_taps(num_layers: int) -> tuple[int, ...]:
 
     The published ones where these are three that rise; in smaller targets the last three.
     """
-    published = (2, num_layers // 2, num_layers - 3)
-    rises = published[0] < published[1] < published[2]
-    return published if rises else tuple(range(num_layers - NUM_TAPS, num_layers))
+    taps = (2, num_layers // 2, num_layers - 3)
+    rises = taps[0] < taps[1] < taps[2]
+    return taps if rises else tuple(range(num_layers - NUM_TAPS, num_layers))
 
 
 def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int) -> Iterator[Tensor]:
@@ -115,14 +115,14 @@ def unrolled(module: Eagle3Module, tokens: Tensor, features: Tensor, depth: int)
     row t of every other step.
     """
     count = tokens.shape[1] - 1
-    causal = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
+    visible = torch.ones(count, count, dtype=torch.bool, device=tokens.device).tril()
     positions = torch.arange(count, device=tokens.device)[None]
-    cache, visible, hidden = DynamicCache(), causal, features[:, :-1]
+    cache, hidden = DynamicCache(), features[:, :-1]
     for step in range(min(depth, count)):
         rows = count - step
         if step:
-            itself = torch.eye(rows, dtype=torch.bool, device=tokens.device)
-            visible = torch.cat((visible[:rows], itself), 1)
+            identity = torch.eye(rows, dtype=torch.bool, device=tokens.device)
+            visible = torch.cat((visible[:rows], identity), 1)
         hidden = module(
             tokens[:, 1 + step :],
             hidden[:, :rows],

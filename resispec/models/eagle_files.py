@@ -155,8 +155,8 @@ def _sizes(drafter: str, content: Mapping[str, Any], target: Any) -> dict[str, A
         raise InvalidInput(f"{drafter}: config.json lacks {', '.join(absent)}; allowed: whole numbers")
     if (layers := content.get("num_hidden_layers", 1)) != 1:
         raise InvalidInput(f"{drafter} has num_hidden_layers {layers!r}; an EAGLE drafter has 1")
-    of_features = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
-    for key, size in ((of_features, target.hidden_size), ("vocab_size", target.vocab_size)):
+    size_key = TARGET_SIZE if content.get(TARGET_SIZE) else "hidden_size"
+    for key, size in ((size_key, target.hidden_size), ("vocab_size", target.vocab_size)):
         if content[key] != size:
             raise InvalidInput(f"{drafter} has {key} {content[key]}; its target has {size}")
     return {name: content[name] for name in (*_FIELDS, *_ROPE) if name in content} | {"num_hidden_layers": 1}
@@ -169,9 +169,9 @@ def _eagle3(
 
     content: its config.json. Raises InvalidInput naming the drafter and what is wrong.
     """
-    asked = [key for key in _UNSUPPORTED if content.get(key)]
-    if asked:
-        raise InvalidInput(f"{drafter} has {asked[0]} {content[asked[0]]!r}; allowed: false")
+    keys = [key for key in _UNSUPPORTED if content.get(key)]
+    if keys:
+        raise InvalidInput(f"{drafter} has {keys[0]} {content[keys[0]]!r}; allowed: false")
     token_ids = _token_ids(drafter, content, weights)
     taps = _taps(drafter, content, target.module.config.num_hidden_layers)
     target_size = content.get(TARGET_SIZE) or content["hidden_size"]
@@ -213,14 +213,14 @@ def _taps(drafter: str, content: Mapping[str, Any], num_layers: int) -> tuple[in
     what leaves them (SGLang).
     """
     nested = (content.get("eagle_config") or {}).get(TAPS)
-    layers, first = content.get(TAPS), 0
+    layers, offset = content.get(TAPS), 0
     if layers is None:
-        layers, first = (list(usual_taps(num_layers)), 0) if nested is None else (nested, 1)
-    allowed = range(-first, num_layers - first)
+        layers, offset = (list(usual_taps(num_layers)), 0) if nested is None else (nested, 1)
+    allowed = range(-offset, num_layers - offset)
     is_list = isinstance(layers, list) and len(layers) == NUM_TAPS
     if not is_list or not all(type(layer) is int and layer in allowed for layer in layers):
         raise InvalidInput(
             f"{drafter} reads layers {layers!r} of a target with {num_layers}; "
             f"allowed: {NUM_TAPS} numbers from {allowed[0]} to {allowed[-1]}"
         )
-    return tuple(layer + first for layer in layers)
+    return tuple(layer + offset for layer in layers)

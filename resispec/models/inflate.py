@@ -78,13 +78,13 @@ def inflate(
         layer.mlp.down_proj.weight.zero_()
         layer.input_layernorm.weight.fill_(1)
         layer.post_attention_layernorm.weight.fill_(1)
-    for layer, own in zip(large.model.layers, small.model.layers, strict=False):
-        _write_attention(layer.self_attn, own.self_attn, small.config, config)
+    for layer, small_layer in zip(large.model.layers, small.model.layers, strict=False):
+        _write_attention(layer.self_attn, small_layer.self_attn, small.config, config)
         for name in ("gate_proj", "up_proj", "down_proj"):
-            weight = getattr(own.mlp, name).weight
+            weight = getattr(small_layer.mlp, name).weight
             getattr(layer.mlp, name).weight[: weight.shape[0], : weight.shape[1]] = weight
         for name in ("input_layernorm", "post_attention_layernorm"):
-            _write_gain(getattr(layer, name).weight, getattr(own, name).weight)
+            _write_gain(getattr(layer, name).weight, getattr(small_layer, name).weight)
     return large.eval()
 
 
@@ -111,22 +111,22 @@ def distance(small: Any, large: Any, tokens: Tensor) -> float:
 
     tokens: (L,) int64. The laws are those of temperature 1; tokens that `small` does not have count in full.
     """
-    own, other = (
+    small_law, large_law = (
         model(input_ids=tokens[None].to(model.device)).logits[0].double().softmax(-1).cpu()
         for model in (small, large)
     )
-    size = own.shape[-1]
-    gaps = (own - other[:, :size]).abs().sum(-1) + other[:, size:].sum(-1)
+    size = small_law.shape[-1]
+    gaps = (small_law - large_law[:, :size]).abs().sum(-1) + large_law[:, size:].sum(-1)
     return 0.5 * float(gaps.max())
 
 
 def _config(small: Any, sizes: Mapping[str, int]) -> LlamaConfig:
     """The large configuration; its field `inflated` has the sizes of the small model."""
-    same = ("hidden_act", "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
-    given: dict[str, Any] = {**sizes, "inflated": {name: getattr(small, name) for name in sizes}}
+    names = ("hidden_act", "max_position_embeddings", "bos_token_id", "eos_token_id", "pad_token_id")
+    options: dict[str, Any] = {**sizes, "inflated": {name: getattr(small, name) for name in sizes}}
     config = LlamaConfig(
-        **given,
-        **{name: getattr(small, name) for name in same},
+        **options,
+        **{name: getattr(small, name) for name in names},
         rope_parameters=copy.deepcopy(small.rope_parameters),
         rms_norm_eps=small.rms_norm_eps * small.hidden_size / sizes["hidden_size"],
         tie_word_embeddings=False,
@@ -142,13 +142,13 @@ def _check(small: Any, sizes: Mapping[str, int]) -> None:
     for (name, value), allowed in zip(kind.items(), ("llama", False, False, "default"), strict=True):
         if value != allowed:
             raise InvalidInput(f"a model with {name} {value!r} cannot be inflated; allowed: {allowed!r}")
-    hidden, heads, shared = (
+    hidden, heads, kv_heads = (
         sizes[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads")
     )
-    needed = small.num_key_value_heads * _needed_copies(small, heads // shared)
-    least = {name: getattr(small, name) for name in ("intermediate_size", "num_hidden_layers", "vocab_size")}
-    least |= {"hidden_size": small.hidden_size + 1, "num_key_value_heads": needed}
-    for name, allowed in least.items():
+    needed = small.num_key_value_heads * _needed_copies(small, heads // kv_heads)
+    limits = {name: getattr(small, name) for name in ("intermediate_size", "num_hidden_layers", "vocab_size")}
+    limits |= {"hidden_size": small.hidden_size + 1, "num_key_value_heads": needed}
+    for name, allowed in limits.items():
         if sizes[name] < allowed:
             raise InvalidInput(f"{name} is {sizes[name]}; allowed: from {allowed}, to hold the small model")
     if hidden // heads % small.head_dim:
@@ -161,24 +161,24 @@ def _check(small: Any, sizes: Mapping[str, int]) -> None:
 
 def _write_attention(attention: Any, narrow: Any, small: Any, large: Any) -> None:
     """Put small heads into large ones, whose output weights are zero. small, large: the configurations."""
-    width, wide = small.hidden_size, large.head_dim // small.head_dim
-    pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * wide
-    within = torch.cat((pairs, pairs + large.head_dim // 2))  # places of a small head's dimensions
-    heads = torch.arange(small.num_attention_heads, device=within.device)
-    own_group, group = _queries_per_key(small), _queries_per_key(large)
+    width, ratio = small.hidden_size, large.head_dim // small.head_dim
+    pairs = torch.arange(small.head_dim // 2, device=attention.q_proj.weight.device) * ratio
+    dims = torch.cat((pairs, pairs + large.head_dim // 2))  # places of a small head's dimensions
+    heads = torch.arange(small.num_attention_heads, device=dims.device)
+    small_group, group = _queries_per_key(small), _queries_per_key(large)
     copies = _needed_copies(small, group)  # large key-value heads for each small one
-    rank = heads % own_group
-    places = (heads // own_group * copies + rank // group) * group + rank % group  # of small query heads
+    rank = heads % small_group
+    places = (heads // small_group * copies + rank // group) * group + rank % group  # of small query heads
     queries = attention.q_proj.weight.unflatten(0, (-1, large.head_dim))
     queries[places, :, :width] = 0
-    weight = narrow.q_proj.weight.unflatten(0, (-1, small.head_dim)) * math.sqrt(wide)
-    queries[places[:, None], within, :width] = weight.to(queries.dtype)
+    weight = narrow.q_proj.weight.unflatten(0, (-1, small.head_dim)) * math.sqrt(ratio)
+    queries[places[:, None], dims, :width] = weight.to(queries.dtype)
     for name in ("k_proj", "v_proj"):
         weight = getattr(narrow, name).weight.unflatten(0, (-1, small.head_dim)).repeat_interleave(copies, 0)
         rows = getattr(attention, name).weight.unflatten(0, (-1, large.head_dim))
-        rows[: len(weight), within, :width] = weight.to(rows.dtype)
+        rows[: len(weight), dims, :width] = weight.to(rows.dtype)
     outputs = attention.o_proj.weight.unflatten(1, (-1, large.head_dim))
-    outputs[:width, places[:, None], within] = narrow.o_proj.weight.unflatten(1, (-1, small.head_dim)).to(
+    outputs[:width, places[:, None], dims] = narrow.o_proj.weight.unflatten(1, (-1, small.head_dim)).to(
         outputs.dtype
     )
 
@@ -191,14 +191,14 @@ def _write_gain(gain: Tensor, small: Tensor) -> None:
 
 def _write_ends(large: Any, small: Any) -> None:
     """Put the embeddings, the last norm and the head, which pushes padded tokens down by the mark."""
-    own = small.get_input_embeddings().weight
-    known, width = own.shape
-    lengths = own.norm(dim=1)
+    source = small.get_input_embeddings().weight
+    size, width = source.shape
+    lengths = source.norm(dim=1)
     mark = MARK * float(lengths[lengths > 0].min())
-    read_as = torch.arange(large.config.vocab_size, device=own.device) % known
+    ids = torch.arange(large.config.vocab_size, device=source.device) % size
     embeddings = large.get_input_embeddings().weight
     embeddings.zero_()
-    embeddings[:, :width] = own[read_as]
+    embeddings[:, :width] = source[ids]
     embeddings[:, width] = mark
     scale = math.sqrt(width / large.config.hidden_size)
     # The mark after the last norm, where the state is largest, is multiplied by the norm's gain and by the
@@ -209,9 +209,9 @@ def _write_ends(large: Any, small: Any) -> None:
     _write_gain(gain, small.model.norm.weight)
     gain[width] = push
     head = large.get_output_embeddings().weight
-    head[:, :width] = small.get_output_embeddings().weight[read_as]
+    head[:, :width] = small.get_output_embeddings().weight[ids]
     head[:, width] = 0
-    head[known:, width] = -push
+    head[size:, width] = -push
 
 
 def _largest_square(small: Any) -> float:
@@ -221,7 +221,7 @@ def _largest_square(small: Any) -> float:
     length = min(length, small.config.max_position_embeddings)
     tokens = torch.randint(small.config.vocab_size, (count, length), generator=generator)
     states: list[Tensor] = []
-    with small.model.norm.register_forward_pre_hook(lambda _, given: states.append(given[0])):
+    with small.model.norm.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0])):
         small.model(input_ids=tokens.to(small.device), use_cache=False)
     return float(states[0].square().mean(-1).max())
 

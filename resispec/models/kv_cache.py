@@ -44,8 +44,8 @@ class _Store:
 
     def move(self, rows: Tensor, places: Tensor) -> None:
         """Copy these rows (K,) int64 of every layer to other places (K,) int64."""
-        for stored in self.rows:
-            stored.index_copy_(4, places, stored.index_select(4, rows))
+        for memory in self.rows:
+            memory.index_copy_(4, places, memory.index_select(4, rows))
 
 
 class _Layer(CacheLayerMixin):
@@ -130,26 +130,26 @@ class KeyValues:
 
         depths, visible: as for `Session.forward`. Raises IndexError when a step has no room for so many.
         """
-        count, so_far = visible.shape
-        if so_far > self._drafted:
-            raise IndexError(f"the cache holds {self._drafted} rows of a step; {so_far} were needed")
-        places = torch.arange(so_far - count, so_far, device=self.past.device)
+        count, total = visible.shape
+        if total > self._drafted:
+            raise IndexError(f"the cache holds {self._drafted} rows of a step; {total} were needed")
+        places = torch.arange(total - count, total, device=self.past.device)
         self._store.places = places
         self._depths.index_copy_(0, places, depths)
-        missing = visible.new_zeros(count, self._drafted - so_far)
+        padding = visible.new_zeros(count, self._drafted - total)
         committed = (self._columns < self.past).expand(count, -1)
         positions = self.past + depths
-        return positions[None], self._masked(torch.cat((visible, missing, committed), 1), positions)
+        return positions[None], self._masked(torch.cat((visible, padding, committed), 1), positions)
 
     def _masked(self, visible: Tensor, positions: Tensor) -> Mask:
         """The mask of rows at `positions` (K,) that may see `visible` (K, places) as far as windows reach."""
         masks = {}
         for kind, window in self._windows.items():
-            seen = visible
+            mask = visible
             if window is not None:
                 held = torch.cat((self.past + self._depths, self._columns))  # the position at every place
-                seen = visible & (positions[:, None] - held < window)
-            masks[kind] = seen[None, None]
+                mask = visible & (positions[:, None] - held < window)
+            masks[kind] = mask[None, None]
         return masks if len(masks) > 1 else masks.popitem()[1]
 
     def keep(self, rows: Tensor) -> None:

@@ -50,8 +50,8 @@ def load_pair(
         return Pair(model, None, shared_tokenizer)
     module, draft_tokenizer = read_checkpoint(draft, draft_revision, precision, device)
     draft_model = TransformersModel(module)
-    names, least = (f"target {target}", f"draft {draft}"), min(model.vocab_size, draft_model.vocab_size)
-    check_tokenizers(names, (tokenizer, draft_tokenizer), least)
+    names, size = (f"target {target}", f"draft {draft}"), min(model.vocab_size, draft_model.vocab_size)
+    check_tokenizers(names, (tokenizer, draft_tokenizer), size)
     return Pair(model, draft_model.in_vocabulary(model.vocab_size), shared_tokenizer)
 
 
@@ -71,29 +71,29 @@ def as_pair(target: Any, draft: Any, tokenizer: Any = None) -> Pair:
         device = found_device("auto")
         pair = load_pair(str(target), str(draft), device, LOADED[device])
         return pair if tokenizer is None else replace(pair, tokenizer=tokenizer)
-    first, second = _as_model("target", target, draft), _as_model("draft", draft, target)
-    if first.device != second.device:
+    target_model, draft_model = _as_model("target", target, draft), _as_model("draft", draft, target)
+    if target_model.device != draft_model.device:
         raise InvalidInput(
-            f"target on {first.device} and draft on {second.device}; allowed: one device for both"
+            f"target on {target_model.device} and draft on {draft_model.device}; allowed: one device for both"
         )
-    if isinstance(first, TransformersModel) and isinstance(second, TransformersModel):
-        sizes = first.vocab_size, second.vocab_size
+    if isinstance(target_model, TransformersModel) and isinstance(draft_model, TransformersModel):
+        sizes = target_model.vocab_size, draft_model.vocab_size
         if abs(sizes[0] - sizes[1]) > MOST_PADDING:
             raise InvalidInput(
                 f"target has {sizes[0]} tokens and draft {sizes[1]}; allowed: models that share a "
                 f"tokenizer, whose numbers of tokens differ by padding alone, up to {MOST_PADDING}"
             )
-        second = second.in_vocabulary(first.vocab_size)
-    return Pair(first, second, tokenizer)
+        draft_model = draft_model.in_vocabulary(target_model.vocab_size)
+    return Pair(target_model, draft_model, tokenizer)
 
 
-def _as_model(role: str, model: Any, beside: Any) -> Any:
+def _as_model(role: str, model: Any, other: Any) -> Any:
     """One model of a pair; a name is loaded as the model beside it is."""
     if isinstance(model, str | Path):
-        module = getattr(beside, "module", beside)
+        module = getattr(other, "module", other)
         if not hasattr(module, "dtype") or not hasattr(module, "device"):
             raise InvalidInput(
-                f"{role} {model}: the other model is {type(beside).__name__}, no module or name"
+                f"{role} {model}: the other model is {type(other).__name__}, no module or name"
             )
         model = read_checkpoint(str(model), None, module.dtype, str(module.device))[0]
     if isinstance(model, PreTrainedModel) and not model.config.is_encoder_decoder:
@@ -111,15 +111,15 @@ def check_tokenizers(names: Sequence[str], tokenizers: Sequence[Any], size: int)
 
     names: of the models, for the message. tokenizers: of transformers.
     """
-    tokens = [{index: token for token, index in one.get_vocab().items()} for one in tokenizers]
+    tokens = [{index: token for token, index in tokenizer.get_vocab().items()} for tokenizer in tokenizers]
     for name, others in zip(names[1:], tokens[1:], strict=True):
         for index in range(size):
-            found, other = (
-                repr(known[index]) if index in known else "absent" for known in (tokens[0], others)
+            token, other = (
+                repr(table[index]) if index in table else "absent" for table in (tokens[0], others)
             )
-            if found != other:
+            if token != other:
                 raise InvalidInput(
-                    f"{names[0]} and {name} have different tokenizers: token {index} is {found} in the one "
+                    f"{names[0]} and {name} have different tokenizers: token {index} is {token} in the one "
                     f"and {other} in the other; allowed: models that share one"
                 )
 

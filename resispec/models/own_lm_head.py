@@ -51,9 +51,9 @@ def own_head(module: Any) -> Head:
     module: of transformers. It stays as it is: what is called is a shallow copy without the body, which
     shares all weights.
     """
-    headed = copy.copy(module)
-    headed._modules = module._modules | {module.base_model_prefix: _Handed()}
-    return lambda features: headed(inputs_embeds=features[None], use_cache=False, return_dict=True).logits[0]
+    model = copy.copy(module)
+    model._modules = module._modules | {module.base_model_prefix: _Handed()}
+    return lambda features: model(inputs_embeds=features[None], use_cache=False, return_dict=True).logits[0]
 
 
 def spread(logits: Tensor, token_ids: Tensor, size: int) -> Tensor:
@@ -70,9 +70,9 @@ def shortened(own: Head, module: Any, features: Tensor) -> Head:
     """
     layer = module.get_output_embeddings()
     sizes = 10.0 ** torch.arange(-2, 3, device=features.device)
-    tried = (sizes[:, None, None] * features).flatten(0, 1).to(features.dtype)
-    is_linear = isinstance(layer, nn.Linear) and layer.in_features == tried.shape[-1]
-    return layer if is_linear and torch.equal(layer(tried[None])[0], own(tried)) else own
+    inputs = (sizes[:, None, None] * features).flatten(0, 1).to(features.dtype)
+    is_linear = isinstance(layer, nn.Linear) and layer.in_features == inputs.shape[-1]
+    return layer if is_linear and torch.equal(layer(inputs[None])[0], own(inputs)) else own
 
 
 @torch.inference_mode()
@@ -114,9 +114,9 @@ def _gap(model: Model, module: Any) -> tuple[float, Tensor]:
     tokens = torch.arange(1, 5, device=model.device) * model.vocab_size // 5
     paths = torch.stack((tokens[:1].expand(3), tokens[1:]), -1)
     depths, visible = tree.depths.to(model.device), tree.ancestors.to(model.device)
-    every = module(input_ids=paths, use_cache=False, return_dict=True).logits
-    own = torch.cat((every[:1, 0], every[:, 1])).double()
+    logits = module(input_ids=paths, use_cache=False, return_dict=True).logits
+    expected = torch.cat((logits[:1, 0], logits[:, 1])).double()
     session = model.session(1, drafted=3)
     root = session.extend(tokens[:1])
     features = torch.cat((root, session.forward(tokens[1:], depths[1:] - 1, visible[1:, 1:])))
-    return ((model.head(features) - own).norm(dim=-1) / own.norm(dim=-1)).amax().item(), features
+    return ((model.head(features) - expected).norm(dim=-1) / expected.norm(dim=-1)).amax().item(), features

@@ -33,8 +33,8 @@ class Pair:
     @property
     def end_token_ids(self) -> frozenset[int]:
         """The tokens that end a sequence: those that the target's files name, or else the tokenizer's."""
-        named = getattr(self.target, "end_token_ids", ())
-        return frozenset(named) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
+        ids = getattr(self.target, "end_token_ids", ())
+        return frozenset(ids) or frozenset({getattr(self.tokenizer, "eos_token_id", None)} - {None})
 
     def some_draft(self) -> Model | EagleModel:
         """The draft of either kind. Raises InvalidInput when the pair has none."""
@@ -53,9 +53,9 @@ class Pair:
     def eagle_model(self) -> EagleModel:
         """The drafter on the target's features. Raises InvalidInput when the pair has none."""
         if not isinstance(self.draft, EagleModel):
-            found = "no draft" if self.draft is None else "an independent draft model"
+            kind = "no draft" if self.draft is None else "an independent draft model"
             raise InvalidInput(
-                f"an EAGLE drafter is needed and this pair has {found}; "
+                f"an EAGLE drafter is needed and this pair has {kind}; "
                 "choose a pair with one, like embedded_eagle"
             )
         return self.draft

@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in names:
             folder = RECIPES[name].folder()
             facts = read_sealed(folder / MANIFEST)
-            told = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in ("key", "files"))
-            sys.stdout.write(f"{name}: {folder} ({told})\n")
+            pairs = ", ".join(f"{key} {value}" for key, value in facts.items() if key not in ("key", "files"))
+            sys.stdout.write(f"{name}: {folder} ({pairs})\n")
         return 0
 
     return in_one_line(work, GOES_ON)

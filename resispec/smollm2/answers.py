@@ -29,21 +29,21 @@ def make_answers(recipe: AnswersRecipe, folder: Path) -> dict[str, Any]:
     A try that was stopped goes on behind its last batch, of which the checkpoint keeps all before.
     """
     pair = load_pair(str(recipe.target.folder()), None)
-    texts = [one.text for one in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
+    texts = [row.text for row in read_jsonl(recipe.questions.folder() / f"{TRAINING}.jsonl", recipe.count)]
     tokenizer: Any = pair.tokenizer
     # Questions of like lengths share a batch, which is as wide as its longest.
     questions = sorted((tokenizer.encode_chat(text) for text in texts), key=len)
     checkpoint = folder / CHECKPOINT
     answers: list[Tensor] = torch.load(checkpoint, weights_only=True) if checkpoint.exists() else []
-    shown = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
-    with tqdm(total=len(questions), initial=len(answers), **shown) as bar:
+    options = {"desc": "SmolLM2's answers", "unit": "answer", "dynamic_ncols": True}
+    with tqdm(total=len(questions), initial=len(answers), **options) as bar:
         for first in range(len(answers), len(questions), recipe.batch_size):
-            asked = questions[first : first + recipe.batch_size]
+            batch = questions[first : first + recipe.batch_size]
             temperature = recipe.temperatures[first // recipe.batch_size % len(recipe.temperatures)]
-            answers += answered(pair, asked, temperature, recipe.max_new_tokens, recipe.seed + first)
+            answers += answered(pair, batch, temperature, recipe.max_new_tokens, recipe.seed + first)
             with replacing(checkpoint) as partial:
                 torch.save(answers, partial)
-            bar.update(len(asked))
+            bar.update(len(batch))
     pairs = zip(questions, answers, strict=True)
     tokens = [torch.tensor(question + answer.tolist()) for question, answer in pairs]
     content = {
@@ -65,7 +65,7 @@ def answered(
     tokens, mask = left_padded(questions, end)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        drawn = model.module.generate(
+        outputs = model.module.generate(
             input_ids=tokens,
             attention_mask=mask,
             do_sample=True,
@@ -76,9 +76,9 @@ def answered(
             eos_token_id=list(pair.end_token_ids),
             pad_token_id=end,
         )[:, tokens.shape[1] :]
-    ends = torch.isin(drawn, torch.tensor(list(pair.end_token_ids)))
+    ends = torch.isin(outputs, torch.tensor(list(pair.end_token_ids)))
     lengths = [int(row.nonzero()[0]) + 1 if row.any() else len(row) for row in ends]
-    return [row[:length].clone() for row, length in zip(drawn, lengths, strict=True)]
+    return [row[:length].clone() for row, length in zip(outputs, lengths, strict=True)]
 
 
 def read_answers(folder: Path) -> Sequences:

@@ -54,16 +54,16 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     try:
         import gguf
     except ImportError as error:
-        needed = f"{source.name} is read with the gguf package, which is not installed"
-        raise InvalidInput(f"{needed}: pip install 'resispec[harness]'") from error
+        reason = f"{source.name} is read with the gguf package, which is not installed"
+        raise InvalidInput(f"{reason}: pip install 'resispec[harness]'") from error
     try:
         reader = gguf.GGUFReader(source)
         values = {name: field.contents() for name, field in reader.fields.items()}
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise InvalidInput(f"{source} cannot be read as a GGUF file ({first_line(error)})") from error
     for key, allowed in _KINDS.items():
-        if (found := values.get(key)) != allowed:
-            raise InvalidInput(f"{source.name}: {key} is {found!r}; allowed: {allowed}")
+        if (value := values.get(key)) != allowed:
+            raise InvalidInput(f"{source.name}: {key} is {value!r}; allowed: {allowed}")
     if missing := sorted({*_SIZES.values(), *_NEEDED} - values.keys()):
         raise InvalidInput(f"{source.name} lacks {', '.join(missing)}")
     ids = {role: values.get(f"tokenizer.ggml.{name}_token_id") for role, name in _SPECIAL.items()}
@@ -101,13 +101,13 @@ def _weights(reader: Any, model: Any, source: str) -> dict[str, Tensor]:
     for name, weight in tqdm(
         expected.items(), unit="tensor", dynamic_ncols=True, desc=f"converting {source}"
     ):
-        its_name = str(names.get_name(name, (".weight",)))
-        if (tensor := tensors.pop(its_name, None)) is None:
-            raise InvalidInput(f"{source} has no tensor {its_name}")
+        gguf_name = str(names.get_name(name, (".weight",)))
+        if (tensor := tensors.pop(gguf_name, None)) is None:
+            raise InvalidInput(f"{source} has no tensor {gguf_name}")
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
         if values.shape != weight.shape:
-            found = f"{its_name} is {values.shape} and {tuple(weight.shape)} by the sizes that it gives"
-            raise InvalidInput(f"{source}: {found}")
+            reason = f"{gguf_name} is {values.shape} and {tuple(weight.shape)} by the sizes that it gives"
+            raise InvalidInput(f"{source}: {reason}")
         # A copy, since the file is mapped.
         weights[name] = torch.from_numpy(np.array(reordered(name, values, model.config, -1, 2)))
     if tensors:
@@ -139,6 +139,6 @@ def _tokenizer(values: Mapping[str, Any]) -> Tokenizer:
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
     ])  # fmt: skip
     tokenizer.decoder = decoders.ByteLevel()
-    special = [token for token, kind in zip(tokens, kinds, strict=True) if kind == gguf.TokenType.CONTROL]
-    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in special])
+    controls = [token for token, kind in zip(tokens, kinds, strict=True) if kind == gguf.TokenType.CONTROL]
+    tokenizer.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in controls])
     return tokenizer

@@ -150,39 +150,39 @@ def make_questions(recipe: QuestionsRecipe, sources: Mapping[str, bytes]) -> dic
     """
     training, held_out = split_files(sources, recipe.max_files)
     reference = reference_split(sources[TOPICS])
-    functions, measured, pages = list[Function](), list[Function](), list[Document]()
+    functions, held_out_functions, pages = list[Function](), list[Function](), list[Document]()
     for name in tqdm(held_out, unit="file", dynamic_ncols=True, desc="questions: held-out files"):
-        measured += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
+        held_out_functions += _functions(name, sources[name], parsed(sources[name]), recipe.max_chars)
     for name in tqdm(training, unit="file", dynamic_ncols=True, desc="questions: training files"):
         module = parsed(sources[name])
-        of_file = list(_functions(name, sources[name], module, recipe.max_chars))
-        asked_about = {function.id for function in of_file}
-        functions += of_file
-        pages += [page for page in docstrings(name, module) if page.id not in asked_about]
+        file_functions = list(_functions(name, sources[name], module, recipe.max_chars))
+        ids = {function.id for function in file_functions}
+        functions += file_functions
+        pages += [page for page in docstrings(name, module) if page.id not in ids]
     chunks = [chunk for run in reference.training for chunk in chunked(run, recipe.max_chars)]
-    hidden = {key for page in reference.held_out for key in content_keys(page.text)}
-    for function in measured:
-        hidden |= content_keys(function.code) | content_keys(function.docstring)
-    fresh = (function for function in _mixed(functions) if _is_fresh(function.code, hidden))
+    held_out_keys = {key for page in reference.held_out for key in content_keys(page.text)}
+    for function in held_out_functions:
+        held_out_keys |= content_keys(function.code) | content_keys(function.docstring)
+    new_functions = (function for function in _mixed(functions) if _is_fresh(function.code, held_out_keys))
     # The reference comes first, since the data set's pages are of it; docstrings fill up.
-    unseen = (page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, hidden))
+    new_pages = (page for page in [*chunks, *_mixed(pages)] if _is_fresh(page.text, held_out_keys))
     excerpts = _excerpts(_mixed(reference.held_out), recipe.max_chars)
-    asked = [
-        *_ask("training, functions", fresh, FUNCTION_KINDS, recipe.num_functions),
-        *_ask("training, pages", _excerpts(unseen, recipe.max_chars), PAGE_KINDS, recipe.num_pages),
+    questions = [
+        *_ask("training, functions", new_functions, FUNCTION_KINDS, recipe.num_functions),
+        *_ask("training, pages", _excerpts(new_pages, recipe.max_chars), PAGE_KINDS, recipe.num_pages),
     ]
     explain, summarise = {EXPLAIN: FUNCTION_KINDS[EXPLAIN]}, {SUMMARISE: PAGE_KINDS[SUMMARISE]}
     return {
-        TRAINING: sorted(asked, key=lambda prompt: stable_rank(f"place of {prompt.id}")),
-        EXPLAIN: _ask(EXPLAIN, _mixed(measured), explain, recipe.num_prompts),
+        TRAINING: sorted(questions, key=lambda prompt: stable_rank(f"place of {prompt.id}")),
+        EXPLAIN: _ask(EXPLAIN, _mixed(held_out_functions), explain, recipe.num_prompts),
         SUMMARISE: _ask(SUMMARISE, excerpts, summarise, recipe.num_prompts),
     }
 
 
-def _is_fresh(text: str, hidden: Set[str]) -> bool:
+def _is_fresh(text: str, paragraphs: Set[str]) -> bool:
     """Whether a text holds none of these paragraphs, wherever its own begin and end."""
     key = paragraph_key(text)
-    return not any(paragraph in key for paragraph in hidden)
+    return not any(paragraph in key for paragraph in paragraphs)
 
 
 def _mixed(documents: Iterable[About]) -> list[About]:
@@ -200,7 +200,7 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
     for node in statements(module):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        first = min(one.lineno for one in (node, *node.decorator_list))
+        first = min(piece.lineno for piece in (node, *node.decorator_list))
         last = node.end_lineno or first
         code, docstring = part((first, last)), ast.get_docstring(node) or ""
         if not _MIN_CHARS <= len(code) <= max_chars or len(node.body) == bool(docstring):
@@ -215,13 +215,13 @@ def _functions(name: str, source: bytes, module: ast.Module, max_chars: int) -> 
 def _excerpts(pages: Iterable[Document], max_chars: int) -> Iterator[Document]:
     """The beginnings of pages, cut at the end of a line; a page whose lines are too long is left out."""
     for page in pages:
-        kept, room = list[str](), max_chars
+        lines, room = list[str](), max_chars
         for line in page.text.splitlines():
             room -= len(line) + 1
             if room < 0:
                 break
-            kept.append(line)
-        excerpt = "\n".join(kept).strip("\n")
+            lines.append(line)
+        excerpt = "\n".join(lines).strip("\n")
         if len(excerpt) >= _MIN_CHARS:
             yield Document(page.id, excerpt)
 
@@ -233,14 +233,14 @@ def _ask(
 
     name: of what is asked. Raises InvalidInput where there are fewer than `count`.
     """
-    dealt = [kind for kind, about in kinds.items() for _ in range(about.weight)]
-    chosen: dict[str, Prompt] = {}  # by their texts
+    deck = [kind for kind, about in kinds.items() for _ in range(about.weight)]
+    prompts: dict[str, Prompt] = {}  # by their texts
     for document in documents:
-        kind = dealt[int(share(f"kind of {document.id}") * len(dealt))]
+        kind = deck[int(share(f"kind of {document.id}") * len(deck))]
         if text := kinds[kind].ask(document):
-            chosen.setdefault(text, Prompt(document.id, text, kind))
-        if len(chosen) == count:
-            return list(chosen.values())
+            prompts.setdefault(text, Prompt(document.id, text, kind))
+        if len(prompts) == count:
+            return list(prompts.values())
     raise InvalidInput(
-        f"smollm2 questions ({name}): this installation's text gives {len(chosen)}; {count} are needed"
+        f"smollm2 questions ({name}): this installation's text gives {len(prompts)}; {count} are needed"
     )

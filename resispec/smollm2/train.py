@@ -35,8 +35,8 @@ def save_draft(draft: Any, target: Any, tokenizer: Any, folder: Path) -> None:
 
     Rows of the head that it has not are the target's.
     """
-    ids, own = draft.token_ids, draft.lm_head.weight.detach()
-    rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, own)
+    ids, weight = draft.token_ids, draft.lm_head.weight.detach()
+    rows = target.get_output_embeddings().weight.detach().float().index_copy(0, ids, weight)
     draft.lm_head.weight = nn.Parameter(rows)
     del draft.token_ids
     draft.save_pretrained(folder)

@@ -95,19 +95,19 @@ class Training(ABC):
             total=self.recipe.steps, initial=self.done, desc=title, unit="step", dynamic_ncols=True
         ) as bar:
             while self.done < self.recipe.steps:
-                shown = (f"{loss:.3f}" for loss in self.step())
-                bar.set_postfix(dict(zip(self.measured, shown, strict=True)), refresh=False)
+                losses = (f"{loss:.3f}" for loss in self.step())
+                bar.set_postfix(dict(zip(self.measured, losses, strict=True)), refresh=False)
                 bar.update()
-                if (started := time.monotonic()) >= due or self.done == self.recipe.steps:
+                if (start := time.monotonic()) >= due or self.done == self.recipe.steps:
                     with replacing(checkpoint) as partial:
                         torch.save({"identity": identity, **self._state()}, partial)
-                    saved = time.monotonic()
-                    due = saved + max(_SAVE_EVERY_S, (saved - started) / _SAVING_SHARE)
+                    end = time.monotonic()
+                    due = end + max(_SAVE_EVERY_S, (end - start) / _SAVING_SHARE)
 
     def last_losses(self) -> dict[str, float]:
         """The mean of every loss over the last tenth of the recipe's steps."""
-        last = self.history[-max(1, self.recipe.steps // 10) :]
-        means = (math.fsum(losses) / len(last) for losses in zip(*last, strict=True))
+        tail = self.history[-max(1, self.recipe.steps // 10) :]
+        means = (math.fsum(losses) / len(tail) for losses in zip(*tail, strict=True))
         return {name: round(mean, 4) for name, mean in zip(self.measured, means, strict=True)}
 
     def _state(self) -> dict[str, Any]:
@@ -139,18 +139,18 @@ def _read(path: Path, identity: Mapping[str, str]) -> dict[str, Any]:
     """The checkpoint of this identity in a file. Raises InvalidInput when it is damaged or another's."""
     try:
         with ZipFile(path) as archive:  # torch.load checks no sums
-            if (damaged := archive.testzip()) is not None:
-                raise BadZipFile(f"{damaged} is not what was written")
+            if (member := archive.testzip()) is not None:
+                raise BadZipFile(f"{member} is not what was written")
         checkpoint = dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:
         raise InvalidInput(
             f"checkpoint {path} is damaged: {first_line(error)}; remove it to start anew"
         ) from error
-    made_by = checkpoint.get("identity", {})
+    origin = checkpoint.get("identity", {})
     changes = "; ".join(
-        f"{name} was {made_by.get(name)}, is {value}"
+        f"{name} was {origin.get(name)}, is {value}"
         for name, value in identity.items()
-        if made_by.get(name) != value
+        if origin.get(name) != value
     )
     if changes:
         raise InvalidInput(f"checkpoint {path} is another training's ({changes}); remove it to start anew")

@@ -66,10 +66,10 @@ class Sequences:
     def padded(self, places: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Sequences padded with zeros, and where they are learnt: (count, T) int64 and bool."""
         rows = [torch.tensor(self.tokens[place]) for place in places]
-        padded = pad_sequence(rows, batch_first=True)
-        numbers, firsts = torch.arange(padded.shape[1]), self.learnt_from or [0] * len(self.tokens)
+        tokens = pad_sequence(rows, batch_first=True)
+        numbers, firsts = torch.arange(tokens.shape[1]), self.learnt_from or [0] * len(self.tokens)
         is_real = numbers < torch.tensor([[len(row)] for row in rows])
-        return padded, is_real & (numbers >= torch.tensor([[firsts[place]] for place in places]))
+        return tokens, is_real & (numbers >= torch.tensor([[firsts[place]] for place in places]))
 
 
 Recipe = EagleRecipe | Eagle3Recipe | DistillationRecipe
@@ -112,14 +112,14 @@ class DrafterTraining(Training):
         self._head = target.get_output_embeddings().weight.detach().float()
         self._outputs: dict[int, TargetOutput] = {}
         self._room = _REMEMBERED_BYTES
-        trained = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
-        matrices = {name for name, weight in trained.items() if weight.dim() == 2} - {"lm_head.weight"}
-        of_muon = matrices if recipe.optimizer == MUON else set()
-        others = [weight for name, weight in trained.items() if name not in of_muon]
+        weights = {name: weight for name, weight in module.named_parameters() if weight.requires_grad}
+        matrices = {name for name, weight in weights.items() if weight.dim() == 2} - {"lm_head.weight"}
+        muon_names = matrices if recipe.optimizer == MUON else set()
+        others = [weight for name, weight in weights.items() if name not in muon_names]
         optimizers: list[torch.optim.Optimizer] = [AdamW(others, lr=recipe.learning_rate, betas=BETAS)]
-        if of_muon:
-            optimizers.append(Muon([trained[name] for name in sorted(of_muon)], recipe.learning_rate, 0.0))
-        self._trained = list(trained.values())
+        if muon_names:
+            optimizers.append(Muon([weights[name] for name in sorted(muon_names)], recipe.learning_rate, 0.0))
+        self._trained = list(weights.values())
         data = {
             "tokens": torch.tensor([token for sequence in sequences.tokens for token in sequence]),
             "lengths": torch.tensor(list(map(len, sequences.tokens))),
@@ -152,8 +152,8 @@ class DrafterTraining(Training):
         logits = features @ self._head.T
         taps = [states.hidden_states[layer][0].float() for layer in getattr(self.module, "taps", ())]
         is_draftable = torch.isin(logits.argmax(-1), self.module.token_ids)
-        joined = torch.cat(taps, -1) if taps else features[:, :0]
-        output = TargetOutput(joined, features, logits.logsumexp(-1), is_draftable)
+        columns = torch.cat(taps, -1) if taps else features[:, :0]
+        output = TargetOutput(columns, features, logits.logsumexp(-1), is_draftable)
         self._room -= sum(tensor.nbytes for tensor in output)
         if self._room >= 0:
             self._outputs[place] = output
@@ -206,15 +206,15 @@ class EagleTraining(DrafterTraining):
         tokens, is_learnt = self._padded(places)
         recipe, head, device = self.recipe, self._head, tokens.device
         with torch.no_grad():
-            true = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
+            features = self._target.base_model(input_ids=tokens, use_cache=False).last_hidden_state.float()
         generator = Generator(device).manual_seed(self._seed)
-        noise = torch.rand(true.shape, generator=generator, device=device) - 0.5
-        noisy = true + noise * recipe.noise * 512 / tokens.shape[1]
+        noise = torch.rand(features.shape, generator=generator, device=device) - 0.5
+        inputs = features + noise * recipe.noise * 512 / tokens.shape[1]
         positions = torch.arange(tokens.shape[1] - 1, device=device)[None]
-        predicted = self.module(tokens[:, 1:], noisy[:, :-1], positions)[is_learnt[:, 1:]]
-        wanted = true[:, 1:][is_learnt[:, 1:]]
-        law = functional.cross_entropy(predicted @ head.T, (wanted @ head.T).softmax(-1))
-        regression = functional.smooth_l1_loss(predicted, wanted)
+        predicted = self.module(tokens[:, 1:], inputs[:, :-1], positions)[is_learnt[:, 1:]]
+        targets = features[:, 1:][is_learnt[:, 1:]]
+        law = functional.cross_entropy(predicted @ head.T, (targets @ head.T).softmax(-1))
+        regression = functional.smooth_l1_loss(predicted, targets)
         return regression + recipe.law_weight * law, (regression, law)
 
 
@@ -228,10 +228,10 @@ def frequent_tokens(sequences: Sequences, vocab: int, count: int) -> Tensor:
     """
     if count > vocab:
         raise InvalidInput(f"a drafter of {count} tokens was asked for; its target has {vocab}")
-    drawn = torch.zeros(vocab, dtype=torch.float64)
+    frequencies = torch.zeros(vocab, dtype=torch.float64)
     for tokens, weight in zip(sequences.tokens, sequences.weights.tolist(), strict=True):
-        drawn += weight * torch.bincount(torch.tensor(tokens), minlength=vocab)
-    return drawn.sort(descending=True, stable=True).indices[:count].sort().values
+        frequencies += weight * torch.bincount(torch.tensor(tokens), minlength=vocab)
+    return frequencies.sort(descending=True, stable=True).indices[:count].sort().values
 
 
 def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle3Module:
@@ -243,11 +243,11 @@ def new_eagle3(target: Any, sequences: Sequences, recipe: Eagle3Recipe) -> Eagle
     num_layers = target.config.num_hidden_layers
     if num_layers < NUM_TAPS:
         raise InvalidInput(f"EAGLE-3 drafters read {NUM_TAPS} layers of their target; found {num_layers}")
-    plain = new_eagle(target, recipe.seed)  # with its sizes, and its embeddings
+    eagle = new_eagle(target, recipe.seed)  # with its sizes, and its embeddings
     token_ids = frequent_tokens(sequences, target.config.vocab_size, recipe.num_draftable)
     taps = usual_taps(num_layers)
-    module = build_eagle3(plain.config, target.config.hidden_size, taps, token_ids, recipe.seed)
-    module.embed_tokens = plain.embed_tokens
+    module = build_eagle3(eagle.config, target.config.hidden_size, taps, token_ids, recipe.seed)
+    module.embed_tokens = eagle.embed_tokens
     module = module.to(target.device)
     head, norm = target.get_output_embeddings().weight, target.base_model.norm.weight
     module.lm_head.weight.data = head.detach()[module.token_ids].float()
@@ -272,11 +272,11 @@ class Eagle3Training(DrafterTraining):
         is_draftable = torch.cat([output.is_draftable for output in outputs])
         features = torch.cat([output.features for output in outputs])[is_draftable]
         counts[counts.clone()] = is_draftable
-        wanted = (features @ self._head[module.token_ids].T).softmax(-1)
+        target_laws = (features @ self._head[module.token_ids].T).softmax(-1)
         taps = pad_sequence([output.taps for output in outputs], batch_first=True)
-        steps = eagle3_losses(module, tokens, taps, wanted, counts, self.recipe.depth)
-        loss = torch.stack([self.recipe.decay**number * loss for number, loss in enumerate(steps)]).sum()
-        return loss, (steps[0], steps[-1])
+        losses = eagle3_losses(module, tokens, taps, target_laws, counts, self.recipe.depth)
+        loss = torch.stack([self.recipe.decay**number * loss for number, loss in enumerate(losses)]).sum()
+        return loss, (losses[0], losses[-1])
 
 
 def eagle3_losses(
@@ -290,8 +290,8 @@ def eagle3_losses(
     losses, places = [], counts.nonzero()[:, 1]
     for step, hidden in enumerate(unrolled(module, tokens, features, depth)):
         mask = counts[:, 1 + step :]  # the law behind the token that a row reads
-        drafted = module.draft_logits(hidden[mask])
-        total = functional.cross_entropy(drafted, wanted[places > step], reduction="sum")
+        logits = module.draft_logits(hidden[mask])
+        total = functional.cross_entropy(logits, wanted[places > step], reduction="sum")
         losses.append(total / mask.sum().clamp_min(1))
     return losses
 
@@ -342,8 +342,8 @@ class DistillationTraining(DrafterTraining):
         tokens, is_learnt = self._padded(places)
         outputs, draft = [self._output(place) for place in places], self.module
         logits = torch.cat([output.features for output in outputs]) @ self._head[draft.token_ids].T
-        wanted = (logits - torch.cat([output.log_norms for output in outputs])[:, None]).exp()
+        target_law = (logits - torch.cat([output.log_norms for output in outputs])[:, None]).exp()
         hidden = draft.base_model(input_ids=tokens, use_cache=False).last_hidden_state
         law = draft.lm_head(hidden[is_learnt]).log_softmax(-1)
-        loss = -(wanted * law).sum(-1).mean()
-        return loss, (loss, torch.minimum(wanted, law.detach().exp()).sum(-1).mean())
+        loss = -(target_law * law).sum(-1).mean()
+        return loss, (loss, torch.minimum(target_law, law.detach().exp()).sum(-1).mean())

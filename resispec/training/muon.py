@@ -32,10 +32,10 @@ class Muon(torch.optim.Optimizer):
             momentum = self.state[matrix].setdefault("momentum", torch.zeros_like(matrix))
             momentum.lerp_(matrix.grad, 1 - _MOMENTUM)
             directions[matrix.shape][matrix] = matrix.grad.lerp(momentum, _MOMENTUM)  # Nesterov's
-        for shape, of_shape in directions.items():
-            updates = orthogonalise(torch.stack(list(of_shape.values())))
+        for shape, batch in directions.items():
+            updates = orthogonalise(torch.stack(list(batch.values())))
             size = group["lr"] * (_ADAM_RMS * max(shape) ** 0.5)
-            for matrix, update in zip(of_shape, updates, strict=True):
+            for matrix, update in zip(batch, updates, strict=True):
                 matrix.mul_(1 - group["lr"] * group["weight_decay"]).sub_(update, alpha=size)
 
 

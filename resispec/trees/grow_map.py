@@ -74,8 +74,8 @@ def _from_ours(content: Mapping[str, Any]) -> Topology:
         raise InvalidInput(f"'format' is {reprlib.repr(content.get('format'))}; allowed: '{FORMAT}'")
     topology = from_child_counts(content.get("child_counts", "missing"))
     if content.get("num_nodes") != topology.num_nodes:
-        found = reprlib.repr(content.get("num_nodes"))
-        raise InvalidInput(f"'num_nodes' is {found}; 'child_counts' gives {topology.num_nodes}")
+        num_nodes = reprlib.repr(content.get("num_nodes"))
+        raise InvalidInput(f"'num_nodes' is {num_nodes}; 'child_counts' gives {topology.num_nodes}")
     return topology
 
 
@@ -97,10 +97,10 @@ def _from_sequoias(content: Any) -> Topology:
     successors = content.get("Successors") if isinstance(content, dict) else None
     if not isinstance(successors, list) or not all(isinstance(children, list) for children in successors):
         raise InvalidInput("'Successors' is missing, or no list of lists; allowed: one of Sequoia's maps")
-    children = [child for listed in successors for child in listed]
+    children = [child for family in successors for child in family]
     if children != list(range(1, len(successors))):
         raise InvalidInput(
             f"'Successors' lists the children {reprlib.repr(children)} of {len(successors)} nodes; "
             "allowed: every node but the root once, in breadth-first order"
         )
-    return Topology((-1, *(node for node, listed in enumerate(successors) for _ in listed)))
+    return Topology((-1, *(node for node, family in enumerate(successors) for _ in family)))

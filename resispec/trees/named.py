@@ -29,8 +29,8 @@ def find(tree: str | Path | Topology, draws: str) -> Topology:
     if name.endswith((".json", ".pt")):
         return grow_map.load(name)
     for pattern, make in _PATTERNS.items():
-        if found := re.fullmatch(pattern, name):
-            return make(*map(int, found.groups()))
+        if match := re.fullmatch(pattern, name):
+            return make(*map(int, match.groups()))
     kind = "iid" if draws == "iid" else "ordered"
     sizes = sorted(int(path.stem.removeprefix(f"{kind}.")) for path in SHAPES.glob(f"{kind}.*.json"))
     if name in (f"best_{size}" for size in sizes):

@@ -29,7 +29,7 @@ def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
     Raises InvalidInput when they are no probabilities, or fewer than a node has children.
     """
     chances = _checked(acceptance)
-    reached = [1.0] * topology.num_nodes
+    probs = [1.0] * topology.num_nodes
     for node, children in enumerate(topology.children):
         if len(children) > len(chances):
             raise InvalidInput(
@@ -37,8 +37,8 @@ def expected_tokens(topology: Topology, acceptance: Sequence[float]) -> float:
                 "one a probability"
             )
         for chance, child in zip(chances, children, strict=False):
-            reached[child] = reached[node] * chance
-    return math.fsum(reached)
+            probs[child] = probs[node] * chance
+    return math.fsum(probs)
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ class Searched:
                 f"nodes, 1 to {most_levels} levels, up to {len(self.kept) - 1} children a node"
             )
         counts, level = [], [num_nodes]
-        for left in range(num_levels, 0, -1):
-            families = [self._subtrees(size, left) for size in level]
+        for height in range(num_levels, 0, -1):
+            families = [self._subtrees(size, height) for size in level]
             counts.append([len(family) for family in families])
             level = [size for family in families for size in family]
         return from_child_counts(counts)
@@ -95,7 +95,7 @@ def search(acceptance: Sequence[float], num_nodes: int, num_levels: int) -> Sear
     acceptance: p_1, p_2, ...; see `expected_tokens`. At ties the smallest y and the fewest children win.
     Raises InvalidInput when they are no probabilities or a limit is below one.
     """
-    if not all(type(most) is int and 1 <= most <= MAX_NODES for most in (num_nodes, num_levels)):
+    if not all(type(limit) is int and 1 <= limit <= MAX_NODES for limit in (num_nodes, num_levels)):
         raise InvalidInput(
             f"found {num_nodes!r} nodes, {num_levels!r} levels; allowed: 1 to {MAX_NODES}, the root counted"
         )
@@ -190,9 +190,9 @@ def choose(searched: Searched, times: Times, num_nodes: int | None = None) -> Ch
         raise InvalidInput(
             f"no tree of {num_nodes} nodes was searched and timed; timed sizes: {sorted(times.target_s)}"
         )
-    best = min(costs, key=lambda limits: costs[limits])
-    cost = float(costs[best])
-    return Choice(searched.topology(*best), float(searched.expected[best]), cost, times.target_s[1] / cost)
+    shape = min(costs, key=lambda limits: costs[limits])
+    cost = float(costs[shape])
+    return Choice(searched.topology(*shape), float(searched.expected[shape]), cost, times.target_s[1] / cost)
 
 
 @dataclass(frozen=True)
@@ -218,17 +218,17 @@ def winners(shapes: Sequence[tuple[int, float]]) -> list[Winner]:
     # The time at r = 0, and its slope.
     lines = [(1 / tokens, (levels - 1) / tokens) for levels, tokens in shapes]
     ratio, best = 0.0, min(range(len(lines)), key=lines.__getitem__)
-    found: list[Winner] = []
+    envelope: list[Winner] = []
     while True:
         start, slope = lines[best]
         # A later winner has a smaller slope; the first to be met is next, the flattest of those met at once.
-        met = [
-            ((other[0] - start) / (slope - other[1]), other[1], index)
-            for index, other in enumerate(lines)
-            if other[1] < slope
+        crossings = [
+            ((line[0] - start) / (slope - line[1]), line[1], index)
+            for index, line in enumerate(lines)
+            if line[1] < slope
         ]
-        if not met:
-            return [*found, Winner(best, ratio, math.inf)]
-        crossing, _, following = min(met)
-        found.append(Winner(best, ratio, crossing))
-        ratio, best = crossing, following
+        if not crossings:
+            return [*envelope, Winner(best, ratio, math.inf)]
+        crossing, _, successor = min(crossings)
+        envelope.append(Winner(best, ratio, crossing))
+        ratio, best = crossing, successor

@@ -190,22 +190,22 @@ def families_on(topology: Topology, device: torch.device) -> FamiliesOn:
     owners = [place for place, parent in enumerate(parents) for _ in topology.children[parent]]
     ends = [end - 1 for end in accumulate(len(topology.children[parent]) for parent in parents)]
     above = [topology.parents[node] - up.start for up, level in pairwise(levels) for node in level]
-    as_one = _sent((parents, topology._below(parents), owners, ends, above), device)
-    of_parents = as_one[0].split(list(map(len, groups)))
-    of_children = as_one[1].split([len(group) * len(topology.children[group[0]]) for group in groups])
-    return FamiliesOn(_pairs(of_parents, of_children), *as_one)
+    tensors = _sent((parents, topology._below(parents), owners, ends, above), device)
+    parent_groups = tensors[0].split(list(map(len, groups)))
+    child_groups = tensors[1].split([len(group) * len(topology.children[group[0]]) for group in groups])
+    return FamiliesOn(_pairs(parent_groups, child_groups), *tensors)
 
 
 @kept_with_topology
 def families_by_level_on(topology: Topology, device: torch.device) -> Families:
     """`Topology.families_by_level` on a device, sent as one."""
     groups = [group for level in topology.levels for group in topology._grouped(level)]
-    sent = _sent([part for group in groups for part in (group, topology._below(group))], device)
-    return _pairs(sent[::2], sent[1::2])
+    tensors = _sent([part for group in groups for part in (group, topology._below(group))], device)
+    return _pairs(tensors[::2], tensors[1::2])
 
 
 def _pairs(parents: Sequence[Tensor], children: Sequence[Tensor]) -> Families:
-    return tuple((some, below.view(len(some), -1)) for some, below in zip(parents, children, strict=True))
+    return tuple((row, family.view(len(row), -1)) for row, family in zip(parents, children, strict=True))
 
 
 def _sent(lists: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, ...]:
@@ -224,8 +224,8 @@ def from_child_counts(levels: Sequence[Sequence[int]]) -> Topology:
     if not isinstance(levels, Sequence) or isinstance(levels, str):
         raise InvalidInput(f"child counts are {levels!r}; allowed: a list of whole numbers for every level")
     parents, level = [-1], range(1)
-    for listed in levels:
-        counts = _whole_numbers("child counts", listed, 0)
+    for row in levels:
+        counts = _whole_numbers("child counts", row, 0)
         if len(counts) > len(level):
             raise InvalidInput(f"{len(counts)} child counts for a level of {len(level)} nodes: {counts[:12]}")
         start = len(parents)
@@ -305,30 +305,30 @@ def _even(shape: str, widths: Iterable[int]) -> Topology:
 
     Raises InvalidInput, which names the shape, at the first level with which there are too many nodes.
     """
-    parents, above = [-1], range(1)
+    parents, level = [-1], range(1)
     for width in widths:
         start = len(parents)
         _check_size(shape, start + width)
-        share, more = divmod(width, len(above))
-        for place, node in enumerate(above):
-            parents += [node] * (share + (place < more))
-        above = range(start, len(parents))
+        share, remainder = divmod(width, len(level))
+        for place, node in enumerate(level):
+            parents += [node] * (share + (place < remainder))
+        level = range(start, len(parents))
     return Topology(tuple(parents))
 
 
 def _check_counts(shape: str, least: int = 1, **counts: Any) -> None:
     """Raise InvalidInput unless all are whole numbers from `least`; configurations give them as they are."""
     if not all(type(count) is int and count >= least for count in counts.values()):
-        found = ", ".join(f"{name} {count!r}" for name, count in counts.items())
-        raise InvalidInput(f"{shape} takes whole numbers from {least}; found {found}")
+        numbers = ", ".join(f"{name} {count!r}" for name, count in counts.items())
+        raise InvalidInput(f"{shape} takes whole numbers from {least}; found {numbers}")
 
 
 def _whole_numbers(name: str, numbers: Any, least: int) -> list[int]:
     """A list of numbers, once it is one. Raises InvalidInput for anything else."""
     is_list = isinstance(numbers, Sequence) and not isinstance(numbers, str)
     if not is_list or not all(type(number) is int and number >= least for number in numbers):
-        found = list(numbers[:12]) if is_list else repr(numbers)
-        raise InvalidInput(f"{name} are {found}; allowed: a list of whole numbers from {least}")
+        excerpt = list(numbers[:12]) if is_list else repr(numbers)
+        raise InvalidInput(f"{name} are {excerpt}; allowed: a list of whole numbers from {least}")
     return list(numbers)
 
 

@@ -89,8 +89,8 @@ def check_tensor(claim: str, value: object, shape: torch.Size, dtype: torch.dtyp
     """
     if isinstance(value, Tensor) and value.shape == shape and value.dtype == dtype:
         return
-    found = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
-    raise InvalidInput(f"{claim} {found}; allowed: a tensor {tuple(shape)} {dtype}")
+    form = f"{tuple(value.shape)} {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
+    raise InvalidInput(f"{claim} {form}; allowed: a tensor {tuple(shape)} {dtype}")
 
 
 class naming:

@@ -55,12 +55,12 @@ class Block:
         weight = torch.cat(weights)
         final = target_probs.clone()
         final[:-1] = (weight[:-1, None].to(final.dtype) * target_probs[:-1] - draft).clamp_min(0)
-        kept = final.sum(-1).double()
+        masses = final.sum(-1).double()
         # With w = 1 nothing is lacking, even where p = q and nothing is kept.
-        accept = torch.where(weight == 1, 1.0, kept / (kept + 1 - weight))
+        accept = torch.where(weight == 1, 1.0, masses / (masses + 1 - weight))
         accept[-1] = weight[-1]
         # Rounding alone can lead to a prefix that leaves no residual.
-        return accept, torch.where(kept[:, None] > 0, final, target_probs)
+        return accept, torch.where(masses[:, None] > 0, final, target_probs)
 
 
 def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,10 +68,10 @@ def chain_ratios(tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> tuple
 
     Raises InvalidInput for another tree.
     """
-    widest = max(map(len, tree.topology.children))
-    if widest > 1:
+    width = max(map(len, tree.topology.children))
+    if width > 1:
         raise NotDefined(
-            f"block verification: a node of {widest} children; "
+            f"block verification: a node of {width} children; "
             "allowed: chains, whose nodes have at most one child"
         )
     token = tree.tokens[1:, None]

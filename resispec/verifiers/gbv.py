@@ -40,10 +40,10 @@ class GreedyMultiPath:
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """The law that `verify` draws from, in the target's precision. Raises InvalidInput as `verify`."""
         nodes, path, target, laws = self._chosen(tree, target_probs, draft_probs)
-        of_chain, final = Block().outcomes(path, target, laws), target_probs.clone()
+        outcomes, final = Block().outcomes(path, target, laws), target_probs.clone()
         stop = torch.zeros_like(target_probs[:, 0])
-        stop[list(nodes)] = of_chain.stop.to(stop.dtype)
-        final[list(nodes)] = of_chain.final.to(final.dtype)
+        stop[list(nodes)] = outcomes.stop.to(stop.dtype)
+        final[list(nodes)] = outcomes.final.to(final.dtype)
         return Outcomes(stop, final)
 
     def _chosen(
@@ -64,11 +64,11 @@ class GreedyMultiPath:
             low, width = below + mass * first, mass * draft[node]
             powers = _powers(low + width, low, count)
             laws.append(draft[node] * powers / _powers(below + mass, below, count))
-            best = max((tokens[path[level + 1]] for path in paths), key=lambda token: rank[token])
-            paths = [path for path in paths if tokens[path[level + 1]] == best]
+            winner = max((tokens[path[level + 1]] for path in paths), key=lambda token: rank[token])
+            paths = [path for path in paths if tokens[path[level + 1]] == winner]
             # Only ratios count, so both are kept of sum 1.
-            total = low[best] + width[best]
-            below, mass = low[best] / total, width[best] / total
+            total = low[winner] + width[winner]
+            below, mass = low[winner] / total, width[winner] / total
         rows = list(paths[0])
         laws.append(draft[rows[-1]])  # of a leaf, never read
         path = Tree(chain(len(rows) - 1), tree.tokens[rows], Draws.IID)

@@ -29,12 +29,12 @@ class Greedy:
     def law(self, target_probs: Tensor, draft_probs: Tensor, siblings: Tensor, draws: Draws) -> Law:
         """See `SiblingRule.law`. Raises InvalidInput unless the draws are greedy."""
         require_draws("greedy", draws, Draws.GREEDY)
-        largest, drawn = siblings[..., :-1], siblings[..., -1:]
+        largest, token = siblings[..., :-1], siblings[..., -1:]
         draft = without(draft_probs, largest)
         tiny = torch.finfo(target_probs.dtype).tiny
-        accept = (target_probs.gather(-1, drawn) / draft.gather(-1, drawn).clamp_min(tiny)).clamp_max(1)
+        accept = (target_probs.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
         null = null_mass(target_probs)
         mass = (target_probs - draft).clamp_min(0)
-        rejected = normalise(mass, target_probs, null)
-        select = torch.cat(((1 - accept) * rejected.gather(-1, largest), accept), -1)
+        residual = normalise(mass, target_probs, null)
+        select = torch.cat(((1 - accept) * residual.gather(-1, largest), accept), -1)
         return Law(select, normalise(mass.scatter(-1, largest, 0.0), target_probs, null))

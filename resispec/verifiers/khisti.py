@@ -56,12 +56,12 @@ class Khisti:
                 meetings[key] = list(_meetings(target, draft, len(row) - 1, self.size))
             chances.append(_chances(meetings[key], row))
             laws.append(meetings[key][-1].law if len(row) > 1 else draft)
-        chosen = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
-        proposed = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
+        wins = torch.from_numpy(np.stack(chances)).to(target_probs).view(siblings.shape)
+        proposal = torch.from_numpy(np.stack(laws)).to(target_probs).view(target_probs.shape)
         tiny = torch.finfo(target_probs.dtype).tiny
-        accept = (target_probs / proposed.clamp_min(tiny)).clamp_max(1).gather(-1, siblings)
-        residual = (target_probs - proposed).clamp_min(0)
-        return Law(chosen * accept, normalise(residual, target_probs, null_mass(target_probs)))
+        accept = (target_probs / proposal.clamp_min(tiny)).clamp_max(1).gather(-1, siblings)
+        residual = (target_probs - proposal).clamp_min(0)
+        return Law(wins * accept, normalise(residual, target_probs, null_mass(target_probs)))
 
 
 def _meetings(p: Floats, q: Floats, count: int, size: int) -> Iterator[_Meeting]:
@@ -102,12 +102,12 @@ class _Meeting(NamedTuple):
         law = a * b + a * _behind(b) + _behind(a) * b  # where the earlier token always wins
         size = min(size, len(p))
         first, second = np.triu_indices(size, 1)
-        both = a[first] * b[second] + a[second] * b[first]  # the chance of such a meeting
-        moved = _moved(p[order][:size], law[:size], first, second, both)
-        np.subtract.at(law, first, moved)
-        np.add.at(law, second, moved)
+        chances = a[first] * b[second] + a[second] * b[first]  # the chance of such a meeting
+        shifts = _moved(p[order][:size], law[:size], first, second, chances)
+        np.subtract.at(law, first, shifts)
+        np.add.at(law, second, shifts)
         upsets = np.zeros((size, size))
-        upsets[first, second] = np.divide(moved, both, out=np.zeros_like(both), where=both > 0)
+        upsets[first, second] = np.divide(shifts, chances, out=np.zeros_like(chances), where=chances > 0)
         rank, by_token = np.empty_like(order), np.empty_like(law)
         rank[order], by_token[order] = np.arange(len(order)), law
         return cls(rank, upsets, by_token)
@@ -126,26 +126,26 @@ def _behind(masses: Floats) -> Floats:
 
 
 def _moved(
-    p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], both: Floats
+    p: Floats, law: Floats, first: NDArray[np.int64], second: NDArray[np.int64], chances: Floats
 ) -> Floats:
     """Mass that upsets move from earlier to later tokens, (pairs,), such that sum min(p, law) is largest.
 
     Whatever the program's precision, the rule is exact: it uses the law that these masses give.
     """
-    size, pairs = len(p), len(both)
+    size, pairs = len(p), len(chances)
     if np.isnan(law).any() or np.isnan(p).any():
         raise FloatingPointError("khisti: a law is nan")
     if not pairs:
-        return both
+        return chances
     # Variables: what is moved, then z <= p and z <= law.
     change = np.zeros((size, pairs))
     change[first, np.arange(pairs)], change[second, np.arange(pairs)] = 1.0, -1.0
-    found = linprog(
+    solution = linprog(
         np.r_[np.zeros(pairs), -np.ones(size)],
         A_ub=np.hstack((change, np.eye(size))),
         b_ub=law,
-        bounds=[*((0, most) for most in both), *((0, most) for most in p)],
+        bounds=[*((0, limit) for limit in chances), *((0, limit) for limit in p)],
     )
-    if found.x is None:
-        raise FloatingPointError(f"khisti: no solution of its linear program ({found.message})")
-    return np.clip(found.x[:pairs], 0, both)
+    if solution.x is None:
+        raise FloatingPointError(f"khisti: no solution of its linear program ({solution.message})")
+    return np.clip(solution.x[:pairs], 0, chances)

@@ -43,8 +43,8 @@ class KSeq:
         passed = torch.cat((torch.zeros_like(factor), accept[..., :-1]), -1)
         select = accept * (1 - passed).cumprod(-1)
         common = torch.minimum(target_probs / factor, draft_probs)
-        passing = common.sum(-1, keepdim=True, dtype=torch.float64)
-        ratio = _mean_tests(passing, siblings.shape[-1]).to(target_probs.dtype)
+        chance = common.sum(-1, keepdim=True, dtype=torch.float64)
+        ratio = _mean_tests(chance, siblings.shape[-1]).to(target_probs.dtype)
         residual = (target_probs - common * ratio).clamp_min(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
 
@@ -61,14 +61,14 @@ def _least_factor(p: Tensor, q: Tensor, count: int) -> Tensor:
         middle = (low + high) / 2
         # sum min(p, r q) = r b
         common = torch.minimum(middle.to(q.dtype) * q, p).sum(-1, keepdim=True, dtype=torch.float64)
-        closer = _mean_tests(common / middle, count)
-        is_exact = closer <= middle
-        low, high = torch.where(is_exact, low, closer), torch.where(is_exact, closer, high)
+        tests = _mean_tests(common / middle, count)
+        is_exact = tests <= middle
+        low, high = torch.where(is_exact, low, tests), torch.where(is_exact, tests, high)
     return high
 
 
-def _mean_tests(passing: Tensor, count: int) -> Tensor:
+def _mean_tests(chance: Tensor, count: int) -> Tensor:
     """A / b, the mean number of tests for B siblings that each pass with probability b; B for b = 0."""
-    tiny = torch.finfo(passing.dtype).tiny
-    passing = passing.clamp(tiny, 1)
-    return -torch.expm1(count * torch.log1p(-passing)) / passing
+    tiny = torch.finfo(chance.dtype).tiny
+    chance = chance.clamp(tiny, 1)
+    return -torch.expm1(count * torch.log1p(-chance)) / chance

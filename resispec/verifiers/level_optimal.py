@@ -80,17 +80,17 @@ class LevelOptimal:
         FloatingPointError when what is drawn from is no law, see `read_verdict`.
         """
         masses = _Masses.at_the_root(target_probs)
-        kept: dict[int, Tensor] = {}
+        residuals: dict[int, Tensor] = {}
         for level in _competing_levels(tree.topology, masses.weights):
             laws = self._decide(level, masses, tree, target_probs, draft_probs)
-            kept |= zip(level.parents.tolist(), laws, strict=True)
+            residuals |= zip(level.parents.tolist(), laws, strict=True)
 
         def final_at(node: Tensor) -> Tensor:
-            here = target_probs[node][0]
-            return normalise(kept.get(int(node), here), here)
+            law = target_probs[node][0]
+            return normalise(residuals.get(int(node), law), law)
 
-        drawn = draw_from(masses.stops(tree.topology).to(target_probs.dtype), final_at, tree, generator)
-        return read_verdict(drawn.tolist(), tree.topology, target_probs.dtype)
+        outcome = draw_from(masses.stops(tree.topology).to(target_probs.dtype), final_at, tree, generator)
+        return read_verdict(outcome.tolist(), tree.topology, target_probs.dtype)
 
     def outcomes(self, tree: Tree, target_probs: Tensor, draft_probs: Tensor) -> Outcomes:
         """See `Verifier.outcomes`. Raises InvalidInput for draws other than IID."""
@@ -116,11 +116,10 @@ class LevelOptimal:
         )
         place = level.owners, tokens
         accept = target[place] / proposed[place].clamp_min(torch.finfo(p.dtype).tiny)
-        passed = torch.where(competes[level.owners], wins * accept.clamp_max(1), 0.0)
-        masses.weights[level.children] = passed
-        kept = target.sub_(proposed).clamp_min_(0)
-        masses.ending[level.parents] = torch.where(competes, kept.sum(-1) * shares, weights)
-        return kept
+        masses.weights[level.children] = torch.where(competes[level.owners], wins * accept.clamp_max(1), 0.0)
+        residuals = target.sub_(proposed).clamp_min_(0)
+        masses.ending[level.parents] = torch.where(competes, residuals.sum(-1) * shares, weights)
+        return residuals
 
     def _compete(
         self, level: _Level, weights: Tensor, laws: tuple[Tensor, Tensor], tokens: Tensor
@@ -134,8 +133,8 @@ class LevelOptimal:
         """
         p, q = laws
         if len(tokens) == 1:  # wins whatever its score
-            alone = torch.ones_like(weights)
-            return alone, p.mul_(weights.to(p.dtype)), q, alone
+            ones = torch.ones_like(weights)
+            return ones, p.mul_(weights.to(p.dtype)), q, ones
         exponents = weights / level.counts / weights.sum().clamp_min(TINY)
         # The values of the largest score between which the classes lie.
         ends = torch.linspace(0, 1, self.classes + 1, dtype=torch.float64, device=p.device)

@@ -46,8 +46,8 @@ def group_sums(p: Tensor, q: Tensor, groups: Tensor, num_groups: int) -> tuple[T
     p, q: (..., V). groups: (..., V) int64, each token's. On a CPU adding to groups takes longest, and complex
     numbers do it for both at once.
     """
-    both = torch.complex(p, q).to(torch.complex128)
-    sums = both.new_zeros(*groups.shape[:-1], num_groups).scatter_add_(-1, groups, both)
+    pairs = torch.complex(p, q).to(torch.complex128)
+    sums = pairs.new_zeros(*groups.shape[:-1], num_groups).scatter_add_(-1, groups, pairs)
     return sums.real.contiguous(), sums.imag.contiguous()
 
 
@@ -71,10 +71,10 @@ def clips(p: Tensor, ratio: Tensor, below: Tensor, reached: Tensor) -> tuple[Ten
     target = pad(p.cumsum(-1), (1, 0))
     gap = (reached - target).amax(-1, keepdim=True)
     low = ((target + gap) / below.clamp_min(TINY))[..., 1:].amin(-1, keepdim=True)
-    left, free = 1 - target, 1 - below
-    taken = left[..., 1:] - ratio * free[..., 1:]
-    last = (taken > gap).sum(-1, keepdim=True)
-    high = (left.gather(-1, last) - gap) / free.gather(-1, last).clamp_min(TINY)
+    rest, free = 1 - target, 1 - below
+    cuts = rest[..., 1:] - ratio * free[..., 1:]
+    last = (cuts > gap).sum(-1, keepdim=True)
+    high = (rest.gather(-1, last) - gap) / free.gather(-1, last).clamp_min(TINY)
     return low.clamp_max(1), high
 
 
@@ -128,13 +128,13 @@ class Curve:
         offset, last = y - slope * x, self.slopes.shape[-1]
         # Behind the last knot, at 1, there are some that are above every line, and g rises without bound.
         positions = pad(self.positions, (0, last), value=1.0)
-        values, slopes = (pad(known, (0, last), value=torch.inf) for known in (self.values, self.slopes))
+        values, slopes = (pad(tensor, (0, last), value=torch.inf) for tensor in (self.values, self.slopes))
         # From x on g is below the line until the root, and above it behind. The last knot below is searched
         # for by halving.
         low, step = segment, 1 << (last.bit_length() - 1)
         while step:
-            tried = low + step
-            is_below = values.gather(-1, tried) <= torch.addcmul(offset, slope, positions.gather(-1, tried))
+            guess = low + step
+            is_below = values.gather(-1, guess) <= torch.addcmul(offset, slope, positions.gather(-1, guess))
             low = low.add(is_below, alpha=step)
             step //= 2
         start = positions.gather(-1, low)
@@ -156,9 +156,9 @@ class Scores(NamedTuple):
 
     def of(self, owners: Tensor, groups: Tensor) -> Tensor:
         """Distribution functions (J, R + 1) of the scores of tokens in these groups (J,) of these parents."""
-        own = self.chain[owners, groups + 1][:, None]
+        chain = self.chain[owners, groups + 1][:, None]
         high, low = (
-            (own - self.chain.gather(-1, self.above - shift)[owners]).clamp_max(0).exp() for shift in (0, 1)
+            (chain - self.chain.gather(-1, self.above - shift)[owners]).clamp_max(0).exp() for shift in (0, 1)
         )
         return low + self.share[owners] * (high - low)
 
@@ -167,19 +167,19 @@ def transport(p: Tensor, q: Tensor, curve: Curve) -> tuple[Tensor, Scores]:
     """m / q of every group (K, G), and the scores that reach it. p, q: (K, G), masses of the groups."""
     below = prefix_sums(q)
     q = below.diff(dim=-1)
-    most = curve.slopes[:, -1:]
-    ratio = torch.minimum((p / q.clamp_min(TINY)).cummax(-1).values, most)
+    limit = curve.slopes[:, -1:]
+    ratio = torch.minimum((p / q.clamp_min(TINY)).cummax(-1).values, limit)
     segment = curve.segment(below)
     low, high = clips(p, ratio, below, curve.at(below, segment))
     ratio = torch.minimum(torch.maximum(ratio, low), torch.maximum(high, low))
-    won = (ratio * q).cumsum(-1)
+    wins = (ratio * q).cumsum(-1)
     knots = torch.maximum(
-        curve.last_crossing(ratio, (below[:, 1:], won), segment[:, 1:]), below[:, 1:]
+        curve.last_crossing(ratio, (below[:, 1:], wins), segment[:, 1:]), below[:, 1:]
     ).clamp_max(1)
     knots = knots.cummax(-1).values
-    padded = pad(knots, (1, 0))
-    above = torch.searchsorted(padded, curve.positions).clamp_(1, knots.shape[-1])
-    start, end = padded.gather(-1, above - 1), padded.gather(-1, above)
+    edges = pad(knots, (1, 0))
+    above = torch.searchsorted(edges, curve.positions).clamp_(1, knots.shape[-1])
+    start, end = edges.gather(-1, above - 1), edges.gather(-1, above)
     share = ((curve.positions - start) / (end - start).clamp_min(TINY)).clamp(0, 1)
     return ratio, Scores(pad(log_chain(knots, below), (1, 0)), above, share)
 
@@ -193,10 +193,10 @@ def win_masses(functions: Tensor) -> Tensor:
     """
     low, rise = functions[:, :-1], functions.diff(dim=-1)
     nodes, masses = _quadrature((len(functions) + 1) // 2, low.device)
-    reached = low + nodes * rise
-    ones = torch.ones_like(reached[:, :1])
-    before = torch.cat((ones, reached[:, :-1]), 1).cumprod(1)
-    after = torch.cat((reached[:, 1:], ones), 1).flip(1).cumprod(1).flip(1)
+    values = low + nodes * rise
+    ones = torch.ones_like(values[:, :1])
+    before = torch.cat((ones, values[:, :-1]), 1).cumprod(1)
+    after = torch.cat((values[:, 1:], ones), 1).flip(1).cumprod(1).flip(1)
     return rise * (masses * before * after).sum(0)
 
 

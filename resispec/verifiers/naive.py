@@ -27,5 +27,5 @@ class Naive:
         select = target_probs.gather(-1, siblings)
         if not draws.are_distinct:
             select = torch.where(is_first(siblings), select, 0.0)
-        undrafted = target_probs.scatter(-1, siblings, 0.0)
-        return Law(select, normalise(undrafted, target_probs, null_mass(target_probs)))
+        residual = target_probs.scatter(-1, siblings, 0.0)
+        return Law(select, normalise(residual, target_probs, null_mass(target_probs)))

@@ -62,12 +62,12 @@ class Optimal:
         require_draws("optimal", draws, Draws.IID)
         groups, ratio, log_chain = self._proxy(target_probs, draft_probs, siblings.shape[-1])
         # On a CPU gather takes a third of the time where there is a leading dimension.
-        chosen = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)
+        proxy = ratio.to(draft_probs.dtype)[None].gather(-1, groups[None])[0].mul_(draft_probs)
         tiny = torch.finfo(target_probs.dtype).tiny
-        proposed = chosen.gather(-1, siblings).clamp_min(tiny)
+        proposed = proxy.gather(-1, siblings).clamp_min(tiny)
         accept = (target_probs.gather(-1, siblings) / proposed).clamp_max(1)
         select = _win_chances(log_chain, groups.gather(-1, siblings)).to(accept.dtype) * accept
-        residual = (target_probs - chosen).clamp_min_(0)
+        residual = (target_probs - proxy).clamp_min_(0)
         return Law(select, normalise(residual, target_probs, null_mass(target_probs)))
 
     def _proxy(self, p: Tensor, q: Tensor, num_siblings: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -123,10 +123,10 @@ def _largest_root(slope: Tensor, drop: Tensor, power: int) -> Tensor:
     s = (1 - a / most).sqrt()
     y = least + s * (slope_at_least + s * (1 - least - slope_at_least))
     for _ in range(power.bit_length() + 1):
-        up = y ** (power - 1)
+        factor = y ** (power - 1)
         # Where the two roots meet, the function and its slope are both 0, so the root is known to half of the
         # digits only.
-        y = (y - (up * y - y + a) / (power * up - 1).clamp_min(1e-8)).clamp_min(least)
+        y = (y - (factor * y - y + a) / (power * factor - 1).clamp_min(1e-8)).clamp_min(least)
     return scale * y
 
 
@@ -138,13 +138,13 @@ def _win_chances(log_chain: Tensor, groups: Tensor) -> Tensor:
     integral of dF_i prod_{j != i} F_j; between two knots that is a polynomial of degree B - 1, for which
     Gauss-Legendre quadrature is exact.
     """
-    own = log_chain.gather(-1, groups)[..., None]
-    high = (own - log_chain[..., None, :]).clamp_max(0).exp()
+    chain = log_chain.gather(-1, groups)[..., None]
+    high = (chain - log_chain[..., None, :]).clamp_max(0).exp()
     low = torch.nn.functional.pad(high[..., :-1], (1, 0))
     rise = high - low
-    chances = torch.zeros_like(own[..., 0])
+    chances = torch.zeros_like(chain[..., 0])
     tiny = torch.finfo(rise.dtype).tiny
     for node, weight in gauss_legendre((groups.shape[-1] + 1) // 2):
-        reached = low + node * rise
-        chances = chances + weight * (rise / reached.clamp_min(tiny) * reached.prod(-2, keepdim=True)).sum(-1)
+        values = low + node * rise
+        chances = chances + weight * (rise / values.clamp_min(tiny) * values.prod(-2, keepdim=True)).sum(-1)
     return chances

@@ -47,9 +47,9 @@ def _can_accept(
     coins, ratio: per node its coin and p / q of its token. start: the subtree's root and the mass with which
     it is examined.
     """
-    pending = [start]  # nodes, each with the most that its mass can be
-    while pending:
-        node, mass = pending.pop()
+    stack = [start]  # nodes, each with the most that its mass can be
+    while stack:
+        node, mass = stack.pop()
         if not children[node]:
             if not coins[node] >= mass:
                 return True
@@ -59,11 +59,11 @@ def _can_accept(
         # siblings together, that chance is o (1 - P) / (1 - o P) <= o, as long as o is at most 1.
         if not coins[node] >= odds:
             return True
-        left = 1.0  # the least that the siblings before leave
+        rest = 1.0  # the least that the siblings before leave
         for child in children[node]:
             weight = odds * ratio[child]
-            if not weight < left:
+            if not weight < rest:
                 return True
-            pending.append((child, weight / left))
-            left -= weight
+            stack.append((child, weight / rest))
+            rest -= weight
     return False

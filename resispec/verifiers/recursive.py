@@ -52,14 +52,14 @@ class Recursive:
         """
         target, null = target_probs, None
         tiny = torch.finfo(target_probs.dtype).tiny
-        alive: Tensor | None = None
+        rest: Tensor | None = None
         places = range(siblings.shape[-1])
         for index, draft in zip(places, draws.laws(draft_probs, siblings), strict=True):
             token = siblings[..., index : index + 1]
             accept = (target.gather(-1, token) / draft.gather(-1, token).clamp_min(tiny)).clamp_max(1)
-            chance = accept if alive is None else alive * accept
+            chance = accept if rest is None else rest * accept
             yield chance
-            alive = 1 - chance if alive is None else alive - chance
+            rest = 1 - chance if rest is None else rest - chance
             if null is None:
                 null = null_mass(target)
             with part("shaping"):

@@ -50,13 +50,13 @@ class ResiSpec(Recursive):
         """
         with part("budget"):  # and the initial projection
             budget = self._budget(target, draft, rejected)
-            others = target.scatter(-1, rejected, 0.0)  # r(x0) = 0: no capacity is left at the refused token
-            clipped = torch.minimum(budget * draft, others)
+            room = target.scatter(-1, rejected, 0.0)  # r(x0) = 0: no capacity is left at the refused token
+            residual = torch.minimum(budget * draft, room)
         with part("redistribution"):
             if self.spread == "water_fill":
-                clipped = torch.minimum(_water_level(others, draft, budget) * draft, others)
-            missing = (budget - clipped.sum(-1, keepdim=True)).clamp_min(0)
-            return clipped + missing * normalise(others - clipped, torch.zeros_like(others))
+                residual = torch.minimum(_water_level(room, draft, budget) * draft, room)
+            rest = (budget - residual.sum(-1, keepdim=True)).clamp_min(0)
+            return residual + rest * normalise(room - residual, torch.zeros_like(room))
 
     def _budget(self, target: Tensor, draft: Tensor, rejected: Tensor) -> Tensor:
         """Z (..., 1), the mass of the residual."""

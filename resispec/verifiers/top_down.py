@@ -58,31 +58,31 @@ class TopDown:
         from, and of a `Recursive` rule as many siblings as it takes to decide.
         """
         path, tokens, node = list[int](), list[int](), 0
-        every: list[int] = tree.tokens.tolist()
+        token_ids: list[int] = tree.tokens.tolist()
         while children := tree.topology.children[node]:
             family = slice(children[0], children[-1] + 1)
-            siblings, drafted = tree.tokens[family], every[family]
+            siblings, ids = tree.tokens[family], token_ids[family]
             with naming(rule_name(self.rule), node):
                 law = self._in_turn(target_probs[node], draft_probs[node], siblings, tree.draws)
                 index = choose(islice(law, len(children)), generator)
                 if index < len(children):
-                    token = drafted[index]
+                    token = ids[index]
                 else:
                     residual = next(law)
                     token = draw_one(residual, generator, sum_tolerance(residual))
             tokens.append(token)
-            if token not in drafted:
+            if token not in ids:
                 return Verdict(tuple(path), tuple(tokens))
-            node = children[index if index < len(children) else drafted.index(token)]
+            node = children[index if index < len(children) else ids.index(token)]
             path.append(node)
         with naming("target", node):
             return Verdict(tuple(path), (*tokens, draw_one(target_probs[node], generator)))
 
-    def _in_turn(self, *given: Any) -> Iterator[Tensor]:
-        """The rule's law as `Recursive.in_turn` gives it, of what is `given` as for `SiblingRule.law`."""
+    def _in_turn(self, *arguments: Any) -> Iterator[Tensor]:
+        """The rule's law as `Recursive.in_turn` gives it, of `arguments` as for `SiblingRule.law`."""
         if isinstance(self.rule, Recursive) and type(self.rule).law is Recursive.law:
-            return self.rule.in_turn(*given)
-        law = law_of(self.rule, *given)
+            return self.rule.in_turn(*arguments)
+        law = law_of(self.rule, *arguments)
         check_chances(law.select.tolist(), sum_tolerance(law.select))
         return iter((*law.select.split(1), law.residual))
 
@@ -95,31 +95,31 @@ class TopDown:
         tokens = tree.tokens.index_select(0, families.children)
         sizes = [children.shape for _, children in families.groups]
         siblings = [
-            drafted.view(size) for drafted, size in zip(tokens.split([*map(prod, sizes)]), sizes, strict=True)
+            ids.view(size) for ids, size in zip(tokens.split([*map(prod, sizes)]), sizes, strict=True)
         ]
         target, draft = (
             probs.index_select(0, families.parents).split([count for count, _ in sizes])
             for probs in (target_probs, draft_probs)
         )
-        laws = [law_of(self.rule, *given, tree.draws) for given in zip(target, draft, siblings, strict=True)]
+        laws = [law_of(self.rule, *group, tree.draws) for group in zip(target, draft, siblings, strict=True)]
         del target, draft  # as large as the laws
         select = torch.cat([law.select.flatten() for law in laws])
         residual = torch.cat([law.residual for law in laws])
         del laws
         rest = (1 - families.sums(select)).clamp_min(0)
         residual = normalise(residual, residual)
-        again = residual[families.owners, tokens]  # residual tokens that were drafted
+        repeats = residual[families.owners, tokens]  # residual tokens that were drafted
         if not tree.draws.are_distinct:
-            again = torch.where(torch.cat([is_first(drafted).flatten() for drafted in siblings]), again, 0.0)
+            repeats = torch.where(torch.cat([is_first(ids).flatten() for ids in siblings]), repeats, 0.0)
         # Probabilities of going on at a node, given that its parent was reached, and of stopping at one.
-        going = select + rest.index_select(0, families.owners) * again
-        stopping = rest * (1 - families.sums(again)).clamp_min(0)
-        every = torch.ones_like(target_probs[:, 0])
-        enter = every.index_copy(0, families.children, going)
-        leave = every.index_copy(0, families.parents, stopping)
+        going = select + rest.index_select(0, families.owners) * repeats
+        stopping = rest * (1 - families.sums(repeats)).clamp_min(0)
+        ones = torch.ones_like(target_probs[:, 0])
+        enter = ones.index_copy(0, families.children, going)
+        leave = ones.index_copy(0, families.parents, stopping)
         undrafted = residual.index_put((families.owners, tokens), residual.new_zeros(()))
         final = target_probs.index_copy(0, families.parents, normalise(undrafted, residual))
-        reach = [every[:1]]
+        reach = [ones[:1]]
         for level in tree.topology.levels[1:]:
             reached = reach[-1].index_select(0, families.above[level.start - 1 : level.stop - 1])
             reach.append(reached * enter[level.start : level.stop])

@@ -59,15 +59,15 @@ class Traversal:
         """
         children = tree.topology.children
         # A node is decided once at most, so one coin a node is enough.
-        drawn = torch.rand(
+        uniform = torch.rand(
             len(children), generator=generator, device=target_probs.device, dtype=torch.float64
         )
-        coins, can_accept = lookahead(self.rule, tree, target_probs, draft_probs, drawn)
+        coins, can_accept = lookahead(self.rule, tree, target_probs, draft_probs, uniform)
         # A stack, whose top is next. (node, chance, law): stop at the node with this chance, and draw the
         # final token from the law. (node, mass, None): examine the node's subtree with this mass.
-        pending: list[tuple[int, float, Tensor | None]] = [(0, 1.0, None if children[0] else target_probs[0])]
+        stack: list[tuple[int, float, Tensor | None]] = [(0, 1.0, None if children[0] else target_probs[0])]
         while True:
-            node, chance, final = pending.pop()
+            node, chance, final = stack.pop()
             if final is not None:
                 if coins[node] < chance:
                     break
@@ -78,10 +78,10 @@ class Traversal:
             law = law_of(self.rule, chance * target_probs[node], draft_probs[node], siblings, tree.draws)
             decision = _decide(law, siblings)
             masses, stays = self._numbers(law, decision, node)
-            pending.append((node, stays if node else 1.0, decision.final))  # the root is never rejected
+            stack.append((node, stays if node else 1.0, decision.final))  # the root is never rejected
             for child, mass in zip(reversed(children[node]), reversed(masses), strict=True):
                 if mass > 0:
-                    pending.append((child, mass, None if children[child] else target_probs[child]))
+                    stack.append((child, mass, None if children[child] else target_probs[child]))
         with naming(rule_name(self.rule) if children[node] else "target", node):
             token = draw_one(final, generator)
         path = tree.topology.path_to(node)
@@ -178,8 +178,8 @@ def _decide(law: Law, siblings: Tensor) -> _Decision:
     tiny = torch.finfo(torch.float64).tiny  # in place of 0, so that 0 / 0 is 0 while NaN stays NaN
     masses = (weights / (1 - (weights.cumsum(-1) - weights)).clamp_min(tiny)).clamp(0, 1)
     undrafted = law.residual.scatter(-1, siblings, 0.0)
-    kept = undrafted.sum(-1, keepdim=True).double()
-    lacking = (1 - kept - drafted.sum(-1, keepdim=True)).clamp_min(0)
+    total = undrafted.sum(-1, keepdim=True).double()
+    lacking = (1 - total - drafted.sum(-1, keepdim=True)).clamp_min(0)
     # A residual may hold nothing but drafted tokens. Then only rounding leads here, and it is taken as it is.
-    final = torch.where(kept > 0, undrafted, law.residual)
-    return _Decision(masses, kept / (kept + lacking).clamp_min(tiny), final, drafted, kept)
+    final = torch.where(total > 0, undrafted, law.residual)
+    return _Decision(masses, total / (total + lacking).clamp_min(tiny), final, drafted, total)
